@@ -1,0 +1,60 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up .venv by itself, once.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+.PHONY: help demo test test-long check format bench bench-quick bench-setup docs lock clean
+
+help:            ## this list
+	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+# Core: what a user gets. Dev: what the tests need besides. Each is installed once, from the hashes of its lock.
+.venv/core: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'choral needs Python 3.11 or newer: make PYTHON=python3.11 ...' >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo 'setting up .venv (once; needs the network) ...'
+	@$(PIP) install -q --require-hashes -r requirements.lock
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev: requirements-dev.lock .venv/core
+	@echo 'adding what the tests need (once) ...'
+	@$(PIP) install -q --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: .venv/core   ## set up and run the main job
+	@$(BIN)/choral demo
+
+test: .venv/dev    ## set up and run the tests
+	$(BIN)/python -m pytest -n auto -m 'not long'
+
+test-long: .venv/dev ## the tests that take minutes
+	$(BIN)/python -m pytest -n auto -m long
+
+check: .venv/dev   ## format, lint, strict types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev  ## rewrite the code in the house's form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-setup: .venv/dev ## install the peers, each into its own environment under .bench
+	$(BIN)/python -m bench.setup
+
+bench: bench-setup ## every figure, beside the peers
+	$(BIN)/python -m bench
+
+bench-quick: bench-setup ## the same in a few minutes
+	$(BIN)/python -m bench --quick
+
+lock: .venv/core   ## solve both locks anew, for every supported Python
+	@$(PIP) install -q uv
+	echo 'flit_core' | $(COMPILE) pyproject.toml - -o requirements.lock
+	$(COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+
+clean:             ## forget the environments
+	rm -rf .venv .bench

@@ -1,0 +1,1 @@
+"""Ratios against peers and limits, each measured beside the other in one run."""

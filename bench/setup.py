@@ -1,0 +1,37 @@
+"""Installs each peer into an environment of its own under .bench, so that no peer bends another's versions.
+
+A peer is a file `bench/peers/<name>.txt` of pip requirements; its environment is `.bench/<name>`.
+"""
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = HERE.parent / ".bench"
+
+
+def python_of(peer: str) -> Path:
+    """The interpreter of a peer's environment."""
+    return ENVIRONMENTS / peer / "bin" / "python"
+
+
+def install(requirements: Path) -> None:
+    """Make the peer's environment, unless it is there and made from the same requirements."""
+    place = ENVIRONMENTS / requirements.stem
+    stamp = place / "requirements.txt"
+    if stamp.exists() and stamp.read_text() == requirements.read_text():
+        return
+    print(f"installing {requirements.stem} ...", file=sys.stderr)
+    shutil.rmtree(place, ignore_errors=True)
+    venv.create(place, with_pip=True)
+    command = [python_of(requirements.stem), "-m", "pip", "install", "-q", "-r", requirements]
+    subprocess.run(command, check=True)
+    shutil.copy(requirements, stamp)
+
+
+if __name__ == "__main__":
+    for requirements in sorted((HERE / "peers").glob("*.txt")):
+        install(requirements)

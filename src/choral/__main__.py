@@ -1,0 +1,7 @@
+"""`python -m choral` is `choral`."""
+
+import sys
+
+from choral.cli import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Demonstrations of what an update reveals."""

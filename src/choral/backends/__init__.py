@@ -1,0 +1,1 @@
+"""Places where a round runs: one compiled call, a transport in memory, or Flower."""

@@ -1,0 +1,100 @@
+"""The verbs: each parses, calls one function of a room below, and prints. No logic lives here."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from choral import __version__
+from choral.errors import ChoralError, ConfigError
+
+# Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
+VERBS = {
+    "demo": "train on 16 devices of real data in one process, and show what it cost",
+}
+
+EPILOG = """\
+exit status: 0 done · 1 a run failed or a device refused · 2 the input can't be used
+Every ε that choral prints names its rule, its adjacency and its adversary."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose complaints are choral's own errors, with a code and a way out."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise ConfigError("CH101", f"{message}.", where=self.prog, fix=f"See {self.prog} --help.")
+
+
+def _verb_parser(verb: str) -> argparse.ArgumentParser:
+    module = import_module(f"choral.cli.{verb}")
+    parser = _Parser(
+        prog=f"choral {verb}",
+        description=module.__doc__,
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.configure(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.set_defaults(run=module.run)
+    return parser
+
+
+def _front_parser() -> argparse.ArgumentParser:
+    width = max(map(len, VERBS))
+    lines = "\n".join(f"  {verb:<{width}}  {line}" for verb, line in VERBS.items())
+    parser = _Parser(
+        prog="choral",
+        usage="choral VERB [options]",
+        description=f"choral {__version__}: one model over data that stays where it is.\n\nverbs:\n{lines}",
+        epilog="choral VERB --help explains a verb.\n\n" + EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"choral {__version__}")
+    parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def _unknown_verb(verb: str) -> ConfigError:
+    import difflib
+
+    close = difflib.get_close_matches(verb, VERBS, n=1)
+    hint = f'Did you mean "choral {close[0]}"?' if close else "See choral --help."
+    return ConfigError("CH101", f'unknown verb "{verb}".', fix=hint)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit status; errors are one line each, without a traceback.
+
+    >>> main(["--no-such-flag"])
+    2
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if not words or words[0].startswith("-"):
+            front = _front_parser()
+            front.parse_args(words)
+            front.print_help()
+            return 0
+        if words[0] not in VERBS:
+            raise _unknown_verb(words[0])
+        args = _verb_parser(words[0]).parse_args(words[1:])
+        status: int = args.run(args)
+        return status
+    except ChoralError as error:
+        if "--debug" in words:
+            raise
+        if "--json" in words:
+            print(json.dumps({"error": error.as_dict()}))
+        print(error, file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("stopped by the keyboard; what was saved is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `choral … | head` is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as stop:  # argparse's --help and --version
+        return int(stop.code or 0)

@@ -1,0 +1,142 @@
+"""Everything that choral refuses, as one tree; each error says what, where, why and the way out.
+
+    ChoralError
+    ├── InputError           exit 2: what was given can't be used; nothing was started
+    │   ├── ConfigError      CH1xx  choral.toml and command-line flags
+    │   ├── PlanError        CH2xx  numbers that do not go together, budgets out of reach
+    │   └── TableError       CH3xx  the data's form
+    └── RunError             exit 1: a run that was started has ended
+        ├── LedgerError      CH4xx  a device's budget says no, or its ledger can't be trusted
+        ├── SumError         CH5xx  a round's sum can't be opened or doesn't fit
+        ├── TrustError       CH6xx  keys, plans or messages are not what was agreed
+        ├── TrainingError    CH7xx  the numbers went wrong while training
+        └── StorageError     CH8xx  files and folders of a run
+
+No error carries a data value: names of files, columns, devices and row numbers only.
+"""
+
+from typing import ClassVar
+
+CODES: dict[str, str] = {
+    "CH100": "a configuration file is not valid TOML",
+    "CH101": "a key, table or flag is not known",
+    "CH102": "a setting's value is out of its range or of the wrong type",
+    "CH103": "a required setting is missing",
+    "CH104": "two settings contradict each other",
+    "CH105": "a configuration file can't be read",
+    "CH106": "an optional package is needed for this",
+    "CH200": "a number of the plan is out of its range",
+    "CH201": "the budget can't be reached with this plan",
+    "CH202": "local steps do not fill whole passes over the data",
+    "CH203": "a seed is set in a deployment",
+    "CH204": "the numbers of the plan do not go together",
+    "CH205": "the secure sum's threshold is below the safe bound",
+    "CH300": "a data file can't be read",
+    "CH301": "cells are empty where no constant for missing values is declared",
+    "CH302": "a column is not there",
+    "CH303": "a cell is not of its column's declared kind",
+    "CH304": "a column has no declared range or levels",
+    "CH305": "a device has too few rows",
+    "CH306": "a row has more or fewer cells than the header",
+    "CH307": "a file is not UTF-8 text",
+    "CH308": "a file or table has no rows",
+    "CH309": "two devices have the same name",
+    "CH310": "the label has only one value",
+    "CH311": "a cell holds a level that was not declared",
+    "CH312": "arrays have the wrong shape or type",
+    "CH400": "a ledger file is damaged",
+    "CH401": "a device has spent its budget",
+    "CH402": "a ledger is older than its last receipt",
+    "CH403": "a ledger was written by a newer version",
+    "CH404": "a ledger is in use by another process",
+    "CH500": "a vector does not fit the round's shape",
+    "CH501": "an update does not fit the modulus",
+    "CH502": "a sum does not fit the modulus",
+    "CH503": "too few devices answered to open the sum",
+    "CH504": "an opened sum failed its checks",
+    "CH600": "a message is malformed",
+    "CH601": "a device's key has changed",
+    "CH602": "protocol versions differ",
+    "CH603": "the server's plan is weaker than this device's policy",
+    "CH604": "devices did not receive the same round",
+    "CH605": "a device refuses a message that would break the protocol",
+    "CH606": "a signature, share or envelope does not verify",
+    "CH700": "training diverged",
+    "CH701": "a model's output or loss has the wrong shape",
+    "CH702": "no such accelerator",
+    "CH800": "a run folder exists already",
+    "CH801": "a file or folder can't be written",
+    "CH802": "a run folder is incomplete or changed",
+    "CH803": "a vault can't be opened",
+}
+
+
+class ChoralError(Exception):
+    """A refusal with its code, what is wrong, where, why, and the exact way out."""
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, code: str, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
+        if code not in CODES:
+            raise KeyError(f"{code} is not listed in choral.errors.CODES")
+        self.code, self.what, self.where, self.why, self.fix = code, what, where, why, fix
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """Code, place, what, why and fix on one line.
+
+        >>> print(ConfigError("CH101", 'unknown key "epsilom" in [privacy].', where="choral.toml:7",
+        ...                   fix='Did you mean "epsilon"?'))
+        CH101 choral.toml:7 unknown key "epsilom" in [privacy]. Did you mean "epsilon"?
+        """
+        return " ".join(part for part in (self.code, self.where, self.what, self.why, self.fix) if part)
+
+    def as_dict(self) -> dict[str, str]:
+        """The same for machines.
+
+        >>> PlanError("CH200", "rounds = 0.", fix="Use at least 1.").as_dict()["fix"]
+        'Use at least 1.'
+        """
+        return {"code": self.code, "where": self.where, "what": self.what, "why": self.why, "fix": self.fix}
+
+
+class InputError(ChoralError):
+    """What was given can't be used; nothing was started."""
+
+    exit_status = 2
+
+
+class ConfigError(InputError):
+    """A configuration file or a flag is wrong (CH1xx)."""
+
+
+class PlanError(InputError):
+    """The numbers of a plan can't hold together (CH2xx)."""
+
+
+class TableError(InputError):
+    """A table is not of the declared form (CH3xx)."""
+
+
+class RunError(ChoralError):
+    """A run that was started has ended."""
+
+
+class LedgerError(RunError):
+    """A device's budget or its ledger says no (CH4xx)."""
+
+
+class SumError(RunError):
+    """A round ends without a sum (CH5xx)."""
+
+
+class TrustError(RunError):
+    """Somebody is not, or does not send, what was agreed (CH6xx)."""
+
+
+class TrainingError(RunError):
+    """The numbers went wrong while training (CH7xx)."""
+
+
+class StorageError(RunError):
+    """Files of a run are missing, changed or can't be written (CH8xx)."""

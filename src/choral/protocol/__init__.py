@@ -1,0 +1,1 @@
+"""One round as two state machines, without I/O and without learning."""

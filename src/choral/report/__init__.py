@@ -1,0 +1,1 @@
+"""Pages that a privacy officer can read, sign and re-check."""
