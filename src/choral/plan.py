@@ -22,15 +22,8 @@ def require_whole(name: str, value: object, *, least: int = 1, most: int | None 
     20
     """
     upper = "" if most is None else f" and at most {most:,}"
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value < least
-        or (most is not None and value > most)
-    ):
-        raise PlanError(
-            "CH200", f"{name} = {value!r}.", fix=f"Must be a whole number, at least {least:,}{upper}."
-        )
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        raise PlanError("CH200", f"{name} = {value!r}.", fix=f"Must be a whole number, at least {least:,}{upper}.")
     return value
 
 
@@ -116,7 +109,7 @@ class SecureSum:
 class Plan:
     """One run of Algorithm 1, described: who takes part, how often, and how each device trains.
 
-    `rows` is m, the records of the smallest device that takes part; docs/notation.md maps every name to the paper's symbol.
+    `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
