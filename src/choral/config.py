@@ -1,0 +1,342 @@
+"""choral.toml as a Job: one table a room, unknown keys are errors, every complaint names its line and the way out."""
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from choral.errors import ConfigError
+from choral.learning.splits import PARTITIONS, Partition
+from choral.plan import PASSES, SAMPLINGS, Passes, Sampling
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A finite number within its range."""
+
+    above: float = -math.inf
+    below: float = math.inf
+    or_equal: bool = False
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        return (self.above < value or (self.or_equal and value == self.above)) and value < self.below
+
+    def __str__(self) -> str:
+        low = "" if math.isinf(self.above) else f" {'at least' if self.or_equal else 'above'} {self.above:g}"
+        high = "" if math.isinf(self.below) else f"{' and' if low else ''} below {self.below:g}"
+        return f"a finite number{low}{high}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A whole number within its range."""
+
+    least: int = 0
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, int) and not isinstance(value, bool) and value >= self.least
+
+    def __str__(self) -> str:
+        return f"a whole number, at least {self.least:,}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A text, perhaps one of a few."""
+
+    choices: tuple[str, ...] = ()
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, str) and bool(value) and (not self.choices or value in self.choices)
+
+    def __str__(self) -> str:
+        return " or ".join(f'"{choice}"' for choice in self.choices) or "a text in quotes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOf:
+    """A list whose items are all of one kind."""
+
+    item: "Text | Whole"
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, list) and all(map(self.item.fits, value))
+
+    def __str__(self) -> str:
+        return f"a list, each item {self.item}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """A table of tables, such as [data.columns.age]; what is inside is judged by the room that uses it."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values())
+
+    def __str__(self) -> str:
+        return "a table for each column, such as [data.columns.age]"
+
+
+Kind = Number | Whole | Text | ListOf | Tables
+
+
+def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
+    return field(default=default, metadata={"kind": kind})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """[privacy]: the budget of every device, or a noise that somebody chose by hand."""
+
+    epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="2.0"))
+    delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
+    noise: float | None = _setting(Number(above=0, or_equal=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationSettings:
+    """[federation]: who takes part and how often."""
+
+    devices: int | None = _setting(Whole(least=1, suggest="16"))
+    cohort: int | None = _setting(Whole(least=1, suggest="10"))
+    rounds: int | None = _setting(Whole(least=1, suggest="20"))
+    colluders: int = _setting(Whole(least=0), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """[local]: how a picked device trains."""
+
+    steps: int | None = _setting(Whole(least=1, suggest="10"))
+    batch: int | None = _setting(Whole(least=1, suggest="244"))
+    step_size: float | None = _setting(Number(above=0, suggest="0.5"))
+    clip: float | None = _setting(Number(above=0, suggest="1.0"))
+    sampling: Sampling = _setting(Text(choices=SAMPLINGS), "poisson")
+    passes: Passes = _setting(Text(choices=PASSES), "reshuffle")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """[data]: the tables, the label, and what is declared of the columns."""
+
+    csv: str | None = _setting(Text(suggest='"sites/*.csv"'))
+    parquet: str | None = _setting(Text(suggest='"sites/*.parquet"'))
+    builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
+    label: str = _setting(Text(), "label")
+    classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
+    columns: dict[str, dict[str, Any]] | None = _setting(Tables())
+    ignore: list[str] | None = _setting(ListOf(item=Text()))
+    device_column: str | None = _setting(Text())
+    partition: Partition = _setting(Text(choices=PARTITIONS), "even")
+    skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
+    delimiter: str = _setting(Text(), ",")
+    validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+    test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """[model]: "logistic", "mlp" with hidden sizes, or "module:function" for one's own."""
+
+    kind: str = _setting(Text(suggest='"logistic"'), "logistic")
+    hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """[run]: the name of the run, and a seed for simulations."""
+
+    name: str = _setting(Text(), "run")
+    seed: int | None = _setting(Whole(least=0, suggest="42"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that a choral.toml says, checked; `where` finds the line of a setting for later complaints."""
+
+    privacy: PrivacySettings
+    federation: FederationSettings
+    local: LocalSettings
+    data: DataSettings
+    model: ModelSettings
+    run: RunSettings
+    source: str = "choral.toml"
+    text: str = field(default="", repr=False)
+
+    def where(self, table: str, key: str = "") -> str:
+        """`choral.toml:7` for a key that stands on line 7."""
+        return _where(self.source, self.text, table, key)
+
+    @property
+    def folder(self) -> Path:
+        """Paths in the file are relative to this folder."""
+        return Path(self.source).parent
+
+
+_TABLES: dict[str, type] = {
+    f.name: f.type for f in fields(Job) if isinstance(f.type, type) and f.name not in ("source", "text")
+}
+
+
+def read(path: str | Path) -> Job:
+    """The Job that a file describes."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError("CH105", "is not there.", where=str(path), fix="Give the path of a choral.toml.") from None
+    except UnicodeDecodeError:
+        raise ConfigError("CH105", "is not UTF-8 text.", where=str(path), fix="Save it as UTF-8.") from None
+    except OSError as error:
+        raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path)) from None
+    return parse(text, source=str(path))
+
+
+def parse(text: str, *, source: str = "choral.toml") -> Job:
+    """The Job that a text describes.
+
+    >>> parse("privacy.epsilon = 2.0").privacy.epsilon
+    2.0
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        place = f"{source}:{found.group(1)}" if found else f"{source}:{text.count(chr(10)) + 1}"
+        what = re.sub(r"\s*\(at .*\)$", "", str(error))
+        raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix="See https://toml.io.") from None
+    for name, value in content.items():
+        if name not in _TABLES or not isinstance(value, dict):
+            raise ConfigError(
+                "CH101",
+                f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" stands outside any table.',
+                where=_where(source, text, name, ""),
+                fix=_did_you_mean(name, _TABLES, _owner(name)),
+            )
+    tables: dict[str, Any] = {
+        name: _table(kind, name, content.get(name, {}), source, text) for name, kind in _TABLES.items()
+    }
+    job = Job(**tables, source=source, text=text)
+    _check_together(job)
+    return job
+
+
+def _table(kind: type[T], name: str, values: Mapping[str, Any], source: str, text: str) -> T:
+    known: dict[str, Field[Any]] = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    for key, value in values.items():
+        place = _where(source, text, name, key)
+        if key not in known:
+            raise ConfigError(
+                "CH101", f'unknown key "{key}" in [{name}].', where=place, fix=_did_you_mean(key, known, _owner(key))
+            )
+        wanted: Kind = known[key].metadata["kind"]
+        if not wanted.fits(value):
+            default = known[key].default
+            example = wanted.suggest or ("" if default in (None, MISSING) else repr(default).replace("'", '"'))
+            suggestion = f" Suggested: {example}" if example else ""
+            raise ConfigError(
+                "CH102", f"{name}.{key} = {_shown(value)}.", where=place, fix=f"Must be {wanted}.{suggestion}"
+            )
+    return kind(**values)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float | int | bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else type(value).__name__
+    return text if len(text) <= 40 else text[:37] + '…"'
+
+
+def _owner(key: str) -> str:
+    """The table that does have this key, for keys that stand in the wrong one."""
+    owner = next((name for name, kind in _TABLES.items() if key in {f.name for f in fields(kind)}), "")
+    return f"It belongs in [{owner}]." if owner else ""
+
+
+def _did_you_mean(word: str, known: Mapping[str, object], otherwise: str) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    if otherwise or not close:
+        return otherwise or f"Known: {', '.join(known)}."
+    return f'Did you mean "{close[0]}"?'
+
+
+def _check_together(job: Job) -> None:
+    sources = [key for key in ("csv", "parquet", "builtin") if getattr(job.data, key) is not None]
+    if len(sources) > 1:
+        raise ConfigError(
+            "CH104",
+            f"[data] names both {sources[0]} and {sources[1]}.",
+            where=job.where("data", sources[1]),
+            fix="Keep one.",
+        )
+    if job.privacy.epsilon is None and job.privacy.noise is None:
+        raise ConfigError(
+            "CH103",
+            "[privacy] has no epsilon.",
+            where=job.where("privacy"),
+            fix="Set epsilon = 2.0, say, or noise = … to choose the noise by hand.",
+        )
+    if job.privacy.epsilon is not None and job.privacy.noise is not None:
+        raise ConfigError(
+            "CH104",
+            "[privacy] has both epsilon and noise.",
+            where=job.where("privacy", "noise"),
+            fix="Keep epsilon (the noise is solved from it), or noise.",
+        )
+    if job.model.kind == "mlp" and not job.model.hidden:
+        raise ConfigError(
+            "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
+        )
+    if job.model.kind not in ("logistic", "mlp") and ":" not in job.model.kind:
+        raise ConfigError(
+            "CH102",
+            f"model.kind = {_shown(job.model.kind)}.",
+            where=job.where("model", "kind"),
+            fix='Must be "logistic", "mlp" or "module:function". '
+            + _did_you_mean(job.model.kind, {"logistic": 0, "mlp": 0}, ""),
+        )
+    devices, cohort = job.federation.devices, job.federation.cohort
+    if devices is not None and cohort is not None and cohort > devices:
+        raise ConfigError(
+            "CH104",
+            f"federation.cohort = {cohort} of {devices} devices.",
+            where=job.where("federation", "cohort"),
+            fix=f"Use at most {devices}.",
+        )
+
+
+def _where(source: str, text: str, table: str, key: str) -> str:
+    """file:line of a key (or of its table's header, or the file alone): TOML readers forget the lines."""
+    key_here = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*(=|\.)""")
+    dotted = re.compile(rf"""\s*["']?{re.escape(table)}["']?\s*(\.\s*["']?{re.escape(key)}["']?\s*)?[=.]""")
+    header = re.compile(r"""\s*\[+\s*([^\]]+?)\s*\]""")
+    found, current = 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := header.match(line):
+            current = re.sub(r"[\"'\s]", "", match.group(1))
+            if current == f"{table}.{key}" or (current == table and (not key or not found)):
+                found = number
+            if current == f"{table}.{key}" or (current == table and not key):
+                break
+        elif (key and current == table and key_here.match(line)) or (not current and dotted.match(line)):
+            found = number
+            break
+    return f"{source}:{found}" if found else source

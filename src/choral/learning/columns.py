@@ -1,0 +1,264 @@
+"""Declared columns, and the cells of a table as numbers between 0 and 1.
+
+Ranges and levels are declared by people, not learned from rows: a range computed from data is a release of its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import TableError
+
+Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
+Origin = Literal["declared", "public metadata", "the data"]
+MOST_LEVELS = 1000
+
+
+def is_missing(cell: Cell) -> bool:
+    """True for what files and data frames use for "no value".
+
+    >>> [is_missing(cell) for cell in ("", " ", None, float("nan"), "?", 0)]
+    [True, True, True, True, False, False]
+    """
+    if cell is None:
+        return True
+    if isinstance(cell, str):
+        return not cell.strip()
+    return bool(cell != cell)  # NaN, NaT and pandas' NA are the values that differ from themselves
+
+
+def _missing_rows(cells: Sequence[Cell]) -> NDArray[np.intp]:
+    return np.flatnonzero(np.fromiter((is_missing(cell) for cell in cells), dtype=bool, count=len(cells)))
+
+
+def _refuse_missing(source: str, name: str, rows: NDArray[np.intp]) -> TableError:
+    return TableError(
+        "CH301",
+        f'column "{name}": {len(rows):,} empty cells (first at row {rows[0] + 1:,}).',
+        where=source,
+        fix="Fix the file, or declare missing = … (a constant you choose, not one computed from data).",
+    )
+
+
+class Column(Protocol):
+    """What turns the cells of one column into features; Numeric and Categorical are the two kinds."""
+
+    @property
+    def name(self) -> str:
+        """The column's name in the table."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features that it makes."""
+
+    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+        """One row of features a cell, each between 0 and 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numeric:
+    """A number between declared bounds, scaled to 0…1; what lies outside is moved to the nearer bound.
+
+    >>> Numeric(name="age", low=0, high=100).encode(["25", "150"], source="t").ravel().tolist()
+    [0.25, 1.0]
+    """
+
+    name: str
+    low: float
+    high: float
+    scale: Literal["linear", "log"] = "linear"
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise TableError(
+                "CH304",
+                f'column "{self.name}" has bounds [{self.low:g}, {self.high:g}].',
+                fix="Declare bounds = [low, high] with low below high.",
+            )
+        if self.missing is not None and not self.low <= self.missing <= self.high:
+            raise TableError(
+                "CH304",
+                f'column "{self.name}": missing = {self.missing:g} is outside bounds [{self.low:g}, {self.high:g}].',
+                fix="Choose a constant within the bounds.",
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Its own name: one feature."""
+        return (self.name,)
+
+    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+        """One scaled number a cell."""
+        empty = _missing_rows(cells)
+        if len(empty):
+            if self.missing is None:
+                raise _refuse_missing(source, self.name, empty)
+            gaps = set(empty.tolist())
+            cells = [self.missing if row in gaps else cell for row, cell in enumerate(cells)]
+        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)
+        if self.scale == "log":
+            scaled = np.log1p(numbers - self.low) / math.log1p(self.high - self.low)
+        else:
+            scaled = (numbers - self.low) / (self.high - self.low)
+        return scaled.astype(np.float32)[:, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical:
+    """One of a declared list of levels, as one 0/1 feature a level; `other` stands for whatever is not in the list.
+
+    >>> Categorical(name="sex", levels=("F", "M")).encode(["M", "F"], source="t").tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    missing: str | None = None
+    other: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.levels)) != len(self.levels) or not self.levels:
+            raise TableError(
+                "CH304", f'column "{self.name}" has no levels, or one twice.', fix="Declare levels = [...], each once."
+            )
+        for key, level in (("missing", self.missing), ("other", self.other)):
+            if level is not None and level not in self.levels:
+                raise TableError(
+                    "CH304", f'column "{self.name}": {key} names a level that is not listed.', fix="Add it to levels."
+                )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """One feature a level."""
+        return tuple(f"{self.name}={level}" for level in self.levels)
+
+    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+        """A row with a single 1 at the cell's level."""
+        codes = self.codes(cells, source=source)
+        one_hot = np.zeros((len(codes), len(self.levels)), dtype=np.float32)
+        one_hot[np.arange(len(codes)), codes] = 1.0
+        return one_hot
+
+    def codes(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.int32]:
+        """The place of each cell's level in the list."""
+        place = {level: index for index, level in enumerate(self.levels)}
+        unseen = place[self.other] if self.other is not None else -1
+        codes = np.fromiter((place.get(level_of(cell), unseen) for cell in cells), dtype=np.int32, count=len(cells))
+        empty = _missing_rows(cells) if (codes == unseen).any() else np.empty(0, dtype=np.intp)
+        if len(empty):
+            if self.missing is None:
+                raise _refuse_missing(source, self.name, empty)
+            codes[empty] = place[self.missing]
+        if len(strange := np.flatnonzero(codes < 0)):
+            raise TableError(
+                "CH311",
+                f'column "{self.name}": {len(strange):,} cells hold a level that is not declared '
+                f"(first at row {strange[0] + 1:,}; {len(self.levels):,} levels are declared).",
+                where=source,
+                fix="Add the level to levels, or declare other = … (a listed level that stands for all the rest).",
+            )
+        return codes
+
+
+def level_of(cell: Cell) -> str:
+    """The level that a cell names: its text, with whole floats as integers (pandas makes 1 into 1.0).
+
+    >>> level_of(" yes "), level_of(1.0), level_of(True)
+    ('yes', '1', 'True')
+    """
+    if isinstance(cell, str):
+        return cell.strip()
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
+
+
+def parse_numbers(cells: Sequence[Cell], *, source: str, name: str) -> NDArray[np.float64]:
+    """The cells as finite numbers, or a TableError that names the first row that is none.
+
+    >>> parse_numbers(["1", " 2.5 "], source="t", name="x").tolist()
+    [1.0, 2.5]
+    """
+    try:
+        numbers = np.asarray(cells, dtype=np.float64)
+        if np.isfinite(numbers).all():
+            return numbers
+    except (TypeError, ValueError):
+        pass  # found again below, one by one: numpy's message would show the value
+    for row, cell in enumerate(cells, start=1):
+        if not _is_finite_number(cell):
+            raise TableError(
+                "CH303",
+                f'column "{name}": row {row:,} is not a finite number.',
+                where=source,
+                fix="Fix the cell, or declare the column as categorical with levels = [...].",
+            ) from None
+    raise AssertionError("unreachable: some cell was not a finite number")
+
+
+def _is_finite_number(cell: Cell) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except (TypeError, ValueError):
+        return False
+
+
+def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numeric | Categorical:
+    """The column that `[data.columns.<name>]` declares: bounds make it numeric, levels make it categorical.
+
+    >>> declare("age", {"bounds": [0, 100]}).high
+    100.0
+    """
+    allowed = {"bounds": {"bounds", "scale", "missing"}, "levels": {"levels", "missing", "other"}}
+    kind = next((key for key in allowed if key in settings), None)
+    if kind is None or not set(settings) <= allowed[kind]:
+        raise TableError(
+            "CH304",
+            f'column "{name}" needs either bounds (with scale, missing) or levels (with missing, other).',
+            where=where,
+            fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
+        )
+    if kind == "levels":
+        optional = {key: level_of(settings[key]) for key in ("missing", "other") if key in settings}
+        return Categorical(name=name, levels=tuple(level_of(level) for level in settings["levels"]), **optional)
+    bounds = settings["bounds"]
+    scale = settings.get("scale", "linear")
+    if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(map(_is_finite_number, bounds))):
+        raise TableError("CH304", f'column "{name}": bounds must be [low, high].', where=where, fix="Two numbers.")
+    if scale not in ("linear", "log"):
+        raise TableError("CH304", f'column "{name}": scale must be "linear" or "log".', where=where)
+    missing = settings.get("missing")
+    return Numeric(
+        name=name,
+        low=float(bounds[0]),
+        high=float(bounds[1]),
+        scale=scale,
+        missing=None if missing is None else float(missing),
+    )
+
+
+def infer(name: str, cells: Sequence[Cell], *, source: str) -> Numeric | Categorical:
+    """A column as the data itself suggests it: for simulations, whose report says that this was not private.
+
+    >>> infer("x", ["1", "3", "2"], source="t")
+    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None)
+    """
+    present = [cell for cell in cells if not is_missing(cell)]
+    if present and all(map(_is_finite_number, present)) and not any(isinstance(cell, bool) for cell in present):
+        numbers = [float(cell) for cell in present]
+        low, high = min(numbers), max(numbers)
+        return Numeric(name=name, low=low, high=high if high > low else low + 1.0)
+    levels = sorted({level_of(cell) for cell in present})
+    if not 0 < len(levels) <= MOST_LEVELS:
+        raise TableError(
+            "CH304",
+            f'column "{name}" has {len(levels):,} different texts, too many to be levels (at most {MOST_LEVELS:,}).',
+            where=source,
+            fix="Leave the column out, or declare it with levels = [...] and other = ….",
+        )
+    return Categorical(name=name, levels=tuple(levels))

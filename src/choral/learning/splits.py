@@ -1,0 +1,84 @@
+"""Rows dealt to devices, and each device's rows split for training, validation and test; all from a seed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import ConfigError
+from choral.learning.records import Records
+
+Partition = Literal["even", "label-skew"]
+PARTITIONS: tuple[Partition, ...] = ("even", "label-skew")
+
+
+def deal(
+    labels: NDArray[np.int32], *, devices: int, partition: Partition = "even", skew: float = 0.5, seed: int = 0
+) -> list[NDArray[np.intp]]:
+    """The row numbers of each device: even shares at random, or shares of each label drawn from a Dirichlet(skew).
+
+    >>> [len(rows) for rows in deal(np.zeros(10, dtype=np.int32), devices=3)]
+    [4, 3, 3]
+    """
+    if not 1 <= devices <= len(labels):
+        raise ConfigError(
+            "CH102",
+            f"{devices:,} devices for {len(labels):,} rows.",
+            fix="Use at most one device a row, and at least 1.",
+        )
+    rng = np.random.default_rng([seed, 0xDEA1])
+    if partition == "even":
+        return [np.sort(rows) for rows in np.array_split(rng.permutation(len(labels)), devices)]
+    shares: list[list[NDArray[np.intp]]] = [[] for _ in range(devices)]
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        cuts = (np.cumsum(rng.dirichlet(np.full(devices, skew)))[:-1] * len(rows)).astype(int)
+        for share, part in zip(shares, np.split(rows, cuts), strict=True):
+            share.append(part)
+    return [np.sort(np.concatenate(share)) for share in shares]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Split:
+    """The same devices three times: rows to train on, to choose by, and to judge by."""
+
+    train: Records
+    validation: Records
+    test: Records
+
+
+def hold_out(records: Records, *, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
+    """Each device's rows split at random, 80/10/10 unless told otherwise; the training part is rounded down.
+
+    >>> rows = Records.of([("a", np.eye(3052), np.arange(3052) % 2)])
+    >>> split = hold_out(rows)
+    >>> int(split.train.sizes[0]), int(split.validation.sizes[0]), int(split.test.sizes[0])
+    (2441, 305, 306)
+    """
+    if min(validation, test) < 0 or validation + test >= 1:
+        raise ConfigError(
+            "CH102",
+            f"validation {validation:g} and test {test:g} leave nothing to train on.",
+            fix="Keep their sum below 1.",
+        )
+    parts: tuple[list[NDArray[np.intp]], ...] = ([], [], [])
+    for device in range(records.devices):
+        start, size = int(records.offsets[device]), int(records.sizes[device])
+        order = start + np.random.default_rng([seed, 0x5B117, device]).permutation(size)
+        first = int(round((1 - validation - test) * size, 9))
+        second = first + int(round(validation * size, 9))
+        for part, rows in zip(parts, np.split(order, [first, second]), strict=True):
+            part.append(np.sort(rows))
+    train, chosen, judged = (_take(records, part) for part in parts)
+    return Split(train=train, validation=chosen, test=judged)
+
+
+def _take(records: Records, rows_of: list[NDArray[np.intp]]) -> Records:
+    return Records.of(
+        [
+            (name, records.features[rows], records.labels[rows])
+            for name, rows in zip(records.names, rows_of, strict=True)
+        ],
+        classes=records.classes,
+    )

@@ -1,0 +1,93 @@
+"""The front of the command line: help, version, unknown words, and errors without tracebacks."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import choral
+from choral.cli import VERBS, main
+from choral.errors import CODES, ChoralError, LedgerError, PlanError
+
+
+def test_help_lists_every_verb_and_the_exit_codes(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {verb} " in text for verb in VERBS)
+    assert "exit status: 0 done" in text
+
+
+def test_no_words_at_all_show_the_help(capsys):
+    assert main([]) == 0
+    assert "verbs:" in capsys.readouterr().out
+
+
+def test_the_version_is_the_package_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"choral {choral.__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_in_80_columns(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: choral {verb}")
+    assert "--json" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_misspelt_verb_gets_a_suggestion_and_exit_2(capsys):
+    assert main(["dmo"]) == 2
+    assert capsys.readouterr().err == 'CH101 unknown verb "dmo". Did you mean "choral demo"?\n'
+
+
+def test_an_unknown_flag_is_one_line_and_exit_2(capsys):
+    assert main(["demo", "--frobnicate"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("CH101 choral demo unrecognized arguments: --frobnicate.")
+    assert printed.err.count("\n") == 1
+
+
+def test_with_json_an_error_is_an_object_too(capsys):
+    assert main(["demo", "--frobnicate", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "CH101"
+
+
+def test_debug_shows_the_traceback():
+    with pytest.raises(ChoralError):
+        main(["demo", "--frobnicate", "--debug"])
+
+
+def test_a_refused_run_exits_1_and_bad_input_exits_2():
+    assert LedgerError.exit_status == 1
+    assert PlanError.exit_status == 2
+
+
+def test_an_error_with_an_unlisted_code_cannot_be_made():
+    with pytest.raises(KeyError):
+        PlanError("CH999", "no such code")
+    assert "CH999" not in CODES
+
+
+def test_python_dash_m_choral_is_choral():
+    done = subprocess.run([sys.executable, "-m", "choral", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"choral {choral.__version__}\n"
+
+
+def test_the_front_door_imports_nothing_heavy():
+    script = "import sys, choral, choral.cli; print(sorted({'jax', 'numpy', 'scipy', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in choral.__all__:
+        assert name == "__version__" or getattr(choral, name).__doc__
+    assert dir(choral) == choral.__all__
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = choral.nothing

@@ -1,0 +1,194 @@
+"""Every way into a table, and every malformed one, with its code and its way out."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from choral.errors import ChoralError, ConfigError, TableError
+from choral.learning.columns import Categorical, Numeric, declare
+from choral.learning.tables import load, read_csv
+
+ROWS = "age,sex,income\n" + "".join(f"{20 + i},{'FM'[i % 2]},{'lo' if i % 3 else 'hi'}\n" for i in range(40))
+COLUMNS = {"age": {"bounds": [0, 100]}, "sex": {"levels": ["F", "M"]}}
+DECLARED = {"label": "income", "classes": ["lo", "hi"], "columns": COLUMNS}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text, name="site.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def test_one_csv_is_dealt_evenly_over_the_devices(file):
+    data = load(file(ROWS), devices=3, **DECLARED)
+    assert data.records.sizes.tolist() == [14, 13, 13]
+    assert data.features == ("age", "sex=F", "sex=M")
+    assert data.columns_from == "declared"
+    first = np.flatnonzero(data.records.features[:, 0] == np.float32(0.20))
+    assert data.records.features[first].tolist() == [[np.float32(0.2), 1.0, 0.0]]
+
+
+def test_a_glob_gives_one_device_a_file_and_devices_may_differ_in_size(file):
+    file(ROWS, "sites/north.csv")
+    path = file("\n".join(ROWS.splitlines()[:21]), "sites/south.csv")
+    data = load(str(path.parent / "*.csv"), **DECLARED)
+    assert data.records.names == ("north", "south")
+    assert data.records.sizes.tolist() == [40, 20]
+
+
+def test_a_column_may_name_the_device_and_is_then_no_feature(file):
+    data = load(file(ROWS), device_column="sex", label="income", classes=["lo", "hi"], columns={"age": COLUMNS["age"]})
+    assert data.records.names == ("F", "M")
+    assert data.features == ("age",)
+
+
+def test_parquet_gzip_pandas_and_csv_give_the_same_records(file, tmp_path):
+    plain = load(file(ROWS), devices=2, **DECLARED).records
+    frame = pd.read_csv(tmp_path / "site.csv")
+    frame.to_parquet(tmp_path / "site.parquet")
+    packed = file(gzip.compress(ROWS.encode()), "site.csv.gz")
+    for source in (tmp_path / "site.parquet", frame, packed):
+        other = load(source, devices=2, **DECLARED).records
+        assert np.array_equal(plain.features, other.features)
+        assert np.array_equal(plain.labels, other.labels)
+
+
+def test_undeclared_columns_are_taken_from_the_data_and_the_dataset_says_so(file):
+    data = load(file(ROWS), devices=2, label="income")
+    assert data.columns_from == "the data"
+    assert data.classes == ("hi", "lo")
+    assert data.records.features.min() == 0.0
+    assert data.records.features.max() == 1.0
+
+
+def test_a_deployment_refuses_undeclared_columns(file):
+    with pytest.raises(TableError) as caught:
+        load(file(ROWS), devices=2, label="income", classes=["lo", "hi"], deployment=True)
+    assert caught.value.code == "CH304"
+    assert "[data.columns.age]" in caught.value.fix
+
+
+def test_label_skew_deals_every_row_once(file):
+    data = load(file(ROWS * 1), devices=3, partition="label-skew", skew=5.0, **DECLARED)
+    assert data.records.sizes.sum() + sum(int(note.split(" has ")[1].split()[0]) for note in data.notes) == 40
+
+
+def test_numbers_outside_their_bounds_move_to_the_nearer_bound_and_log_scales_are_monotone():
+    scaled = Numeric(name="x", low=0, high=99, scale="log").encode(["-5", "0", "9", "99", "1e6"], source="t").ravel()
+    assert scaled.tolist() == pytest.approx([0, 0, 0.5, 1, 1])  # log1p(9) = ln 10 is half of log1p(99) = ln 100
+
+
+def test_a_declared_constant_fills_empty_cells():
+    assert Numeric(name="x", low=0, high=10, missing=5).encode(["", None, "10"], source="t").ravel().tolist() == [
+        0.5,
+        0.5,
+        1,
+    ]
+    column = Categorical(name="x", levels=("a", "?"), missing="?", other="?")
+    assert column.codes(["", "a", "zebra"], source="t").tolist() == [1, 0, 1]
+
+
+def test_a_device_with_one_row_sits_out_and_the_others_go_on(file):
+    file(ROWS, "sites/big.csv")
+    path = file("age,sex,income\n41,F,hi\n", "sites/tiny.csv")
+    data = load(str(path.parent / "*.csv"), **DECLARED)
+    assert data.records.names == ("big",)
+    assert data.notes[0].startswith('CH305 "tiny" has 1 rows, 10 are needed. It sits out; the others go on.')
+
+
+SECRET = "Zaphod-1977"
+MALFORMED = {
+    "missing file": (None, {}, "CH300", "Check the path"),
+    "missing label": (ROWS, {"label": "Income"}, "CH302", 'Closest: "income"'),
+    "missing column": (ROWS, {"columns": {**COLUMNS, "bmi": {"bounds": [10, 70]}}}, "CH302", "It has: age, sex"),
+    "empty file": ("", {}, "CH308", "header line and at least one row"),
+    "header without rows": ("age,sex,income\n", {}, "CH308", "at least one row"),
+    "too few rows for anybody": ("age,sex,income\n41,F,hi\n42,M,lo\n", {}, "CH305", "fewer devices"),
+    "constant label": (ROWS.replace("hi", "lo"), {}, "CH310", "Nothing can be learned"),
+    "ragged row": (ROWS + f"1,F,hi,{SECRET}\n", {}, "CH306", "Quote cells"),
+    "not UTF-8": (ROWS.encode() + "5,Ä,hi\n".encode("latin1"), {}, "CH307", "Save it as UTF-8"),
+    "unseen level": (ROWS + f"30,{SECRET},hi\n", {}, "CH311", "declare other"),
+    "unseen class": (ROWS + f"30,F,{SECRET}\n", {}, "CH311", "Add the level"),
+    "empty cell": (ROWS + ",F,hi\n", {}, "CH301", "declare missing"),
+    "text among numbers": (ROWS + f"{SECRET},F,hi\n", {}, "CH303", "Fix the cell"),
+    "infinite number": (ROWS + "inf,F,hi\n", {}, "CH303", "Fix the cell"),
+    "repeated column": ("age,age,income\n1,2,hi\n", {}, "CH302", "Rename it"),
+    "bounds in the wrong order": (ROWS, {"columns": {**COLUMNS, "age": {"bounds": [9, 1]}}}, "CH304", "low below"),
+    "unknown key of a column": (ROWS, {"columns": {**COLUMNS, "age": {"bound": [0, 9]}}}, "CH304", "bounds = [0, 100]"),
+    "unclosed quote": (ROWS + f'"{SECRET},F,hi\n', {}, "CH300", "Check the file"),
+    "no number of devices": (ROWS, {"devices": None}, "CH103", "devices = …"),
+    "more devices than rows": (ROWS, {"devices": 41}, "CH102", "at most one device a row"),
+    "identifiers as a column": (
+        "id,income\n" + "".join(f"p{i},{'hilo'[i % 2 :][:2]}\n" for i in range(1200)),
+        {"columns": {}, "classes": None},
+        "CH304",
+        "Leave the column out",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_table_is_refused_with_its_code_and_fix_and_without_a_value(file, case):
+    text, changes, code, fix = MALFORMED[case]
+    path = file(text) if text is not None else "nowhere.csv"
+    with pytest.raises(ChoralError) as caught:
+        load(path, **{"devices": 2, **DECLARED, **changes})
+    assert caught.value.code == code
+    assert caught.value.exit_status == 2
+    assert fix in caught.value.fix
+    assert SECRET not in str(caught.value)
+    chain = caught.value.__cause__, caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert chain == (None, True), "the original error may show a value in a traceback"
+
+
+def test_two_files_of_the_same_name_are_two_devices_of_the_same_name(file):
+    file(ROWS, "a/site.csv")
+    path = file(ROWS, "b/site.csv")
+    with pytest.raises(TableError, match=r'CH309 .* two files name the device "site"'):
+        load(str(path.parent.parent / "*" / "*.csv"), **DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "code"),
+    [
+        (np.ones(5), np.zeros(5, int), "CH312"),
+        (np.ones((5, 2)), np.zeros(4, int), "CH312"),
+        (np.ones((5, 2)), np.zeros(5), "CH312"),
+        (np.ones((5, 2)), -np.ones(5, int), "CH312"),
+        ([["a"]], [1], "CH312"),
+        (np.full((5, 2), np.nan), np.arange(5) % 2, "CH303"),
+    ],
+)
+def test_arrays_of_the_wrong_shape_or_type_are_refused(features, labels, code):
+    with pytest.raises(TableError) as caught:
+        load((features, labels), devices=1)
+    assert caught.value.code == code
+
+
+def test_something_that_is_no_table_is_refused():
+    with pytest.raises(TableError, match="CH312 a int is not a table"):
+        load(42, devices=1)
+
+
+def test_the_repr_of_a_table_shows_no_cell(file):
+    assert "25" not in repr(read_csv(file("age\n25\n"))).replace(str(file("age\n25\n")), "")
+
+
+@pytest.mark.parametrize("settings", [{}, {"bounds": [0, 1], "levels": ["a"]}, {"bounds": [0]}, {"bounds": "01"},
+                                      {"bounds": [0, 1], "scale": "cubic"}, {"levels": []}, {"levels": ["a", "a"]},
+                                      {"levels": ["a"], "missing": "b"}, {"bounds": [0, 1], "missing": 7}])  # fmt: skip
+def test_a_declaration_that_makes_no_sense_is_refused(settings):
+    with pytest.raises(TableError) as caught:
+        declare("x", settings)
+    assert caught.value.code == "CH304"
+
+
+def test_config_errors_are_input_errors():
+    assert ConfigError.exit_status == TableError.exit_status == 2

@@ -1,0 +1,102 @@
+"""The house keeps its own rules: `make check` catches what it says it catches, and nothing else is left open."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src" / "choral").rglob("*.py"))
+
+
+def run(*command, cwd):
+    return subprocess.run([sys.executable, "-m", *command], cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def copy_of_the_house(tmp_path):
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint_imports(house):
+    script = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+    return subprocess.run([sys.executable, "-c", script], cwd=house, capture_output=True, text=True, timeout=300)
+
+
+def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
+    clean = lint_imports(copy_of_the_house)
+    assert clean.returncode == 0, clean.stdout + clean.stderr
+    with (copy_of_the_house / "src/choral/plan.py").open("a") as file:
+        file.write("\nimport choral.learning.records\n")
+    planted = lint_imports(copy_of_the_house)
+    assert planted.returncode == 1
+    assert "choral.plan is not allowed to import choral.learning" in planted.stdout
+
+
+def test_a_room_that_is_not_on_the_map_is_caught(copy_of_the_house):
+    (copy_of_the_house / "src/choral/utils.py").write_text('"""A room that nobody planned."""\n')
+    planted = lint_imports(copy_of_the_house)
+    assert planted.returncode == 1
+    assert "choral.utils" in planted.stdout
+
+
+PLANTED = {
+    "an unused import": ("import os\n", "F401"),
+    "an untyped public function": ('def twice(x):\n    """Twice x."""\n    return 2 * x\n', "ANN001"),
+    "an undocumented public function": ("def twice(x: int) -> int:\n    return 2 * x\n", "D103"),
+    "an undocumented public class": ("class Twice:\n    pass\n", "D101"),
+    "an eval": ('def run(text: str) -> object:\n    """What it says."""\n    return eval(text)\n', "S307"),
+    "a pickle": ("import pickle\n\nX = pickle.loads(b'')\n", "S301"),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_the_linter_catches(fault, copy_of_the_house):
+    code, rule = PLANTED[fault]
+    (copy_of_the_house / "src/choral/privacy/planted.py").write_text(f'"""A planted fault."""\n\n{code}')
+    result = run("ruff", "check", "--no-cache", "src/choral/privacy/planted.py", cwd=copy_of_the_house)
+    assert result.returncode == 1
+    assert rule in result.stdout
+
+
+def test_the_type_checker_catches_a_wrong_type(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "planted.py").write_text("def half(x: int) -> int:\n    return x / 2\n")
+    result = run("mypy", "--cache-dir", str(tmp_path / "cache"), "planted.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert 'got "float", expected "int"' in result.stdout
+
+
+def test_every_module_opens_with_a_sentence_about_itself():
+    assert [path.name for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_no_source_file_is_longer_than_400_lines():
+    assert {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 400} == {}
+
+
+def test_no_secret_room_uses_a_seeded_generator():
+    rooms = [path for path in SOURCES if path.parent.name in ("secagg", "protocol")]
+    guilty = [path.name for path in rooms if re.search(r"np\.random|numpy\.random|import random", path.read_text())]
+    assert guilty == []
+
+
+def test_the_locks_name_no_index():
+    for lock in ("requirements.lock", "requirements-dev.lock"):
+        text = (ROOT / lock).read_text()
+        assert "--hash=sha256:" in text
+        assert not re.search(r"https?://|index-url|find-links", text)
+
+
+def test_every_error_code_that_the_code_raises_is_listed_and_every_listed_code_is_documented_once():
+    from choral.errors import CODES
+
+    raised = {code for path in SOURCES for code in re.findall(r'"(CH\d{3})"', path.read_text())}
+    assert raised <= set(CODES)
+    assert len(set(CODES.values())) == len(CODES)
