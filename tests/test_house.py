@@ -25,7 +25,7 @@ def copy_of_the_house(tmp_path):
 
 
 def lint_imports(house):
-    script = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+    script = "import sys; sys.path.insert(0, 'src'); from importlinter import cli; cli.lint_imports_command(['--no-cache'])"
     return subprocess.run([sys.executable, "-c", script], cwd=house, capture_output=True, text=True, timeout=300)
 
 
