@@ -25,8 +25,9 @@ def copy_of_the_house(tmp_path):
 
 
 def lint_imports(house):
-    script = "import sys; sys.path.insert(0, 'src'); from importlinter import cli; cli.lint_imports_command(['--no-cache'])"
-    return subprocess.run([sys.executable, "-c", script], cwd=house, capture_output=True, text=True, timeout=300)
+    script = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as c; c()"
+    arguments = [sys.executable, "-c", script, "--no-cache"]
+    return subprocess.run(arguments, cwd=house, capture_output=True, text=True, timeout=300)
 
 
 def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
