@@ -111,13 +111,14 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
     rng = random.Random(1)
     return {
         "finished": "2026-11-15T10:00:12Z", "seconds": 12.3, "rounds_done": len(lines), "stopped": "all rounds done",
-        "test": {"accuracy": 0.8441, "loss": 0.36, "auc": 0.89}, "baselines": {"without_privacy": 0.852, "alone": 0.809},
+        "test": {"accuracy": 0.8441, "loss": 0.36, "auc": 0.89},
+        "baselines": {"without_privacy": 0.852, "alone": 0.809},
         "privacy": {
             "delta": 1e-5, "adjacency": "one record replaced",
             "against_everyone": {"rule": "S5", "adversary": "the server and all other devices", "epsilon": worst},
             "with_secure_sum": sum_,
             "published": {"rule": "Theorem 1 as published", "epsilon": worst * 0.31, "valid": False,
-                          "because": NASTY if nasty else "10 local steps, and no condition under which it holds is met"},
+                          "because": NASTY if nasty else "10 local steps, and no condition of its validity is met"},
             "by_delta": [[10.0**-power, worst * (0.55 + 0.09 * power)] for power in range(3, 11)],
             "by_colluders": [[c, worst * min(1.0, 0.5 + 0.08 * c) if proved and c < cohort - 3 else None]
                              for c in range(cohort)] if secure else [],
@@ -127,9 +128,10 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
                   "computed": [round(rng.gauss(0, 0.05), 5) for _ in range(24)],
                   "received": [rng.randrange(2**32) if secure else rng.randrange(-900, 900) for _ in range(24)]},
         "releases": [
-            {"what": text if nasty else "noisy clipped update, masked", "to": "the server", "times": len(lines) * cohort,
-             "protected_by": "noise on the device; masks until summed"},
-            {"what": "the model after each round", "to": "all devices", "times": len(lines), "protected_by": "the same noise"},
+            {"what": text if nasty else "noisy clipped update, masked", "to": "the server",
+             "times": len(lines) * cohort, "protected_by": "noise on the device; masks until summed"},
+            {"what": "the model after each round", "to": "all devices", "times": len(lines),
+             "protected_by": "the same noise"},
             {"what": "that a device takes part", "to": "the server", "times": len(lines), "protected_by": "nothing"},
         ],
         "files": {name: hashlib.sha256(name.encode()).hexdigest() for name in

@@ -11,20 +11,22 @@ from choral.report.markup import Markup, element, together
 
 Point = tuple[float, float]
 WIDTH = 420.0
-_LEFT, _RIGHT, _LEGEND, _BOTTOM = 46.0, 14.0, 16.0, 36.0
+_LEFT, _RIGHT, _LEGEND, _BOTTOM = 52.0, 14.0, 16.0, 36.0
 _DASHES = (None, "7 4", "2 4", "10 3 2 3")
 
-# Okabe and Ito's colours: told apart by colour-blind readers, and light or dark enough for both papers.
-STYLE = """\
-.chart { font: 12px system-ui, sans-serif; fill: currentColor; --s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78; }
-@media (prefers-color-scheme: dark) { .chart { --s0: #56b4e9; --s1: #e69f00; --s2: #2fc79a; --s3: #dd9cc3; } }
-@media print { .chart { --s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78; } }
-.chart .axis { stroke: currentColor; opacity: .55; } .chart .grid { stroke: currentColor; opacity: .15; }
-.chart .line { fill: none; stroke-width: 2; stroke-linejoin: round; } .chart .spread { opacity: .18; stroke: none; }
-.chart .s0 { stroke: var(--s0); } .chart .s1 { stroke: var(--s1); } .chart .s2 { stroke: var(--s2); } .chart .s3 { stroke: var(--s3); }
-.chart .f0 { fill: var(--s0); } .chart .f1 { fill: var(--s1); } .chart .f2 { fill: var(--s2); } .chart .f3 { fill: var(--s3); }
-.chart .rest { fill: currentColor; opacity: .14; }
-"""
+# Okabe and Ito's colours: told apart by colour-blind readers; darkened or lightened for either paper.
+_ON_WHITE = "--s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78;"
+_ON_BLACK = "--s0: #56b4e9; --s1: #e69f00; --s2: #2fc79a; --s3: #dd9cc3;"
+STYLE = f"""\
+.chart {{ font: 12px system-ui, sans-serif; fill: currentColor; {_ON_WHITE} }}
+@media (prefers-color-scheme: dark) {{ .chart {{ {_ON_BLACK} }} }}
+@media print {{ .chart {{ {_ON_WHITE} }} }}
+.chart .axis {{ stroke: currentColor; opacity: .55; }}
+.chart .grid {{ stroke: currentColor; opacity: .15; }}
+.chart .line {{ fill: none; stroke-width: 2; stroke-linejoin: round; }}
+.chart .spread {{ opacity: .18; stroke: none; }}
+.chart .rest {{ opacity: .14; }}
+""" + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(4))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,5 +221,5 @@ def _svg(width: float, height: float, title: str, summary: str, inside: Markup, 
         viewBox=f"0 0 {width:g} {height:g}",
         class_="chart",
         role="img",
-        preserveAspectRatio="none" if stretch else None,
+        preserveAspectRatio="none" if stretch else "xMinYMid",
     )

@@ -57,27 +57,27 @@ def claims_table(record: RunRecord) -> Markup:
     claims = words.claims(record)
     if not claims:
         return not_yet()
+    columns = ("claim", "at most", "standing", "rule", "adjacency", "against")
     rows = [
         element(
             "tr",
             element("th", f"{number}. {claim.title}", scope="row"),
             element(
                 "td",
-                element("b", f"ε ≤ {words.up(claim.epsilon)}" if claim.guarantee else f"ε = {words.up(claim.epsilon)}")
-                if claim.epsilon is not None
-                else "none",
+                element("b", claim.figure),
                 element("span", f"δ = {words.small(claim.delta)}", class_="quiet"),
                 class_="figure",
             ),
-            element("td", claim.standing),
-            element("td", claim.rule),
-            element("td", claim.adjacency),
-            element("td", claim.adversary),
+            *(
+                element("td", text, data_label=name)
+                for name, text in zip(
+                    columns[2:], (claim.standing, claim.rule, claim.adjacency, claim.adversary), strict=True
+                )
+            ),
             class_=None if claim.guarantee else "no-guarantee",
         )
         for number, claim in enumerate(claims, start=1)
     ]
-    columns = ("claim", "at most", "standing", "rule", "adjacency", "against")
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     return element(
         "div", element("table", element("thead", head), element("tbody", *rows), class_="claims"), class_="wide"
@@ -102,10 +102,10 @@ def accuracy_chart(record: RunRecord) -> Markup:
     return charts.line_chart(
         series,
         title="Accuracy per round",
-        summary=f"From {points[0][1]:.3f} after round {points[0][0]:g} to {points[-1][1]:.3f} after round {points[-1][0]:g}. "
-        + "; ".join(line.name for line in series),
+        summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
         x=charts.Axis(label="round", whole=True, least=last),
-        y=charts.Axis(label="accuracy on the hold-out"),
+        y=charts.Axis(label="accuracy"),
+        height=300,
     )
 
 
@@ -167,8 +167,9 @@ def _summary(devices: Sequence[Spent]) -> Markup:
     used = [device.epsilon / device.limit for device in devices]
     full = sum(device.full for device in devices)
     text = (
-        f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} of their limits, "
-        f"half of them at most {words.percent(statistics.median(used))}; {full:,} are full and refuse the next round."
+        f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} "
+        f"of their limits, half of them at most {words.percent(statistics.median(used))}; "
+        f"{full:,} are full and refuse the next round."
     )
     return element("p", text)
 
@@ -183,11 +184,8 @@ def colluder_chart(record: RunRecord) -> Markup:
     points = [(float(colluders), epsilon) for colluders, epsilon, _ in rows if epsilon is not None]
     everyone, summed, _ = words.claims(record)
     if not points or everyone.epsilon is None:
-        return element(
-            "p",
-            f"No provable extra protection here, for any number of colluders: ε ≤ {words.up(everyone.epsilon or 0)} against "
-            f"{everyone.adversary} holds (rule {everyone.rule}; {everyone.adjacency}; δ = {words.small(everyone.delta)}).",
-        )
+        none = "No provable extra protection here, for any number of colluders."
+        return element("p", f"{none} {everyone.figure} holds ({everyone.terms}).")
     most = float(max(colluders for colluders, _, _ in rows))
     return together(
         charts.line_chart(
@@ -205,7 +203,8 @@ def colluder_chart(record: RunRecord) -> Markup:
         ),
         element(
             "p",
-            f"Rule {summed.rule}; {summed.adjacency}; δ = {words.small(summed.delta)}. A colluder shares its noise and keys with the server.",
+            f"Rule {summed.rule}; {summed.adjacency}; δ = {words.small(summed.delta)}. "
+            "A colluder shares its noise and keys with the server.",
             class_="quiet",
         ),
     )

@@ -42,8 +42,8 @@ def entry(record: RunRecord) -> dict[str, Any]:
             "basic": _basic(record),
             "dp_variant": {
                 "variant_name": "Approximate DP",
-                "data_domain": f"{words.count(about['data']['devices'], 'table')} with {about['data']['features']} declared features, "
-                "one on each device; the sizes of the tables are public.",
+                "data_domain": f"{words.count(about['data']['devices'], 'table')}, one on each device, "
+                f"with {about['data']['features']} declared features; the sizes of the tables are public.",
                 "unprotected_quantities": " ".join(words.NOT_COVERED),
             },
             "privacy_loss": _loss(record),
@@ -83,7 +83,8 @@ def _loss(record: RunRecord) -> dict[str, Any]:
             else f"epsilon {words.up(claim.epsilon)}, delta {words.small(claim.delta)}"
         )
         details.append(
-            f"{claim.title}: {number}; {claim.standing}; rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
+            f"{claim.title}: {number}; {claim.standing}; "
+            f"rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
         )
     if record.about["seeded"]:
         details.append(
@@ -91,7 +92,7 @@ def _loss(record: RunRecord) -> dict[str, Any]:
         )
     return {
         "privacy_unit": "Record-level",
-        "privacy_unit_details": "Adjacent datasets differ in one record of one device, which is replaced by any other record.",
+        "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
         "number_of_privacy_units": record.about["data"]["rows"],
         "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
         "privacy_parameters_details": " ".join(details),
@@ -108,8 +109,8 @@ def _model(record: RunRecord) -> dict[str, Any]:
         "actors": f"Devices hold the records. The server sees {', '.join(can)}; it does not see {', '.join(cannot)}. "
         "Whoever holds the model sees the model.",
         "release_type": "Many releases",
-        "release_type_details": f"{words.count(len(record.rounds), 'round')}; each device's ledger counts every upload before it leaves, "
-        "outlives the run, never resets by itself and refuses at the limit.",
+        "release_type_details": f"{words.count(len(record.rounds), 'round')}; each device's ledger counts every upload "
+        "before it leaves, outlives the run, never resets by itself and refuses at the limit.",
         "data_source_type": "Static",
         "access_type": "Non-interactive",
     }
@@ -122,7 +123,8 @@ def _implementation(record: RunRecord) -> dict[str, Any]:
     return {
         "preprocessing_and_hyperparameter_tuning": answers["What came before? (data)"]
         + " Tuning on the records outside this run is not counted here.",
-        "mechanisms": f"{answers['By what? (mechanism)']} {answers['What else must hold? (security)']} choral {about['choral']}.",
+        "mechanisms": f"{answers['By what? (mechanism)']} {answers['What else must hold? (security)']} "
+        f"choral {about['choral']}.",
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),

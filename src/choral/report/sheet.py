@@ -95,12 +95,17 @@ def _statement(record: RunRecord) -> Markup:
     ]
     uncovered = element("ul", *(element("li", item) for item in words.NOT_COVERED))
     return together(
-        element("div", *sentences, class_="statement"),
+        element("div", element("div", *sentences), _headline(record), class_="statement"),
         element("h3", "The questions of NIST SP 800-226"),
         element("dl", *asked, class_="questions"),
         element("h3", "Not covered"),
         element("div", uncovered, class_="uncovered"),
     )
+
+
+def _headline(record: RunRecord) -> Markup:
+    claims = words.claims(record)
+    return element("p", element("b", claims[0].figure), claims[0].terms, class_="headline") if claims else Markup()
 
 
 def _by_delta(record: RunRecord) -> Markup:
@@ -127,9 +132,10 @@ def _sight(record: RunRecord) -> Markup:
     sight = record.result and record.result["sight"]
     if not sight:
         return element("p", "No update was kept for comparison in this run.")
-    masked = record.about["secure_sum"] is not None
+    secure = record.about["secure_sum"]
+    masked = secure is not None and record.about["kind"] != "simulation"
     received = [int(value) for value in sight["received"]]
-    middle = 2 ** (record.about["secure_sum"]["modulus_bits"] - 1) if masked else 0
+    middle = 2 ** (secure["modulus_bits"] - 1) if masked else 0
     rows = (
         ("computed on the device", sight["computed"], [f"{v:+.4f}" for v in sight["computed"]], 0),
         ("received by the server", [v - middle for v in received], [f"{v:,}" for v in received], 1),
@@ -147,9 +153,11 @@ def _sight(record: RunRecord) -> Markup:
         "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the update. "
         "The masks cancel in the sum only."
         if masked
+        else "A simulation leaves the masks out, since they cancel in the sum: this is not what a server would see."
+        if secure
         else "Without a secure sum the server received the noisy update itself; only its noise protects it."
     )
-    caption = f"Device {sight['device']}, round {sight['round']}: the first numbers of its update."
+    caption = f"{parts.short(sight['device'])}, round {sight['round']}: the first numbers of its update."
     head = element("tr", *(element("th", title, scope="col") for title in ("who", "as bars", "first numbers")))
     return together(
         element("table", element("caption", caption), element("thead", head), element("tbody", *shown), class_="sight"),
@@ -173,8 +181,9 @@ def _releases(record: RunRecord) -> Markup:
 def _check(record: RunRecord) -> Markup:
     command = element("code", f"choral verify {parts.short(str(record.folder.name), 60)}")
     text = (
-        " computes every ε of this page again from the devices' ledgers, compares the hashes of all files and ends with 0 if "
-        "everything agrees, with 1 if not. The same numbers for machines: result.json; for registries: privacy.yaml."
+        " computes every ε of this page again from the devices' ledgers, compares the hashes of all files and ends "
+        "with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for registries: "
+        "privacy.yaml."
     )
     hashes = (record.result or {}).get("files", {})
     named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(hashes.items())]
@@ -195,7 +204,8 @@ def _made_of(record: RunRecord) -> Markup:
         ("secure sum", _pairs(secure) if secure else "none"),
         (
             "data",
-            f"{data['source']}: {words.count(data['rows'], 'record')} with {data['features']} features on {data['devices']} devices",
+            f"{data['source']}: {words.count(data['rows'], 'record')} with {data['features']} features "
+            f"on {words.count(data['devices'], 'device')}",
         ),
         ("notes", "; ".join(_texts(data.get("notes"))) or "none"),
         ("model", f"{model['kind']}, {model['parameters']:,} parameters{layers}"),

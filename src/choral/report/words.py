@@ -45,6 +45,18 @@ class Claim:
     adjacency: str
     adversary: str
 
+    @property
+    def figure(self) -> str:
+        """The number: a bound where it is a guarantee, an equation where it is a formula's value."""
+        if self.epsilon is None:
+            return "none"
+        return f"ε {'≤' if self.guarantee else '='} {up(self.epsilon)}"
+
+    @property
+    def terms(self) -> str:
+        """Everything without which the number means nothing."""
+        return f"δ = {small(self.delta)}, {self.adjacency}, against {self.adversary}, rule {self.rule}"
+
 
 def up(value: float, digits: int = 2) -> str:
     """The number with so many decimals, never less than it is: a privacy loss is not rounded down.
@@ -92,7 +104,8 @@ def label(record: RunRecord) -> tuple[str, str]:
         )
     if record.about["kind"] == "simulation":
         return "SIMULATION", (
-            "All devices ran in one process, without masks. Every ε here describes the mechanism: whoever ran it held all the data."
+            "All devices ran in one process, without masks. Every ε here describes the mechanism: "
+            "whoever ran it held all the data."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -175,21 +188,23 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     )
     if record.result is None:
         return what, (
-            "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its ledger and below."
+            "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its "
+            "ledger, and below."
         )
     first = claims(record)[0]
-    assert first.epsilon is not None  # noqa: S101 - the first claim always has its number
-    chance = percent(guess(first.epsilon, first.delta))
-    opening = "If the noise were unpredictable, each" if about["seeded"] else "Each"
-    protected = (f"{opening} record would be protected" if about["seeded"] else f"{opening} record is protected") + (
-        f" against {first.adversary}, together and with any outside knowledge, by (ε, δ) = ({up(first.epsilon)}, {small(first.delta)}) "
-        f"for {first.adjacency} (rule {first.rule})."
+    epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
+    chance = percent(guess(epsilon, first.delta))
+    protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
+    promise = (
+        f"Each record {protected} against {first.adversary}, together and with any outside knowledge, "
+        f"by (ε, δ) = ({up(epsilon)}, {small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
+    verb = "would be" if about["seeded"] else "is"
     meaning = (
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
-        f"that left the devices, is right at most {chance} of the time, instead of 50 %."
+        f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
-    return what, protected, meaning
+    return what, promise, meaning
 
 
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
@@ -198,15 +213,14 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
     noise = "a seed (predictable: simulation only)" if about["seeded"] else "a cryptographic source"
     full = sum(device["full"] for device in result["privacy"]["devices"]) if result else 0
-    first = claims(record)[:1]
-    much = [f"ε ≤ {up(c.epsilon)} at δ = {small(c.delta)}, rule {c.rule}." for c in first if c.epsilon is not None]
+    much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
         ("How much? (ε, δ)", " ".join(much) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
-            f"{EVERYONE[0].upper()}{EVERYONE[1:]} together, and whoever holds the model. No trust in the server is needed.",
+            "The server and all other devices together, and whoever holds the model. No trust in the server is needed.",
         ),
         (
             "By what? (mechanism)",
@@ -215,12 +229,13 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "For how long? (composition)",
-            f"For ever: the loss of all {count(len(record.rounds), 'round')} is counted together. A device's ledger outlives the run "
-            f"and refuses at its limit.{reached}",
+            f"For ever: the loss of all {count(len(record.rounds), 'round')} is counted together. "
+            f"A device's ledger outlives the run and refuses at its limit.{reached}",
         ),
         (
             "What does it cost? (utility, bias)",
-            "Accuracy below, on a hold-out. Clipping and noise weigh more on small groups; accuracy by group was not measured.",
+            "Accuracy below, on a hold-out. Clipping and noise weigh more on small groups; "
+            "accuracy by group was not measured.",
         ),
         (
             "What else must hold? (security)",
@@ -256,13 +271,13 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def honest_devices(secure: dict[str, Any], colluders: int) -> int:
-    """How many honest devices are certainly in any sum that the plan's adversary can open, if so many others collude."""
+    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding."""
     planned = SecureSum(**secure).honest_noises(secure.get("adversary", "lying"))
-    return max(planned + secure["colluders"] - colluders, 0)  # every colluder takes one noise away
+    return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
 
 
 def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
-    """For every number of colluders: the proved ε, once the run has one, and a sentence with everything that belongs to it."""
+    """For every number of colluders: the proved ε, once there is one, and a sentence with all that belongs to it."""
     secure, result = record.about["secure_sum"], record.result
     if secure is None:
         return ()
@@ -283,9 +298,7 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         return f"With {count(colluders, 'colluder')} {opened}."
     everyone, summed = claims(record)[:2]
     if epsilon is None or summed.epsilon is None:
-        proved = (
-            f"no provable extra protection; ε ≤ {up(everyone.epsilon or 0)} against everyone holds ({everyone.rule})"
-        )
-    else:
-        proved = f"ε ≤ {up(epsilon)} ({summed.rule})"
-    return f"With {count(colluders, 'colluder')} {opened}: {proved}, δ = {small(everyone.delta)}, {everyone.adjacency}."
+        held = f"{everyone.figure} holds ({everyone.terms})"
+        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
+    terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
+    return f"With {count(colluders, 'colluder')} {opened}: ε ≤ {up(epsilon)} ({terms})."
