@@ -69,9 +69,7 @@ def complaints(browser):
 
 
 def requested(browser):
-    """Every address that the browser asked for since it was last asked."""
-    return re.findall(r'"Network\.requestWillBeSent".*?"request":\{.*?"url":"([^"]*)"', _performance(browser))
-
-
-def _performance(browser):
-    return "\n".join(line["message"] for line in browser.get_log("performance"))
+    """Every address that the browser asked for since it was last asked, but for its own built-in pages."""
+    log = "\n".join(line["message"] for line in browser.get_log("performance"))
+    found = re.findall(r'"Network\.requestWillBeSent".*?"request":\{.*?"url":"([^"]*)"', log)
+    return [address for address in found if not address.startswith("chrome:")]

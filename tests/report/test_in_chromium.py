@@ -48,7 +48,6 @@ def finish(folder):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_prints_on_two_a4_pages_and_never_scrolls_sideways(kind, browser, tmp_path):
     report = write_report(make_run(tmp_path / "run", **KINDS[kind])).as_uri()
-    requested(browser)  # what the browser's own first page asked for
     for width in (400, 1280):
         show(browser, report, width=width)
         assert widest(browser) == width
