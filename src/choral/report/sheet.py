@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from choral.report import charts, parts, registry, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, read_run, write_whole
 
-_MOST_RELEASES = 8  # more would not fit on two pages; result.json has them all
+# More would not fit on two pages; run.json and result.json have everything in full.
+_MOST_RELEASES = 8
+_LONGEST_NAME, _LONGEST_SENTENCE = 80, 160
 
 
 def write_report(folder: str | Path) -> Path:
@@ -27,6 +30,9 @@ def write_report(folder: str | Path) -> Path:
 
 def page(record: RunRecord) -> str:
     """The report as one HTML document that needs no network and runs no script."""
+    record = replace(
+        record, about=_fitting(record.about, _LONGEST_NAME), result=_fitting(record.result, _LONGEST_SENTENCE)
+    )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -41,6 +47,15 @@ def page(record: RunRecord) -> str:
         Markup(f"<style>{style}</style>"),
     )
     return f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record)), lang='en')}\n"
+
+
+def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, and the same back
+    """The value with every text in it cut to what fits."""
+    if isinstance(value, dict):
+        return {name: _fitting(item, most) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_fitting(item, most) for item in value]
+    return parts.short(value, most) if isinstance(value, str) else value
 
 
 def static(name: str) -> str:
