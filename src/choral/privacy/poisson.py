@@ -1,0 +1,195 @@
+"""Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution, Rényi divergences and overflow.
+
+One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
+noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use: most accounts need none.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from choral.errors import PlanError
+from choral.plan import require_number, require_whole
+from choral.privacy.zcdp import gdp_epsilon
+
+Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
+
+# FFTs add up to 1e-15 or so to each tail; below this δ the Rényi bound takes over.
+SMALLEST_DELTA = 1e-10
+# Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
+_LEAST_NOISE = 0.02
+
+
+@lru_cache(maxsize=256)
+def _spread(noise_multiplier: float, probability: float) -> float:
+    """Root mean square of one step's privacy loss, which sets how fine its grid must be."""
+    import numpy as np
+
+    x = np.linspace(-1 - 12 * noise_multiplier, 1 + 12 * noise_multiplier, 4001)
+    log_p, log_q = _log_densities(x, noise_multiplier, probability)
+    weight = np.exp(log_p)
+    return float(np.sqrt(np.sum(weight * (log_p - log_q) ** 2) / np.sum(weight)))
+
+
+def _log_densities(x: Any, noise_multiplier: float, probability: float) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
+    import numpy as np
+
+    rest = math.log1p(-probability) if probability < 1 else -math.inf
+    rest = rest - 0.5 * (x / noise_multiplier) ** 2
+    up, down = (math.log(probability) - 0.5 * ((x - side) / noise_multiplier) ** 2 for side in (1.0, -1.0))
+    scale = math.log(noise_multiplier) + 0.5 * math.log(2 * math.pi)
+    return np.logaddexp(rest, up) - scale, np.logaddexp(rest, down) - scale
+
+
+@lru_cache(maxsize=64)
+def _one_step(noise_multiplier: float, probability: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier,
+        sampling_prob=probability,
+        value_discretization_interval=interval,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )
+
+
+@lru_cache(maxsize=64)
+def _many_steps(noise_multiplier: float, probability: float, interval: float, steps: int) -> Any:  # noqa: ANN401
+    return _one_step(noise_multiplier, probability, interval).self_compose(steps)
+
+
+def _interval(steps: Steps, mu: float, fineness: float) -> float:
+    """A grid width at which rounding up widens the composed loss by less than one part in ten thousand."""
+    variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
+    # A grid adds at most a quarter of its squared width to the variance of each of the composed parts.
+    width = math.sqrt(variance / (sum(steps.values()) + 1)) / fineness
+    return float(2.0 ** math.floor(math.log2(width)))  # powers of two, so that neighbours share their cached parts
+
+
+def _gaussian_cap(steps: Steps, mu: float) -> float:
+    """The μ of the same steps without sampling, which always dominates them."""
+    return math.sqrt(math.fsum(4 * count / (z * z) for (z, _), count in steps.items()) + mu * mu)
+
+
+def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, rho: float = 0.0, fineness: float = 50.0) -> float:
+    """ε at δ of Poisson-sampled steps composed with a μ-Gaussian and a ρ-zCDP mechanism (Rule S5).
+
+    >>> round(epsilon({(0.004902 * 244, 0.1): 130}, delta=1e-4), 2)
+    8.42
+    """
+    if rho == 0 and any(z < _LEAST_NOISE for z, _ in steps):
+        return gdp_epsilon(_gaussian_cap(steps, mu), delta)
+    if rho > 0 or delta < SMALLEST_DELTA:
+        bound = _renyi_epsilon(steps, delta, rho + 0.5 * mu * mu)
+    else:
+        bound = _composed(steps, mu, _interval(steps, mu, fineness)).get_epsilon_for_delta(delta)
+    if rho == 0:
+        bound = min(bound, gdp_epsilon(_gaussian_cap(steps, mu), delta))
+    return max(0.0, float(bound))
+
+
+def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
+    whole = None
+    parts = [_many_steps(z, q, interval, count) for (z, q), count in steps.items()]
+    if mu > 0:
+        parts.append(_one_step(2 / mu, 1.0, interval))  # N(±1, z²) is μ-Gaussian for μ = 2/z
+    for part in parts:
+        whole = part if whole is None else whole.compose(part)
+    return whole
+
+
+def renyi(noise_multiplier: float, probability: float, order: float) -> float:
+    """Rényi divergence of one Poisson-sampled step at an order above 1 (Rule S5).
+
+    >>> round(renyi(2.0, 1.0, 3.0), 9)  # without sampling: order · (2/z)² / 2
+    1.5
+    """
+    import numpy as np
+
+    # Analytic up to ±πz² off the axis, where the mixture has its zeros: trapezoids converge geometrically.
+    step = min(noise_multiplier / 4, noise_multiplier**2 / 2)
+    low, high = -1 - 40 * noise_multiplier, 2 * order + 40 * noise_multiplier
+    x = np.linspace(low, high, math.ceil((high - low) / step) + 1)
+    log_p, log_q = _log_densities(x, noise_multiplier, probability)
+    terms = order * log_p - (order - 1) * log_q
+    top = float(np.max(terms))
+    return (top + math.log(float(np.sum(np.exp(terms - top))) * float(x[1] - x[0]))) / (order - 1)
+
+
+def _renyi_epsilon(steps: Steps, delta: float, rho: float) -> float:
+    """The best bound over Rényi orders (Canonne, Kamath, Steinke 2020, Proposition 12); each order alone is sound."""
+    log_inverse = -math.log(delta)
+    total = rho + math.fsum(2 * count / (z * z) for (z, _), count in steps.items())
+
+    def bound(log_shift: float) -> float:
+        shift = math.exp(log_shift)
+        loss = rho * (1 + shift)
+        for (z, q), count in steps.items():
+            # Beyond these orders sampling no longer helps, and the plain Gaussian is as good.
+            tail = shift > 50 + 4 * z * z * (1 - math.log(q)) or z < _LEAST_NOISE
+            loss += count * (2 * (1 + shift) / (z * z) if tail else renyi(z, q, 1 + shift))
+        return loss + (log_inverse - math.log1p(shift)) / shift - math.log1p(1 / shift)
+
+    # The best order without sampling is 1 + √(ln 1/δ ÷ total); with it, it is no smaller.
+    start = 0.5 * math.log(log_inverse / total)
+    grid = [start - 2 + 0.5 * k for k in range(40)]
+    values = [bound(t) for t in grid]
+    best = grid[min(range(len(grid)), key=values.__getitem__)]
+    width = 0.5
+    while width > 1e-4:
+        width /= 2
+        best = min((best - width, best, best + width), key=bound)
+    return bound(best)
+
+
+def overflow(*, rows: int, batch: int, capacity: int) -> float:
+    """A bound on the chance, per step, that the other records alone fill a Poisson batch's fixed capacity.
+
+    Add steps × this to δ: given that they don't, the record's own coin is untouched, so S5 holds as it stands.
+
+    >>> overflow(rows=2440, batch=244, capacity=400) < 1e-20
+    True
+    """
+    rows, batch = require_whole("rows", rows), require_whole("batch", batch, most=rows)
+    capacity = require_whole("capacity", capacity, most=rows)
+    others, probability = rows - 1, batch / rows
+    if capacity > others:
+        return 0.0
+    if probability == 1.0 or capacity <= others * probability + 1:
+        return 1.0
+    log_odds = math.log(probability) - math.log1p(-probability)
+    log_term = (
+        (math.lgamma(others + 1) - math.lgamma(capacity + 1) - math.lgamma(others - capacity + 1))
+        + capacity * log_odds
+        + others * math.log1p(-probability)
+    )
+    # From here each term is at most `ratio` times the one before: a geometric series bounds the whole tail.
+    ratio = (others - capacity) / (capacity + 1) * probability / (1 - probability)
+    rounding = 4e-16 * math.lgamma(others + 2)  # lgamma's last bits, which a bound may not lose
+    return min(1.0, math.exp(log_term + rounding) / (1 - ratio))
+
+
+def capacity_for(*, rows: int, batch: int, steps: int, delta: float) -> int:
+    """The smallest batch capacity whose overflow over all steps stays within δ.
+
+    >>> capacity_for(rows=2440, batch=244, steps=200, delta=1e-10)
+    357
+    """
+    steps, delta = require_whole("steps", steps), require_number("delta", delta, below=1.0)
+    low, high = batch, rows  # overflow is certain at the mean and impossible when all rows fit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if steps * overflow(rows=rows, batch=batch, capacity=middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def require_steps(noise_multiplier: float, probability: float, steps: int) -> tuple[float, float, int]:
+    """The three numbers of a sampled event, checked, or a PlanError that names the one at fault."""
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
+        raise PlanError("CH200", f"probability = {probability!r}.", fix="Must be a number above 0 and at most 1.")
+    return require_number("noise_multiplier", noise_multiplier), float(probability), require_whole("steps", steps)
