@@ -88,11 +88,8 @@ def test_numbers_outside_their_bounds_move_to_the_nearer_bound_and_log_scales_ar
 
 
 def test_a_declared_constant_fills_empty_cells():
-    assert Numeric(name="x", low=0, high=10, missing=5).encode(["", None, "10"], source="t").ravel().tolist() == [
-        0.5,
-        0.5,
-        1,
-    ]
+    filled = Numeric(name="x", low=0, high=10, missing=5).encode(["", None, "10"], source="t")
+    assert filled.ravel().tolist() == [0, 0, 1]
     column = Categorical(name="x", levels=("a", "?"), missing="?", other="?")
     assert column.codes(["", "a", "zebra"], source="t").tolist() == [1, 0, 1]
 
