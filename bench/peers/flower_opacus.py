@@ -1,7 +1,7 @@
 """Flower's simulation engine (Ray) with FedAvg, and Opacus's parts inside each ClientApp.
 
 The ServerApp answers the harness, so that Ray's start is not in a round's time. Opacus has one thread a device, and Ray
-runs as many devices at once as there are cores. `engine` (the default) trains as the tutorials do, with PrivacyEngine and
+runs as many devices at once as there are cores. `engine` (the default) trains as tutorials do, with PrivacyEngine and
 its data loader; `hooks` is leaner: slices of a tensor, and neither loader nor accountant.
 """
 
