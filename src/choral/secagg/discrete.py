@@ -60,8 +60,8 @@ def _laplace(trials: int, scale: int, stream: Stream) -> Integers:
     while (going := going[_e_coins(going.size, stream)]).size:
         size[going] += scale
     negative = stream.words(size.size, 16) % 2 == 1
-    signed: Integers = np.where(negative, -size, size)
-    return signed[~(negative & (size == 0))]  # zero has one sign only
+    once: Integers = np.where(negative, -size, size)[~(negative & (size == 0))]  # zero has no sign: half of it goes
+    return once
 
 
 def _accepted(top: Unsigned, bottom: int, stream: Stream) -> Flags:
