@@ -75,8 +75,8 @@ def normal(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     value: Array = jnp.full(shape, _QUANTILE[-1], dtype=jnp.float32)
     for coefficient in _QUANTILE[-2::-1]:
         value = value * t + jnp.float32(coefficient)
-    value = drawn.astype(jnp.float32) * jnp.float32(2.0**-31) * value
-    return value
+    centre: Array = drawn.astype(jnp.float32) * jnp.float32(2.0**-31)
+    return centre * value
 
 
 def secure_normal(shape: tuple[int, ...]) -> NDArray[np.float32]:
