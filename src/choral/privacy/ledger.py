@@ -217,6 +217,25 @@ class Ledger:
             ) from None  # fmt: skip
         self.entries.append(body)
 
+    def statement(self) -> dict[str, Any]:
+        """What was spent of the limit, by which rules and against whom, with every entry and the receipt."""
+        balance = self.balance
+        return {
+            "device": self.device,
+            "limit": {"epsilon": self.limit.epsilon, "delta": self.limit.delta},
+            "spent": {
+                "epsilon": balance.epsilon,
+                "delta": self.limit.delta,
+                "rules": list(balance.rules),
+                "adjacency": ADJACENCY,
+                "adversaries": list(balance.adversaries),
+            },
+            "charges": len(balance.charges),
+            "torn_bytes": self.torn,
+            "receipt": {"entries": self.receipt.entries, "seal": self.receipt.seal},
+            "entries": self.entries,
+        }
+
     def close(self) -> None:
         """Give the file and its lock back."""
         if self._writer is not None:
