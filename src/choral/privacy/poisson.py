@@ -1,7 +1,7 @@
 """Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution, Rényi divergences and overflow.
 
 One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
-noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use: most accounts need none.
+noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use only.
 """
 
 import math
