@@ -241,6 +241,29 @@ def parse(text: str, *, source: str = "choral.toml") -> Job:
         place = f"{source}:{found.group(1)}" if found else f"{source}:{text.count(chr(10)) + 1}"
         what = re.sub(r"\s*\(at .*\)$", "", str(error))
         raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix="See https://toml.io.") from None
+    return _job(content, source=source, text=text)
+
+
+def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
+    """The Job of settings given by name, each put into the table that knows it; None means not given.
+
+    >>> job_of(epsilon=2.0, local_steps=5).local.steps
+    5
+    """
+    renamed = {"local_steps": "steps", "model": "kind"}
+    content: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        name = renamed.get(key, key)
+        owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
+        if owner is None:
+            known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}
+            raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
+        if value is not None:
+            content.setdefault(owner, {})[name] = value
+    return _job(content, source="settings", text="")
+
+
+def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
     for name, value in content.items():
         if name not in _TABLES or not isinstance(value, dict):
             raise ConfigError(

@@ -219,7 +219,8 @@ def load(
     shares = _shares(
         tables, labels, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
     )
-    keep = {name: rows for name, rows in shares.items() if len(rows) >= FEWEST_ROWS}
+    # In the order of their names, which is the order of a roster: a device has the same number everywhere.
+    keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
     notes = tuple(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep)
     if not keep:
         largest = max(map(len, shares.values()))
