@@ -1,14 +1,13 @@
 """The work that every contender does: the shapes of a round, the rows, and the batches. Needs NumPy only."""
 
 from dataclasses import asdict, dataclass, replace
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-POOL = (
-    200_000  # rows in memory at most; beyond that the devices are windows of one pool, so that n = 10^5 fits anywhere
-)
+IN_MEMORY = 2**30  # bytes of features at most; a larger table is an empty file, mapped: its rows read as zeros
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +55,30 @@ CROSS_DEVICE = Work(devices=10_000, fewest_rows=50, most_rows=500, layers=(784, 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """All devices' rows in one flat table; device i holds rows starts[i] .. starts[i] + counts[i]."""
+    """All devices' rows in one flat table; device i holds rows offsets[i] to offsets[i + 1]."""
 
     features: NDArray[np.float32]
     labels: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def of(self, device: int) -> slice:
+        return slice(int(self.offsets[device]), int(self.offsets[device + 1]))
 
 
 def rows_of(work: Work) -> Rows:
-    """Made-up rows of the work's shapes; devices share a pool of rows where theirs together would be too many."""
+    """Made-up rows of the work's shapes. Time does not depend on their values, so those of a huge table are zeros."""
     rng = np.random.default_rng(1)
     counts = rng.integers(work.fewest_rows, work.most_rows + 1, work.devices)
-    total = int(counts.sum())
-    if total <= POOL:
-        pool, starts = total, np.concatenate([[0], np.cumsum(counts)[:-1]])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    shape = (int(offsets[-1]), work.layers[0])
+    if 4 * shape[0] * shape[1] <= IN_MEMORY:
+        features = rng.random(shape, dtype=np.float32)
+        features -= 0.5
     else:
-        pool, starts = POOL, rng.integers(0, POOL - work.most_rows, work.devices)
-    features = rng.random((pool, work.layers[0]), dtype=np.float32)
-    features -= 0.5
-    labels = rng.integers(0, work.layers[-1], pool, dtype=np.int32)
-    return Rows(features=features, labels=labels, starts=starts.astype(np.int64), counts=counts.astype(np.int64))
+        with TemporaryFile() as file:
+            file.truncate(4 * shape[0] * shape[1])
+            features = np.memmap(file, np.float32, "r+", shape=shape)
+    return Rows(features=features, labels=rng.integers(0, work.layers[-1], shape[0], dtype=np.int32), offsets=offsets)
 
 
 def cohort_of(work: Work, number: int) -> NDArray[np.int64]:
@@ -89,13 +91,14 @@ def batches_of(work: Work, rows: Rows, number: int) -> NDArray[np.int64]:
     rng = np.random.default_rng([3, number])
     chosen = np.empty((work.cohort, work.steps, work.batch), np.int64)
     for place, device in enumerate(cohort_of(work, number)):
-        count = int(rows.counts[device])
+        own = rows.of(device)
+        count = own.stop - own.start
         a_pass = max(1, count // work.batch)
         for step in range(work.steps):
             if step % a_pass == 0:
                 order = rng.permutation(count)
             at = step % a_pass * work.batch
-            chosen[place, step] = rows.starts[device] + order[at : at + work.batch]
+            chosen[place, step] = own.start + order[at : at + work.batch]
     return chosen
 
 

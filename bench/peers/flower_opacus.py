@@ -42,21 +42,21 @@ def train(message: Message, context: Context) -> Message:
     """One device's local steps."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rows, device = _rows(), int(context.node_config["partition-id"])
+    rows = _rows()
+    own = rows.of(int(context.node_config["partition-id"]))
     model = plain_model(WORK)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     if message.content["config"]["form"] == "engine":
-        own = slice(rows.starts[device], rows.starts[device] + rows.counts[device])
         train_with_engine(WORK, model, torch.from_numpy(rows.features[own]), torch.from_numpy(rows.labels[own]).long())
     else:
         step = private_step(WORK, model, ghost=False)
-        order = np.resize(np.random.permutation(rows.counts[device]), (WORK.steps, WORK.batch)) + rows.starts[device]
-        for batch in order:
+        order = np.random.permutation(np.arange(own.start, own.stop))
+        for batch in np.resize(order, (WORK.steps, WORK.batch)):
             step(torch.from_numpy(rows.features[batch]), torch.from_numpy(rows.labels[batch]).long())
     content = RecordDict(
         {
             "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": int(rows.counts[device])}),
+            "metrics": MetricRecord({"num-examples": own.stop - own.start}),
         }
     )
     return Message(content=content, reply_to=message)

@@ -132,18 +132,18 @@ def prepare_engine(values: dict[str, Any]) -> Callable[[int], list[torch.Tensor]
     shared = [weight.detach().clone() for weight in plain_model(work).parameters()]
     done = 0
 
-    def device(start: int, count: int) -> list[torch.Tensor]:
+    def device(own: slice) -> list[torch.Tensor]:
         model = plain_model(work)
         weights = list(model.parameters())
         with torch.no_grad():
             torch._foreach_copy_(weights, shared)
-        train_with_engine(work, model, features[start : start + count], labels[start : start + count])
+        train_with_engine(work, model, features[own], labels[own])
         return [weight.detach() for weight in weights]
 
     def rounds(count: int) -> list[torch.Tensor]:
         nonlocal shared, done
         for number in range(done, done + count):
-            updates = [device(int(rows.starts[i]), int(rows.counts[i])) for i in cohort_of(work, number)]
+            updates = [device(rows.of(one)) for one in cohort_of(work, number)]
             shared = [torch.stack(same).mean(0) for same in zip(*updates, strict=True)]
         done += count
         return shared

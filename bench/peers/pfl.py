@@ -49,7 +49,8 @@ def prepare(values: dict[str, Any]) -> Callable[[int], None]:
     features, labels = rows.features, rows.labels.astype(np.int64)
 
     def device(number: int) -> Dataset:
-        order = np.resize(np.random.permutation(rows.counts[number]), work.steps * work.batch) + rows.starts[number]
+        own = rows.of(number)
+        order = np.resize(np.random.permutation(np.arange(own.start, own.stop)), work.steps * work.batch)
         return Dataset((torch.from_numpy(features[order]), torch.from_numpy(labels[order])), user_id=str(number))
 
     def optimizer(parameters: Any, lr: float) -> DPOptimizer:  # noqa: ANN401

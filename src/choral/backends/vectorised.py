@@ -30,6 +30,7 @@ OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches e
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
+RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 Devices = NDArray[np.int64]
@@ -89,7 +90,8 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
-        self._updates = jax.jit(partial(_updates, model, self.recipe))
+        usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+        self._updates = jax.jit(partial(_updates, model, self.recipe, usual))
         self._add = jax.jit(partial(_add, codec.grid, codec.largest))
 
     @property
@@ -211,6 +213,7 @@ class Vectorised:
 def _updates(
     model: Model,
     recipe: Recipe,
+    usual: int,
     parameters: Array,
     features: Array,
     labels: Array,
@@ -219,7 +222,8 @@ def _updates(
     keys: Array,
 ) -> Array:
     """The updates of all lanes."""
-    return jax.vmap(partial(local_update, model, recipe, parameters, features, labels))(rows, counts, keys)
+    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
+    return jax.vmap(one)(rows, counts, keys)
 
 
 def _add(

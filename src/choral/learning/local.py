@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.custom_batching import custom_vmap
 
 from choral.errors import PlanError
 from choral.learning import noise
@@ -76,18 +78,20 @@ def local_update(
     batches: Array,
     counts: Array,
     keys: Array,
+    *,
+    usual: int | None = None,
     draw: Noise = noise.normal,
 ) -> Array:
     """θ_i − θ after τ noisy clipped steps from θ; `batches` are row numbers (τ, room), the first `counts` of each used.
 
-    `keys` holds what `draw` needs for each step, and one entry more for the noise on the update.
+    `keys` holds what `draw` needs for each step, and one entry more for the noise on the update. Beyond the `usual`
+    rows of a batch nothing is computed unless they are used.
     """
     start = model.unravel(parameters)
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:
         (tree, velocity), (batch, count, key) = state, given
-        used = jnp.arange(batch.shape[0]) < count  # line 6: a batch of records
-        total = clipped_sum(model, tree, features[batch], labels[batch], used, recipe.clip)  # line 7
+        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7
         gradient = jax.tree.map(lambda leaf: leaf / recipe.batch, total)  # line 8: the divisor is always γ
         noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9
         if recipe.momentum:
@@ -105,6 +109,38 @@ def local_update(
         update = jax.tree.map(lambda leaf: jnp.where(factor > 0, leaf * factor, 0), update)
         update = add_noise(model, update, recipe.update_noise, keys[-1], draw)
     return model.ravel(update)
+
+
+def batch_sum(
+    model: Model, clip: float, usual: int | None, tree: Tree, features: Array, labels: Array, batch: Array, count: Array
+) -> Tree:
+    """Σ of the clipped gradients of the first `count` rows of the batch; a rare tail is computed only if it is used.
+
+    Adding the zeros of an unused tail changes no number, so it does not matter for which lanes the tail is computed.
+    """
+
+    def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
+        used = jnp.arange(batch.shape[0]) < count
+        return clipped_sum(model, tree, features[batch], labels[batch], used, clip)
+
+    @custom_vmap
+    def tail(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
+        nothing = partial(jax.tree.map, jnp.zeros_like, tree)
+        return lax.cond(count > 0, lambda: part(tree, features, labels, batch, count), nothing)
+
+    @tail.def_vmap
+    def tails(lanes: int, mapped: Any, *given: Any) -> tuple[Tree, Any]:  # noqa: ANN401 - pytrees, by custom_vmap
+        axes = jax.tree.map(lambda one: 0 if one else None, tuple(mapped))
+        compute = partial(jax.vmap(part, in_axes=axes, axis_size=lanes), *given)
+        nothing = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute))
+        sums = lax.cond(jnp.any(given[-1] > 0), compute, nothing)
+        return sums, jax.tree.map(lambda _: True, sums)
+
+    total = part(tree, features, labels, batch[:usual], count)
+    if usual is None or usual >= batch.shape[0]:
+        return total
+    rest = tail(tree, features, labels, batch[usual:], count - usual)
+    return jax.tree.map(jnp.add, total, rest)
 
 
 def add_noise(model: Model, tree: Tree, deviation: float, key: Array, draw: Noise) -> Tree:
@@ -132,11 +168,13 @@ def norm(rows: Array) -> Array:
 
 
 def clip_factor(norms: Array, clip: float) -> Array:
-    """min(1, G/norm) for each norm; 0 for one that is not finite, so that such an example has no say.
+    """min(1, G/norm) for each norm; 0 for one that is not finite: such an example has no say. Without a clip, 1.
 
     >>> clip_factor(jnp.array([0.0, 0.5, 4.0, jnp.inf, jnp.nan]), 1.0).tolist()
     [1.0, 1.0, 0.25, 0.0, 0.0]
     """
+    if clip == math.inf:
+        return jnp.ones_like(norms)
     return jnp.where(norms < jnp.inf, jnp.minimum(1, clip / jnp.maximum(norms, clip)), 0)
 
 

@@ -20,6 +20,8 @@ _QUANTILE = (
     0.0426798562, 0.244467088, -0.143494209, -0.0674520884, 0.0548641678,
 )  # fmt: skip
 _T_SLOPE, _T_SHIFT = 0.534459043, -1.534459043
+# ln(1 + m) = m·L(m) for √½ ≤ 1 + m ≤ √2, within 4e-7; the compiler's own logarithm costs as much as all the rest.
+_LOGARITHM = (1.00000096, -0.50001145, 0.333146738, -0.249082892, 0.204917596, -0.186807514, 0.119310544)
 
 
 def split(keys: Words) -> NDArray[np.uint32]:
@@ -56,27 +58,41 @@ def uniform(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     >>> bool(uniform(jnp.uint32([1, 2]), (4,)).max() < 1)
     True
     """
-    top: Array = bits(key, shape, start) >> 8
+    top = lax.bitcast_convert_type(bits(key, shape, start) >> 8, jnp.int32)
     fraction: Array = top.astype(jnp.float32) * jnp.float32(2.0**-24)
     return fraction
 
 
 def normal(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
-    """Standard Gaussians by inversion of 32 bits, out to 6.3 standard deviations and within 2e-5 of the exact quantile.
+    """Standard Gaussians by inversion of 32 bits, out to 6.3 standard deviations and within 3e-5 of the exact quantile.
 
     >>> normal(jnp.uint32([1, 2]), (2, 3)).shape
     (2, 3)
     """
     drawn = lax.bitcast_convert_type(bits(key, shape, start), jnp.int32)
-    # The distance to the near tail is taken in integers: 1 − u² would cancel there.
-    size = lax.bitcast_convert_type(jnp.abs(drawn), jnp.uint32)
-    tail = ((jnp.uint32(1 << 31) - size).astype(jnp.float32) + jnp.float32(0.25)) * jnp.float32(2.0**-32)
-    t = jnp.sqrt(1 - jnp.log(4 * tail * (1 - tail))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
-    value: Array = jnp.full(shape, _QUANTILE[-1], dtype=jnp.float32)
-    for coefficient in _QUANTILE[-2::-1]:
-        value = value * t + jnp.float32(coefficient)
-    centre: Array = drawn.astype(jnp.float32) * jnp.float32(2.0**-31)
-    return centre * value
+    # The distance to the near tail is taken in integers, since 1 − u² would cancel there, and in signed ones: without
+    # AVX-512 an unsigned integer has no instruction that makes it a float.
+    distance = jnp.int32(2**31 - 1) - (drawn ^ (drawn >> 31))
+    tail = (distance.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-32)
+    t = jnp.sqrt(1 - _logarithm(4 * tail * (1 - tail))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
+    centre: Array = (drawn.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-31)
+    return centre * _polynomial(_QUANTILE, t)
+
+
+def _logarithm(x: Array) -> Array:
+    """The natural logarithm of positive, normal numbers."""
+    word = lax.bitcast_convert_type(x, jnp.int32)
+    exponent = (word - jnp.int32(0x3F3504F3)) >> 23  # so that the rest lies between √½ and √2
+    rest = lax.bitcast_convert_type(word - (exponent << 23), jnp.float32) - 1
+    whole: Array = exponent.astype(jnp.float32) * jnp.float32(math.log(2))
+    return whole + rest * _polynomial(_LOGARITHM, rest)
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    value: Array = jnp.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        value = value * x + jnp.float32(coefficient)
+    return value
 
 
 def secure_normal(shape: tuple[int, ...]) -> NDArray[np.float32]:

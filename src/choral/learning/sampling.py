@@ -91,18 +91,23 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
     for ahead in range(int((number[:, -1] - number[:, 0]).max()) + 1):
-        order = _orders(sizes, starts, within, key, number[:, 0] + ahead)
+        order = _orders(sizes, within, key, number[:, 0] + ahead)
         device, at = np.nonzero(number - number[:, :1] == ahead)
         first = starts[device] + place[device, at] * batch
         rows[device, at] = order[first[:, None] + np.arange(batch)]
     return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
 
 
-def _orders(sizes: Rows, starts: Rows, within: Rows, key: Words, number: Rows) -> NDArray[np.int32]:
+def _orders(sizes: Rows, within: Rows, key: Words, number: Rows) -> NDArray[np.int32]:
     """A random order of every device's rows for its pass of this number, one device behind the other."""
     tags = words(np.repeat(key, sizes), np.repeat(number, sizes) * (1 << 32) + within)
-    order = np.lexsort((tags, np.repeat(np.arange(len(sizes)), sizes)))
-    return (order - np.repeat(starts, sizes)).astype(np.int32)
+    # (device, random bits, row) in one word: sorting words is several times faster than sorting by two keys.
+    above, below = np.uint64(64 - len(sizes).bit_length()), np.uint64(int(sizes.max()).bit_length())
+    tags = (tags << (np.uint64(64) - above)) >> (np.uint64(64) - above) >> below << below
+    tags |= np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes) << above
+    tags |= within.astype(np.uint64)
+    tags.sort()
+    return (tags & ((np.uint64(1) << below) - np.uint64(1))).astype(np.int32)
 
 
 class Uses:
