@@ -43,7 +43,7 @@ def test_a_charge_is_in_the_file_when_it_returns_and_names_everything(path):
         assert body.pop("at").endswith("+00:00")
         assert body == {
             "kind": "charge", "rule": "S5", "plan": "plan", "round": 3, "attempt": 0,
-            "adversary": "the server and all other devices",
+            "adversary": "the server and all other devices together",
             "event": {"kind": "poisson", "noise_multiplier": 2.0, "probability": 0.1, "steps": 10, "delta": 1e-9},
         }  # fmt: skip
         assert book.device == "device-02"

@@ -16,12 +16,11 @@ from choral.plan import Budget, require_whole
 from choral.privacy import chain, events
 from choral.privacy.chain import Chain, Lines, Receipt
 from choral.privacy.events import Event, epsilon_of
+from choral.privacy.rules import ADJACENCY, EVERYONE
 
 __all__ = ["Balance", "Charge", "Ledger", "Receipt"]
 
 VERSION = 1
-ADJACENCY = "one record replaced"
-EVERYONE = "the server and all other devices"
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 

@@ -66,9 +66,11 @@ def dp_sgd_corrected(part: Exposure) -> Published:
 
 
 def _dp_sgd(part: Exposure, noises: int) -> Published:
-    missing = _missing_noise(part, noises)
-    because = missing or f"one step a round and {noises} noises in the sum (Rule S2), if local_steps were 1"
-    return Published(rho=part.rounds * local_step(part) / noises, valid=not missing, because=because)
+    failed = _missing_noise(part, noises)
+    if part.local_steps > 1:
+        failed = f"DP-SGD makes one step a round, this run {part.local_steps}"
+    because = failed or f"one step a round: each sum carries {noises} noises (Rule S2)"
+    return Published(rho=part.rounds * local_step(part) / noises, valid=not failed, because=because)
 
 
 def _passes(part: Exposure) -> float:

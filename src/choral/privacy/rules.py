@@ -138,7 +138,8 @@ def with_secure_sum(part: Exposure) -> Loss | None:
     if why_no_certificate(part):
         return None
     noises = part.honest_noises
-    adversary = f"the server, which sees only sums, and {part.colluders} colluding devices"
+    helpers = f"{part.colluders} colluding device{'s' * (part.colluders != 1)}"
+    adversary = f"a server that sees only sums, with {helpers}"
     if part.local_steps == 1:
         counted = f"one local step a round: each sum carries the noise of {noises} honest devices"
         if part.sampled:
