@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
@@ -109,6 +109,12 @@ class Terms:
         return self.secure.mode != "paper"
 
 
+@lru_cache(maxsize=4)
+def _graph(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
+    """The turn's graph, drawn once where many devices live in one process."""
+    return Graph(ids, context, degree)
+
+
 class Cohort:
     """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
 
@@ -125,8 +131,7 @@ class Cohort:
             model=hashlib.sha256(model).digest(),
             cohort=[(terms.ids[number], nonces[number]) for number in self.numbers],
         )
-        degree = terms.secure.neighbours if terms.secure.graph == "harary" else None
-        self._graph = Graph(ids, self.context, degree)
+        self._graph = _graph(ids, self.context, terms.secure.neighbours)
 
     def __len__(self) -> int:
         return len(self.numbers)
