@@ -7,8 +7,8 @@ finished update to the bytes that it sends, shares and answers included; `server
 - choral's devices enrolled before and keep their pair secrets, as they do for a whole run; Flower's agree every round.
 - choral hashes the model into every key and checks commitments, lanes and range; Flower has none of these.
 - `..._vs_flower` counts the bytes on the wire for both; `..._vs_flower_without_protobuf` forgives Flower its protobuf.
-- The mask kernel is one turn of the masking loop, for one peer: Flower agrees, draws and adds; choral derives, draws and
-  adds. `mask_stream_vs_flower` forgives Flower the agreement.
+- The mask kernel is one turn of the masking loop, for one peer: Flower agrees, draws and adds; choral derives, draws
+  and adds. `mask_stream_vs_flower` forgives Flower the agreement.
 CPU time, the best of interleaved repeats; `spread` is the slowest repeat over the best.
 """
 
@@ -207,7 +207,7 @@ def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
             stream.update_into(zeros[: vector.nbytes - start], buffer)
 
     ours, limit, turns, streams = [], [], [], []
-    for _ in range(3):
+    for _ in range(5):
         ours.append(best(repeats, lambda: add_masks(vector, pair_masks(pair, b"bench"))))
         limit.append(best(repeats, aes))
         answer = flower.ask("mask", dimensions=dimensions, repeats=repeats)
@@ -264,8 +264,8 @@ def measure(quick: bool) -> dict[str, float]:
     """Every figure, by name."""
     ten, million = SecureSum.for_cohort(10), 10**6
     flower = Flower()
-    found = kernel(flower, million, 5 if quick else 15)
-    found |= rounds("r10", flower, Case(ten, million), 3 if quick else 7)
+    found = kernel(flower, million, 10 if quick else 30)
+    found |= rounds("r10", flower, Case(ten, million), 5 if quick else 10)
     single = alone("b32", Case(ten, million))
     found |= single | alone("lanes", Case(SecureSum.for_cohort(10, modulus_bits=64, lanes=3), million))
     found["bytes_per_parameter"] = single["bytes_per_parameter_b32"]

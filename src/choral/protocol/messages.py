@@ -1,8 +1,8 @@
 """The nine messages of a round as bytes: versioned, capped and checked before anything is believed.
 
-A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array by
-a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed or
-copied.
+A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array
+by a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed
+or copied.
 Lists inside a header are packed records: a 4-byte device number and a value of fixed width, numbers ascending.
 """
 
