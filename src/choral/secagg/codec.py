@@ -45,11 +45,9 @@ def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any arra
 
 
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
-    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move a mean by at most 2^-16 of the grid."""
+    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move no mean by more than 2^-16 of the grid."""
     if isinstance(source, Stream):
-        drawn = source.words(stop - start, 16).astype(np.float32)
-        drawn *= np.float32(2.0**-16)
-        return drawn
+        return source.uniform(stop - start)
     return source[start:stop]
 
 
@@ -171,7 +169,8 @@ class Codec:
         `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
         """
         size = len(update)
-        words = np.zeros(self.length(size), ring(self.word_bits))
+        words = np.empty(self.length(size), ring(self.word_bits))
+        words[size:] = 0  # the lowest lane fills the rest
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if noise is not None:

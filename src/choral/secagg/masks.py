@@ -142,6 +142,17 @@ class Stream:
         self.into(memoryview(buffer), count * dtype.itemsize)
         return np.frombuffer(buffer, dtype=dtype, count=count)
 
+    def uniform(self, count: int) -> NDArray[np.float32]:
+        """The next numbers in [0, 1), multiples of 2^-16, at most CHUNK_BYTES // 2 of them.
+
+        >>> float(Stream(bytes(32)).uniform(1000).mean().round(1))
+        0.5
+        """
+        self.into(_scratch.view, 2 * count)
+        drawn = np.frombuffer(_scratch.bytes, "<u2", count).astype(np.float32)
+        drawn *= np.float32(2.0**-16)
+        return drawn
+
 
 def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
     """Add every mask to the vector in place, modulo its word size, chunk by chunk.
