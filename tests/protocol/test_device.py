@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.errors import StorageError, TrainingError
+from choral.errors import PlanError, StorageError, TrainingError
 from choral.plan import SecureSum
 from choral.protocol.messages import (
     Call,
@@ -98,9 +98,9 @@ def test_it_refuses_devices_that_are_not_enrolled(world):
 
 def test_it_refuses_a_cohort_below_or_above_the_plan():
     world = World(devices=12)
-    nonces = world.muster(called=range(12)).nonces
+    nonces = world.muster().nonces
     assert refusal_of(world, omega(world, dict(list(nonces.items())[:7]))) == "CH605"
-    world.muster(called=range(12))
+    nonces = world.muster().nonces | {10: bytes(16), 11: bytes(16)}
     assert refusal_of(world, omega(world, nonces)) == "CH600"  # more records than the plan has places
 
 
@@ -294,9 +294,14 @@ def test_round_secrets_are_never_written_down(world):
     assert not any(secret in data for data in written for secret in (key, live.cohort.context, *shares))
 
 
-def test_a_plan_that_needs_more_devices_than_are_enrolled_is_refused():
+def test_terms_whose_numbers_do_not_go_together_are_refused():
     world = World()
-    with pytest.raises(Exception, match="CH204"):
-        replace(world.terms, secure=SecureSum.for_cohort(20), codec=replace(world.terms.codec, cohort=20))
-    with pytest.raises(Exception, match="CH204"):
-        replace(world.terms, secure=replace(TEN, modulus_bits=64))
+    sparse = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
+    for changes in (
+        {"secure": SecureSum.for_cohort(20), "codec": replace(world.terms.codec, cohort=20)},
+        {"secure": replace(TEN, modulus_bits=64)},
+        {"secure": sparse},
+    ):
+        with pytest.raises(PlanError) as refusal:
+            replace(world.terms, **changes)
+        assert refusal.value.code == "CH204"
