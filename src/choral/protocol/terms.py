@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
@@ -47,6 +47,12 @@ class Terms:
                 fix="Enrol more devices, or plan for a smaller cohort.",
             )
         secure, codec = self.secure, self.codec
+        if secure.neighbours is not None and secure.neighbours >= secure.smallest_sum:
+            raise PlanError(
+                "CH204",
+                f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
+                fix="Use fewer neighbours than smallest_sum.",
+            )
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
@@ -109,6 +115,12 @@ class Terms:
         return self.secure.mode != "paper"
 
 
+@lru_cache(maxsize=4)
+def _graph(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
+    """The turn's graph, drawn once where many devices live in one process."""
+    return Graph(ids, context, degree)
+
+
 class Cohort:
     """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
 
@@ -125,8 +137,7 @@ class Cohort:
             model=hashlib.sha256(model).digest(),
             cohort=[(terms.ids[number], nonces[number]) for number in self.numbers],
         )
-        degree = terms.secure.neighbours if terms.secure.graph == "harary" else None
-        self._graph = Graph(ids, self.context, degree)
+        self._graph = _graph(ids, self.context, terms.secure.neighbours)
 
     def __len__(self) -> int:
         return len(self.numbers)
