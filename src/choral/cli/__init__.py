@@ -17,6 +17,7 @@ VERBS = {
     "simulate": "train by a choral.toml on the fast engine",
     "rehearse": "train by a choral.toml with the whole protocol, in one process",
     "resume": "go on with a run that was interrupted",
+    "verify": "work every claim of a run out again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
     "watch": "a run as it goes, on a page that only this machine can open",
     "ledger": "what a device has spent, every line checked",

@@ -35,7 +35,7 @@ class Books:
 
     def may_join(self) -> NDArray[np.bool_]:
         """Which devices can pay for one more round."""
-        return self.rounds < self.study.allowed_rounds
+        return self.rounds < self.study.costs.allowed_rounds
 
     def charge(self, device: int, *, round: int, attempt: int, again: bool = False) -> Receipt:
         """The receipt of a charge for one upload, durable by now; refused with CH401 beyond the limit.
@@ -51,8 +51,8 @@ class Books:
         turn = (study.plan.digest, round, attempt)
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
             return ledger.receipt
-        event = study.event(device, len(charges))
-        rule, adversary = study.rule.rule, study.rule.adversary
+        event = study.costs.event(device, len(charges))
+        rule, adversary = study.costs.rule.rule, study.costs.rule.adversary
         receipt = ledger.charge(
             Charge(rule=rule, plan=study.plan.digest, round=round, attempt=attempt, event=event, adversary=adversary)
         )
@@ -61,15 +61,7 @@ class Books:
 
     def spent(self) -> list[float]:
         """ε of each device so far, at its own limit's δ."""
-        known: dict[tuple[int, int, float], float] = {}
-        sizes, limits = self.study.split.train.sizes, self.study.limits
-        spent = []
-        for device, (rounds, size, limit) in enumerate(zip(self.rounds, sizes, limits, strict=True)):
-            key = (int(rounds), int(size), limit.delta)
-            if key not in known:
-                known[key] = self.study.spent(device, int(rounds), limit.delta)
-            spent.append(known[key])
-        return spent
+        return self.study.costs.spent_by_all(self.rounds)
 
     def __enter__(self) -> Self:
         return self

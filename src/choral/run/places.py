@@ -1,5 +1,6 @@
 """The two places of a run in one process: one compiled call for a whole cohort, or the whole protocol."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,20 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import OVERFLOW, Vectorised
+from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.federation import MOST_ATTEMPTS
 from choral.learning.trainer import Trainer
+from choral.privacy.ledger import Ledger
 from choral.protocol.device import Device, Encode, Train
 from choral.protocol.messages import Omega, Turn, decode
 from choral.protocol.terms import Terms
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
-from choral.run.books import Books
+from choral.run.books import Books, ledger_file
+from choral.run.costs import BATCH_OVERFLOW
 from choral.run.study import Study
 from choral.secagg.keys import Identity, Roster
-
-Sight = Callable[[int, int, NDArray[np.float32], bytes], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,7 +158,7 @@ class Rehearsed:
             self.study.plan,
             train.features_of(number),
             train.labels_of(number),
-            overflow=OVERFLOW,
+            overflow=BATCH_OVERFLOW,
             rounds_before=int(self.books.rounds[number]),
         )
 
@@ -181,3 +182,31 @@ def _vault(name: str, number: int, folder: Path | None) -> Vault:
     if isinstance(store, FileStore) and store.path.exists():
         return Vault.open(store)
     return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))
+
+
+def sign_off(study: Study, folder: Path, model: bytes) -> list[dict[str, str]]:
+    """Every device's signature under the plan, the model and the end of its own ledger, with the keys to check it."""
+    signed = []
+    for number, name in enumerate(study.data.records.names):
+        identity = Identity(name, _vault(name, number, folder / "devices").memory.secret)
+        seal = Ledger.read(folder / "ledgers" / ledger_file(number)).receipt.seal
+        bundle = identity.bundle
+        signed.append(
+            {
+                "device": name,
+                "identity": bundle.identity.hex(),
+                "agreement": bundle.agreement.hex(),
+                "bundle_signature": bundle.signature.hex(),
+                "ledger_seal": seal,
+                "signature": identity.sign(SIGNED, *signed_fields(study.plan.digest, model, seal)).hex(),
+            }
+        )
+    return signed
+
+
+SIGNED = "run"
+
+
+def signed_fields(plan: str, model: bytes, seal: str) -> tuple[bytes, bytes, bytes]:
+    """What a device signs at the end of a run: plan, SHA-256 of the model's file, and the last seal of its ledger."""
+    return plan.encode(), hashlib.sha256(model).digest(), seal.encode()

@@ -93,6 +93,13 @@ class Bundle:
                 fix="Get its bundle again, from the device itself.",
             ) from None
 
+    def check(self, signature: bytes, label: str, *fields: bytes) -> None:
+        """Nothing if this device signed the framed fields, else a TrustError."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.identity).verify(signature, framed(label, *fields))
+        except (InvalidSignature, ValueError):
+            raise TrustError("CH606", f'device "{self.id}" did not sign this {label}.') from None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Roster:
@@ -175,7 +182,7 @@ class Identity:
             raise TrustError("CH600", f"an identity's secret has {len(secret)} bytes, not {2 * KEY_SIZE}.")
         self._secret = secret
         self._agreement = X25519PrivateKey.from_private_bytes(secret[KEY_SIZE:])
-        signer = Ed25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
+        self._signer = signer = Ed25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
         unsigned = Bundle(
             id=id,
             identity=signer.public_key().public_bytes_raw(),
@@ -202,6 +209,14 @@ class Identity:
     def to_bytes(self) -> bytes:
         """Both private keys, for the vault and nothing else."""
         return self._secret
+
+    def sign(self, label: str, *fields: bytes) -> bytes:
+        """This device's signature under the framed fields; `Bundle.check` verifies it.
+
+        >>> a = Identity.fresh("a")
+        >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
+        """
+        return self._signer.sign(framed(label, *fields))
 
     def __repr__(self) -> str:
         return f"Identity({self.id!r})"
