@@ -159,6 +159,7 @@ class Run:
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
                 participation=study.participation,
                 first=self.first,
+                first_attempt=place.first_attempt(self.first),
                 counts=books.rounds,
             )
             for step in steps:

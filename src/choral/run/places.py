@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
-from choral.federation import MOST_ATTEMPTS
 from choral.learning.trainer import Trainer
 from choral.privacy.ledger import Ledger
 from choral.protocol.device import Device, Encode, Train
@@ -39,7 +38,7 @@ def turn_number(round: int, attempt: int) -> int:
     >>> turn_number(2, 1) == turn_number(2, 0) + 1
     True
     """
-    return round * MOST_ATTEMPTS + attempt
+    return round << 16 | attempt
 
 
 def vanished(seed: int, *, round: int, attempt: int, devices: int, rate: float) -> NDArray[np.bool_]:
@@ -59,6 +58,10 @@ class Simulated:
         self.study, self.books, self.drop = study, books, drop
         self.engine = engine_of(study)
         self.engine.rounds_of[:] = books.rounds
+
+    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - a simulation repeats a round bit for bit
+        """The attempt to begin a round with."""
+        return 0
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
@@ -167,6 +170,11 @@ class Rehearsed:
             return self.latest[number]
 
         return fresh, None
+
+    def first_attempt(self, round: int) -> int:
+        """The first attempt of a round that no device has used: masks and noise are never used twice."""
+        turns = [device.vault.memory.turn for device in self.hall.devices.values()]
+        return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == round), default=0)
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum that the server opens."""
