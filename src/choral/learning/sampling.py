@@ -46,7 +46,7 @@ def capacity(batch: int, steps: int, overflow: float) -> int:
     That chance is added to δ: a batch that can overflow is not quite Poisson.
 
     >>> capacity(64, 200, 1e-8)
-    120
+    128
     """
     room = batch + 1
     while steps * poisson_tail(batch, room + 1) > overflow:
