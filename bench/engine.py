@@ -127,7 +127,8 @@ def full() -> dict[str, Any]:
         "adult_logistic": {name: versus(ADULT_LOGISTIC, name, **turns) for name in loops},
         "adult_logistic_244": {name: versus(ADULT_LOGISTIC.but(batch=244), name, **turns) for name in loops},
         "cross_device_r100": {
-            name: versus(FEW, name, rounds=1, repeats=3) for name in (*loops, "fedjax", "pfl_opacus", "jax_privacy")
+            name: versus(FEW, name, rounds=1, repeats=5, share=1 if name == "opacus_loop" else 10)
+            for name in (*loops, "fedjax", "pfl_opacus", "jax_privacy")
         },
         "cross_device_r1000": {
             name: versus(FEW.but(devices=1200, cohort=1000), name, rounds=1, repeats=2, share=20) for name in loops
