@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning import reference
 
 from choral.errors import PlanError
 from choral.learning import models, noise
@@ -19,6 +18,7 @@ from choral.learning.local import (
     local_update,
     norm,
 )
+from tests.learning import reference
 
 STACKS = {
     "logistic": models.logistic(5, 3),
