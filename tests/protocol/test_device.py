@@ -24,6 +24,7 @@ from choral.protocol.messages import (
     pack_numbers,
 )
 from choral.protocol.vault import Vault
+from choral.secagg.graph import sparse
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -296,12 +297,23 @@ def test_round_secrets_are_never_written_down(world):
 
 def test_terms_whose_numbers_do_not_go_together_are_refused():
     world = World()
-    sparse = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
+    dense = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
     for changes in (
         {"secure": SecureSum.for_cohort(20), "codec": replace(world.terms.codec, cohort=20)},
         {"secure": replace(TEN, modulus_bits=64)},
-        {"secure": sparse},
+        {"secure": dense},
     ):
         with pytest.raises(PlanError) as refusal:
             replace(world.terms, **changes)
         assert refusal.value.code == "CH204"
+
+
+def test_a_sparse_graph_that_hides_too_little_in_the_real_cohort_is_refused():
+    # 40 bits are needed: the plan of a thousand has them, but not when a tenth of it stays at home.
+    world = World(sparse(1000), parameters=1)
+    nonces = world.muster().nonces
+    assert refusal_of(world, omega(world, dict(list(nonces.items())[:900]))) == "CH205"
+    weak = replace(world.terms.secure, threshold=10)
+    with pytest.raises(PlanError) as refusal:
+        replace(world.terms, secure=weak)
+    assert refusal.value.code == "CH205"

@@ -10,7 +10,7 @@ from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
 from choral.protocol.messages import KEY_BYTES, VERSION, Turn, Vector
 from choral.secagg.codec import Codec
-from choral.secagg.graph import Graph
+from choral.secagg.graph import Graph, require_private
 from choral.secagg.keys import NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
 from choral.secagg.shares import SHARE_SIZE
@@ -53,6 +53,7 @@ class Terms:
                 f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
                 fix="Use fewer neighbours than smallest_sum.",
             )
+        require_private(secure, secure.cohort)
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
@@ -125,6 +126,7 @@ class Cohort:
     """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
 
     def __init__(self, terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> None:
+        require_private(terms.secure, len(nonces))  # the bound of a sparse graph, for the cohort as it really is
         self.terms, self.turn = terms, turn
         self.numbers = tuple(sorted(nonces))
         self.places = {number: place for place, number in enumerate(self.numbers)}
