@@ -282,6 +282,16 @@ def test_pair_secrets_are_remembered_and_no_repr_shows_them(world, live):
         assert "rising" not in repr(thing)
 
 
+def test_self_secrets_are_fresh_in_every_turn(world):
+    secrets = set()
+    for round in range(3):
+        live = after_upload(world, Turn(round, 0))
+        for number in range(10):
+            live.final(number, range(10))
+        secrets |= {live.self_secret(number) for number in range(10)}
+    assert len(secrets) == 30 and None not in secrets
+
+
 def test_round_secrets_are_never_written_down(world):
     written = []
     write = world.stores[0].write
@@ -289,10 +299,10 @@ def test_round_secrets_are_never_written_down(world):
     live = after_upload(world)
     for number in range(10):
         live.final(number, range(10))
-    key = live._self_key(0)
-    assert key is not None and written
+    secret = live.self_secret(0)
+    assert secret is not None and written
     shares = [share for held in live.shares.values() for share in held.values()]
-    assert not any(secret in data for data in written for secret in (key, live.cohort.context, *shares))
+    assert not any(value in data for data in written for value in (secret, live.cohort.context, *shares))
 
 
 def test_terms_whose_numbers_do_not_go_together_are_refused():
