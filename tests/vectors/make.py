@@ -155,6 +155,9 @@ def codec():
         yield vector("decode", f"a wrong count, {name}", words=[2 * word for word in words], count=3, **read)
         yield vector("decode", f"a word of another sum, {name}", words=[*words[:-1], words[-1] + 1], count=1, **read)
         yield vector("decode", f"beyond the range, {name}", words=[words[0] + 60, *words[1:]], count=1, **read)
+        yield vector(
+            "decode", f"the highest bit set, {name}", words=[words[0] + 2 ** (bits - 1), *words[1:]], count=1, **read
+        )
         yield vector("decode", f"a word short, {name}", words=words[:-1], count=1, **read)
         yield vector("encode", f"beyond the range, {name}", update=[2.25], dither=[0.0], **form)
         yield vector("encode", f"not finite, {name}", update=["inf"], dither=[0.0], **form)

@@ -181,9 +181,9 @@ def encode(update, dither, grid, largest, bits, lanes):
 
 def decode(words, dimensions, count, largest, bits, lanes):
     length = -(-(dimensions + 2) // lanes)
-    need(len(words) == length, "CH500")
-    wide = 21 if lanes == 3 else bits
-    found = [words[place % length] >> 21 * (place // length) & 2**wide - 1 for place in range(lanes * length)]
+    need(len(words) == length and max(words) < 2**bits, "CH500")
+    found = [words[place % length] >> 21 * (place // length) for place in range(lanes * length)]
+    found = [value % 2**21 if place < (lanes - 1) * length else value for place, value in enumerate(found)]
     need(found[dimensions] == count and not any(found[dimensions + 1 :]), "CH504")
     need(max(found[:dimensions], default=0) <= 2 * count * largest, "CH502")
     return {"integers": [value - count * largest for value in found[:dimensions]]}
