@@ -53,7 +53,8 @@ class Terms:
                 f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
                 fix="Use fewer neighbours than smallest_sum.",
             )
-        require_private(secure, secure.cohort)
+        for size in (secure.smallest_sum, secure.cohort):  # privacy falls or grows between, so every real |Ω| is safe
+            require_private(secure, size)
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
@@ -126,7 +127,6 @@ class Cohort:
     """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
 
     def __init__(self, terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> None:
-        require_private(terms.secure, len(nonces))  # the bound of a sparse graph, for the cohort as it really is
         self.terms, self.turn = terms, turn
         self.numbers = tuple(sorted(nonces))
         self.places = {number: place for place, number in enumerate(self.numbers)}
