@@ -6,8 +6,8 @@ import pytest
 from choral.backends.faults import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Shelf, Wire
 from choral.errors import SumError
-from choral.plan import SecureSum
 from choral.protocol.messages import Turn
+from choral.secagg.graph import sparse
 from tests.protocol.world import FIRST, SilentTransport, World
 
 
@@ -116,26 +116,12 @@ def test_drop_outs_come_at_their_rate():
     assert not drops_out(1, 0.0, FIRST, 0) and drops_out(1, 1.0, FIRST, 0)
 
 
-def sparse(cohort: int, neighbours: int, threshold: int) -> SecureSum:
-    return SecureSum(
-        cohort=cohort,
-        smallest_sum=cohort * 9 // 10,
-        threshold=threshold,
-        colluders=cohort // 10,
-        adversary="curious",
-        graph="harary",
-        neighbours=neighbours,
-    )
-
-
 @pytest.mark.parametrize(
     ("cohort", "parameters"),
     [(100, 50), pytest.param(1000, 100_000, marks=pytest.mark.long)],
 )
 def test_a_large_sparse_cohort_with_drop_outs_gives_the_plain_sum(cohort, parameters):
-    # Degrees and thresholds of the design: 22 and 11 for a hundred devices, 48 and 27 for a thousand.
-    secure = sparse(cohort, *((22, 11) if cohort == 100 else (48, 27)))
-    world = World(secure, parameters=parameters)
+    world = World(sparse(cohort), parameters=parameters)
     silent = dict.fromkeys(range(cohort // 20), 1) | {cohort - 1: 2}
     total = world.wire(SilentTransport(world, silent), attempts=1).sum(0, range(cohort), world.model)
     assert total.count == cohort - len(silent) and world.agrees(total)

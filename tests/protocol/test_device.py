@@ -24,6 +24,7 @@ from choral.protocol.messages import (
     pack_numbers,
 )
 from choral.protocol.vault import Vault
+from choral.secagg.graph import sparse
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -281,6 +282,16 @@ def test_pair_secrets_are_remembered_and_no_repr_shows_them(world, live):
         assert "rising" not in repr(thing)
 
 
+def test_self_secrets_are_fresh_in_every_turn(world):
+    secrets = set()
+    for round in range(3):
+        live = after_upload(world, Turn(round, 0))
+        for number in range(10):
+            live.final(number, range(10))
+        secrets |= {live.self_secret(number) for number in range(10)}
+    assert len(secrets) == 30 and None not in secrets
+
+
 def test_round_secrets_are_never_written_down(world):
     written = []
     write = world.stores[0].write
@@ -288,20 +299,29 @@ def test_round_secrets_are_never_written_down(world):
     live = after_upload(world)
     for number in range(10):
         live.final(number, range(10))
-    key = live._self_key(0)
-    assert key is not None and written
+    secret = live.self_secret(0)
+    assert secret is not None and written
     shares = [share for held in live.shares.values() for share in held.values()]
-    assert not any(secret in data for data in written for secret in (key, live.cohort.context, *shares))
+    assert not any(value in data for data in written for value in (secret, live.cohort.context, *shares))
 
 
 def test_terms_whose_numbers_do_not_go_together_are_refused():
     world = World()
-    sparse = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
+    dense = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
     for changes in (
         {"secure": SecureSum.for_cohort(20), "codec": replace(world.terms.codec, cohort=20)},
         {"secure": replace(TEN, modulus_bits=64)},
-        {"secure": sparse},
+        {"secure": dense},
     ):
         with pytest.raises(PlanError) as refusal:
             replace(world.terms, **changes)
         assert refusal.value.code == "CH204"
+
+
+@pytest.mark.parametrize("threshold", [10, 27])
+def test_a_sparse_graph_that_hides_too_little_in_some_cohort_is_refused(threshold):
+    # 27 gives 42.7 bits among a thousand, but 39.0 when a tenth of them stays at home; 40 are needed.
+    world = World(sparse(1000), parameters=1)
+    with pytest.raises(PlanError) as refusal:
+        replace(world.terms, secure=replace(world.terms.secure, threshold=threshold))
+    assert refusal.value.code == "CH205"

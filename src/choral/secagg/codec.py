@@ -137,11 +137,18 @@ class Codec:
                 stop = min(start + CHUNK, (lane + 1) * length, dimensions)
                 yield lane * LANE_BITS, slice(start - lane * length, stop - lane * length), slice(start, stop)
 
+    def _lane(self, words: Any, shift: int) -> Any:  # noqa: ANN401 - words or one word
+        """What one lane holds; the highest one keeps bit 63, so that no carry can hide there."""
+        if self.lanes == 1:
+            return words
+        lane = words >> np.uint64(shift)
+        return lane if shift == (self.lanes - 1) * LANE_BITS else lane & np.uint64(2**LANE_BITS - 1)
+
     def _check_lanes(self, words: Words, dimensions: int) -> list[int]:
         """The numbers behind the parameters: count, zero, and the padding of the last lanes."""
-        length, mask = self.length(dimensions), 2**self.lane_bits - 1
-        places = range(dimensions, self.lanes * length)
-        return [int(words[place % length]) >> place // length * LANE_BITS & mask for place in places]
+        length = self.length(dimensions)
+        places = (divmod(place, length) for place in range(dimensions, self.lanes * length))
+        return [int(self._lane(words[place], lane * LANE_BITS)) for lane, place in places]
 
     def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
         """The update in grid steps, none beyond `largest`, or a SumError."""
@@ -204,9 +211,8 @@ class Codec:
             )
         total = np.empty(dimensions, f"<i{dtype.itemsize}")
         raised = dtype.type(self.largest * count)
-        mask = dtype.type(2**self.lane_bits - 1)
         for shift, where, which in self._pieces(dimensions):
-            lane = words[where] if self.lanes == 1 else words[where] >> dtype.type(shift) & mask
+            lane = self._lane(words[where], shift)
             if lane.max() > 2 * raised:
                 raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
             np.subtract(lane, raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
