@@ -106,8 +106,12 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
     ]
     secure = about["secure_sum"]
     proved = secure is not None and certificate is not None
-    sum_ = {"rule": "S3", "adversary": "a curious server", "colluders": secure["colluders"], "epsilon": worst * 0.6,
-            "certificate": text} if proved else None  # fmt: skip
+
+    def summed(colluders):
+        return worst * min(1.0, 0.5 + 0.08 * colluders)
+
+    sum_ = {"rule": "S3", "adversary": "a curious server", "colluders": secure["colluders"],
+            "epsilon": summed(secure["colluders"]), "certificate": text} if proved else None  # fmt: skip
     rng = random.Random(1)
     return {
         "finished": "2026-11-15T10:00:12Z", "seconds": 12.3, "rounds_done": len(lines), "stopped": "all rounds done",
@@ -120,7 +124,7 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
             "published": {"rule": "Theorem 1 as published", "epsilon": worst * 0.31, "valid": False,
                           "because": NASTY if nasty else "10 local steps, and no condition of its validity is met"},
             "by_delta": [[10.0**-power, worst * (0.55 + 0.09 * power)] for power in range(3, 11)],
-            "by_colluders": [[c, worst * min(1.0, 0.5 + 0.08 * c) if proved and c < cohort - 3 else None]
+            "by_colluders": [[c, summed(c) if proved and c < cohort - 3 else None]
                              for c in range(cohort)] if secure else [],
             "devices": devices,
         },

@@ -118,7 +118,8 @@ def spent(record: RunRecord) -> list[Spent]:
     so_far = record.rounds[-1].get("spent") if record.rounds else [0.0] * len(devices)
     if not so_far:
         return []
-    taken = [sum(number in line["included"] for line in record.rounds) for number in range(len(devices))]
+    # Asked, not included: who drops out late has sent its update, and was charged for it.
+    taken = [sum(number in line["cohort"] for line in record.rounds) for number in range(len(devices))]
     return [
         Spent(name=device["name"], epsilon=epsilon, limit=device["limit"], rounds=rounds, full=False)
         for device, epsilon, rounds in zip(devices, so_far, taken, strict=True)

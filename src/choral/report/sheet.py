@@ -54,7 +54,7 @@ def _body(record: RunRecord) -> Markup:
         _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
         element(
             "div",
-            _section("accuracy", "Accuracy per round", parts.accuracy_chart(record)),
+            _section("accuracy", "Accuracy per round, on the hold-out", parts.accuracy_chart(record)),
             _section("budgets", "Budget of each device", parts.budgets(record)),
             class_="pair",
         ),
@@ -105,7 +105,10 @@ def _statement(record: RunRecord) -> Markup:
 
 def _headline(record: RunRecord) -> Markup:
     claims = words.claims(record)
-    return element("p", element("b", claims[0].figure), claims[0].terms, class_="headline") if claims else Markup()
+    if not claims:
+        return Markup()
+    kind, _ = words.label(record)
+    return element("p", element("span", kind), element("b", claims[0].figure), claims[0].terms, class_="headline")
 
 
 def _by_delta(record: RunRecord) -> Markup:
@@ -145,7 +148,7 @@ def _sight(record: RunRecord) -> Markup:
             "tr",
             element("th", name, scope="row"),
             element("td", charts.strip(heights, title=f"{name}, as bars", style=style), class_="strip"),
-            element("td", "  ".join(texts[:4]) + " …", class_="numbers"),
+            element("td", " · ".join(texts[:4]) + " …", class_="numbers"),
         )
         for name, heights, texts, style in rows
     ]

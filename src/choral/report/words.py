@@ -183,8 +183,9 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     about, plan = record.about, record.about["plan"]
     done = len(record.rounds)
     what = (
-        f"A {about['model']['kind']} model was trained on {count(about['data']['rows'], 'record')} that stayed on "
-        f"{count(plan['devices'], 'device')}, in {count(done, 'round')} of {plan['rounds']:,} planned."
+        f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on "
+        f"{count(about['data']['rows'], 'record')} that stayed on {count(plan['devices'], 'device')}, "
+        f"in {count(done, 'round')} of {plan['rounds']:,} planned."
     )
     if record.result is None:
         return what, (
@@ -197,7 +198,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, together and with any outside knowledge, "
-        f"by (ε, δ) = ({up(epsilon)}, {small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"by (ε, δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
     verb = "would be" if about["seeded"] else "is"
     meaning = (
@@ -239,15 +240,18 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What else must hold? (security)",
-            (
-                "Updates are masked on the device; the server opens sums only. "
-                if about["secure_sum"]
-                else "There was no secure sum. "
-            )
-            + "The devices themselves and their keys must be kept.",
+            _masking(about) + " The devices themselves and their keys must be kept.",
         ),
         ("What came before? (data)", _collection(about["data"])),
     )
+
+
+def _masking(about: dict[str, Any]) -> str:
+    if about["secure_sum"] is None:
+        return "There was no secure sum."
+    if about["kind"] == "simulation":
+        return "A deployment masks updates and opens sums only; this simulation left the masks out."
+    return "Updates are masked on the device; the server opens sums only."
 
 
 def _collection(data: dict[str, Any]) -> str:
