@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 from choral.config import Job
 from choral.errors import ConfigError, PlanError
@@ -13,11 +13,12 @@ from choral.learning.models import Model, logistic, mlp
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset, DataSource
 from choral.plan import Budget, Participation, Plan, SecureSum
+from choral.planner import plan_for
 from choral.privacy import calibrate
 from choral.run.costs import BATCH_OVERFLOW, NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.secagg.codec import Codec
 
-Kind = Literal["simulation", "rehearsal"]
+EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +71,7 @@ def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seed
     split = hold_out(data.records, seed=job.run.seed or 0, validation=job.data.validation, test=job.data.test)
     _check_delta(job, int(split.train.sizes.sum()))
     model = model_of(job, features=len(data.features), classes=len(data.classes))
-    plan = _plan(job, devices=data.records.devices, rows=int(split.train.sizes.min()))
+    plan = _plan(job, model, devices=data.records.devices, rows=int(split.train.sizes.min()))
     secure = SecureSum.for_cohort(max(2, plan.cohort))
     if job.federation.colluders is not None:
         secure = replace(secure, colluders=job.federation.colluders)
@@ -170,28 +171,39 @@ def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
     return tuple(Budget(epsilon=own.get(name, common), delta=job.privacy.delta) for name in names)
 
 
-def _plan(job: Job, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan, the noise solved from the budget where it is not given."""
-    given = job.federation, job.local
-    cohort = given[0].cohort or max(1, min(10, devices))
-    if cohort > devices:
-        raise PlanError("CH204", f"cohort = {cohort} of {devices} devices.", fix=f"Use at most {devices}.")
-    values: dict[str, Any] = {
-        "devices": devices,
-        "cohort": cohort,
-        "rounds": given[0].rounds or 20,
-        "rows": rows,
-        "batch": given[1].batch or max(1, rows // 10),
-        "local_steps": given[1].steps or 10,
-        "step_size": given[1].step_size or 0.5,
-        "clip": given[1].clip or 1.0,
-        "sampling": given[1].sampling,
-        "passes": given[1].passes,
+def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan: what is not given is proposed by the planner, the noise is solved from the budget."""
+    federation, local, privacy = job.federation, job.local, job.privacy
+    given: dict[str, Any] = {
+        "cohort": federation.cohort,
+        "rounds": federation.rounds,
+        "batch": local.batch,
+        "local_steps": local.steps,
+        "step_size": local.step_size,
+        "clip": local.clip,
     }
-    if job.privacy.noise is not None:
-        return Plan(**values, noise=job.privacy.noise)
-    assert job.privacy.epsilon is not None  # noqa: S101 - config refuses a job with neither
-    plan = Plan(**values, noise=1.0)
-    part = exposure_of(plan, SecureSum.for_cohort(max(2, cohort)), rows=rows, rounds=rounds_each(plan))
-    budget = Budget(epsilon=job.privacy.epsilon, delta=job.privacy.delta - BATCH_OVERFLOW - OUT_OF_RANGE)
+    for name, most in (("cohort", devices), ("batch", rows)):
+        if given[name] is not None and given[name] > most:
+            raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
+    if None in given.values():
+        proposed = plan_for(
+            epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
+            delta=privacy.delta,
+            devices=devices,
+            rows=rows,
+            features=model.features,
+            classes=model.classes or 2,
+            model="logistic" if len(model.widths) == 2 else "mlp",
+            sampling=local.sampling,
+            **given,
+        ).plan
+        given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
+    plan = Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=local.sampling, passes=local.passes, **given
+    )
+    if privacy.epsilon is None:
+        return plan
+    plan = replace(plan, noise=1.0)  # where the search starts
+    part = exposure_of(plan, SecureSum.for_cohort(max(2, plan.cohort)), rows=rows, rounds=rounds_each(plan))
+    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - BATCH_OVERFLOW - OUT_OF_RANGE)
     return replace(plan, noise=calibrate.smallest_noise(part, budget))
