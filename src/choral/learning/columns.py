@@ -1,4 +1,4 @@
-"""Declared columns, and the cells of a table as numbers between 0 and 1.
+"""Declared columns, and the cells of a table as numbers between −1 and 1.
 
 Ranges and levels are declared by people, not learned from rows: a range computed from data is a release of its own.
 """
@@ -56,15 +56,15 @@ class Column(Protocol):
         """The names of the features that it makes."""
 
     def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
-        """One row of features a cell, each between 0 and 1."""
+        """One row of features a cell, each between −1 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numeric:
-    """A number between declared bounds, scaled to 0…1; what lies outside is moved to the nearer bound.
+    """A number between declared bounds, scaled to −1…1; what lies outside is moved to the nearer bound.
 
     >>> Numeric(name="age", low=0, high=100).encode(["25", "150"], source="t").ravel().tolist()
-    [0.25, 1.0]
+    [-0.5, 1.0]
     """
 
     name: str
@@ -105,7 +105,8 @@ class Numeric:
             scaled = np.log1p(numbers - self.low) / math.log1p(self.high - self.low)
         else:
             scaled = (numbers - self.low) / (self.high - self.low)
-        return scaled.astype(np.float32)[:, None]
+        # Centred: a clipped step on features that are all positive spends its length on the intercept.
+        return (2 * scaled - 1).astype(np.float32)[:, None]
 
 
 @dataclass(frozen=True, kw_only=True)

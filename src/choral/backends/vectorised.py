@@ -1,0 +1,385 @@
+"""A round for a whole cohort in compiled calls, on one machine; masks are left out, since they cancel in the sum.
+
+The sum is taken in the codec's integers, so it equals the secure sum bit for bit. A device's update depends on the
+plan, the model, its records, the seed and the round alone: every call has the same shape and the same number of lanes,
+fixed by plan and kind of processor, so neither the cohort, nor who drops out, nor the memory, nor the number of
+accelerators changes a bit of it.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from choral.errors import PlanError, TableError, TrainingError
+from choral.learning import noise, sampling, streams
+from choral.learning.feed import Feed, devices_in_flight
+from choral.learning.local import Recipe, local_update
+from choral.learning.models import Model
+from choral.learning.processors import keep_compiled, processors
+from choral.learning.records import Records
+from choral.plan import Plan
+from choral.secagg.codec import mean, quantise
+
+OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
+MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
+LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
+LANES_ELSEWHERE = 2**28  # and what fills an accelerator
+RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
+FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
+
+Devices = NDArray[np.int64]
+Included = NDArray[np.bool_]
+
+
+class Grid(Protocol):
+    """What the engine needs of the codec: the step of the grid, and the most steps of one coordinate of one update."""
+
+    @property
+    def grid(self) -> float: ...  # noqa: D102
+    @property
+    def largest(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RoundSum:
+    """What the server learns of a round: the sum of the included updates in grid steps, and how many there are."""
+
+    total: NDArray[np.int64]
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Progress:
+    """Where a run stands: the round just done, how many of how many, θ, and about how long the rest will take."""
+
+    round_number: int
+    done: int
+    of: int
+    parameters: NDArray[np.float32]
+    seconds_left: float
+
+
+class Vectorised:
+    """Rounds of Algorithm 1 for whole cohorts; `train` is the one method that a federation needs of a backend.
+
+    `lanes`, the devices in one compiled call, is part of what fixes the bits; `chunk`, the devices under way before the
+    host waits, is not.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        records: Records,
+        plan: Plan,
+        codec: Grid,
+        seed: int,
+        recipe: Recipe | None = None,
+        accelerator: str | None = None,
+        lanes: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        check_fit(model, records, plan)
+        keep_compiled()
+        self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
+        self.recipe = recipe or Recipe.of(plan)
+        self.processors = processors(accelerator)
+        self.room = plan.batch
+        if plan.sampling == "poisson":
+            steps = plan.rounds * plan.local_steps
+            self.room = min(sampling.capacity(plan.batch, steps, OVERFLOW), int(records.sizes.max()))
+        weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
+        most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
+        self.lanes = lanes or max(1, min(plan.cohort, most // weight))
+        self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
+        flying = self.feed.bytes_in_flight + 4 * model.size
+        self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
+        self.uses = sampling.Uses(records.offsets)
+        self.rounds_of = np.zeros(records.devices, dtype=np.int64)
+        self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+
+    @property
+    def overflow(self) -> float:
+        """What the room of a batch adds to every device's δ over the whole plan."""
+        return OVERFLOW if self.plan.sampling == "poisson" else 0.0
+
+    def train(
+        self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
+    ) -> RoundSum:
+        """The sum of the included devices' updates in this round, and their number.
+
+        A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
+        """
+        with self._all_or_nothing():
+            batches = self._draw(round_number, cohort)
+            total, states = self._start(parameters, round_number, cohort, included, batches)
+            self._finish(round_number, cohort, batches, states)
+        return RoundSum(total=_whole(total), count=len(cohort) if included is None else int(np.sum(included)))
+
+    def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
+        """θ plus the mean update, line 12 of Algorithm 1."""
+        moved: NDArray[np.float32] = parameters + mean(total, count, self.codec.grid)
+        return moved
+
+    def rounds(
+        self,
+        parameters: NDArray[np.float32],
+        cohorts: Sequence[Devices],
+        included: Sequence[Included] | None = None,
+        *,
+        first: int = 0,
+        every: int = 1,
+    ) -> Iterator[Progress]:
+        """Whole rounds one after the other, with the same bits as `train` and `apply`; progress after `every` so many.
+
+        Between two reports nothing waits for the host: it draws the next batches while the processor trains.
+        """
+        began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
+        for start in range(0, len(cohorts), every):
+            numbers = range(start, min(start + every, len(cohorts)))
+            begun = []
+            with self._all_or_nothing():
+                for number in numbers:
+                    cohort, keep = cohorts[number], None if included is None else included[number]
+                    batches = self._draw(first + number, cohort)
+                    total, states = self._start(theta, first + number, cohort, keep, batches)
+                    count = len(cohort) if keep is None else int(np.sum(keep))
+                    if self.codec.largest * count < 2**31:
+                        theta = _apply(theta, total, count, self.codec.grid)
+                    else:  # the host has wider integers
+                        moved = self.apply(np.asarray(theta), _whole(total), count)
+                        theta = jax.device_put(moved, self.processors[0])
+                    begun.append((first + number, cohort, batches, states))
+                for one in begun:
+                    self._finish(*one)
+            done = numbers[-1] + 1
+            yield Progress(
+                round_number=first + numbers[-1],
+                done=done,
+                of=len(cohorts),
+                parameters=np.asarray(theta),
+                seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
+            )
+
+    def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
+        """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
+        with self._all_or_nothing():
+            batches = self._draw(round_number, cohort)
+            blocks = [block for block, _, _ in self._blocks(parameters, round_number, cohort, batches)]
+            found = np.concatenate([np.asarray(block) for block in blocks])[: len(cohort)]
+            self._finish(round_number, cohort, batches, [])
+        return found
+
+    def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
+        """The dither that `train` rounds this device's update with."""
+        key = noise.split(streams.keys(self.seed, "dither", round_number, np.array([device])))[0]
+        return np.asarray(noise.uniform(jnp.asarray(key), (self.model.size,)))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint needs beside the parameters and the number of the next round."""
+        return {"rounds_of": self.rounds_of.copy(), "uses": self.uses.of_row.copy()}
+
+    def resume(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state that was saved between two rounds."""
+        self.rounds_of, self.uses.of_row = state["rounds_of"].copy(), state["uses"].copy()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole."""
+        before = self.rounds_of.copy()
+        try:
+            yield
+        except BaseException:
+            self.rounds_of = before
+            raise
+
+    def _start(
+        self,
+        parameters: NDArray[np.float32] | Array,
+        round_number: int,
+        cohort: Devices,
+        included: Included | None,
+        batches: sampling.Batches,
+    ) -> tuple[Array, list[Array]]:
+        """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
+        totals = [jax.device_put(np.zeros((2, self.model.size), np.int32), one) for one in self.processors]
+        keys = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
+        wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
+        states = []
+        for updates, places, at in self._blocks(parameters, round_number, cohort, batches):
+            keep = wanted[places] & (np.diff(places, prepend=-1) > 0)  # what repeats the last device is padding
+            totals[at], state = _add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
+            states.append(state)
+        first, *others = totals
+        for other in others:
+            first = first + jax.device_put(other, self.processors[0])
+        return first, states
+
+    def _blocks(
+        self,
+        parameters: NDArray[np.float32] | Array,
+        round_number: int,
+        cohort: Devices,
+        batches: sampling.Batches,
+    ) -> Iterator[tuple[Array, NDArray[np.int64], int]]:
+        """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
+        places = np.arange(self.plan.local_steps + 1)
+        keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
+        held = [jax.device_put(parameters, one) for one in self.processors]
+        flying = 0
+        for number, start in enumerate(range(0, len(cohort), self.lanes)):
+            at = number % len(self.processors)
+            block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
+            features, labels, rows = self.feed.rows(cohort[block], batches.rows[block], at)
+            updates = _updates(
+                self.model,
+                self.recipe,
+                self.usual,
+                held[at],
+                features,
+                labels,
+                rows,
+                batches.counts[block],
+                keys[block],
+            )
+            yield updates, block, at
+            flying += self.lanes
+            if flying >= self.chunk:
+                updates.block_until_ready()
+                flying = 0
+
+    def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
+        """Wait for a round, refuse what went wrong in it, and count the records that it used."""
+        found = np.concatenate([[FINE], *(np.asarray(state) for state in states)])
+        if found.any():
+            kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
+            raise TrainingError(
+                "CH700",
+                f"round {round_number}: {int((found > 0).sum())} of {len(cohort)} updates are {kind}.",
+                why="The steps are too large for this loss, or the features are not scaled.",
+                fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
+            )
+        self.uses.count(cohort, batches)
+
+    def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
+        """The batches of the cohort in this round; each device has then taken part in one round more."""
+        self._check_cohort(cohort)
+        sizes, plan = self.records.sizes[cohort], self.plan
+        before = self.rounds_of[cohort]
+        self.rounds_of[cohort] += 1
+        if plan.sampling == "poisson":
+            key = streams.keys(self.seed, "batches", round_number, cohort)[:, None, None]
+            places = np.arange(plan.local_steps * self.room).reshape(plan.local_steps, self.room)
+            return sampling.poisson(sizes, plan.batch, streams.words(key, places))
+        going_on = plan.passes == "continue"
+        key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
+        first = before * plan.local_steps * going_on
+        return sampling.partition(sizes, plan.batch, first, plan.local_steps, key)
+
+    def _check_cohort(self, cohort: Devices) -> None:
+        if len(cohort) > MOST_DEVICES:
+            raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} a round.")
+        known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
+        if not known or len(np.unique(cohort)) != len(cohort):
+            raise PlanError(
+                "CH204",
+                "a cohort is empty, or names an unknown device, or one twice.",
+                fix="Draw it without replacement.",
+            )
+        for device in cohort[self.records.sizes[cohort] < self.plan.rows]:
+            raise TableError(
+                "CH305",
+                f"device {self.records.names[device]} has {self.records.sizes[device]:,} rows; the plan is for"
+                f" devices of {self.plan.rows:,} or more.",
+                why="On fewer rows a record would be used more often than the plan accounts for.",
+                fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
+            )
+
+
+@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
+def _updates(
+    model: Model,
+    recipe: Recipe,
+    usual: int,
+    parameters: Array,
+    features: Array,
+    labels: Array,
+    rows: Array,
+    counts: Array,
+    keys: Array,
+) -> Array:
+    """The updates of all lanes."""
+    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
+    return jax.vmap(one)(rows, counts, keys)
+
+
+@partial(jax.jit, static_argnames=("grid", "largest"))
+def _add(
+    grid: float,
+    largest: int,
+    total: Array,
+    updates: Array,
+    keys: Array,
+    keep: Array,
+) -> tuple[Array, Array]:
+    """The halves of the sum with these updates added, and the state of each update that is kept."""
+    dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
+    most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
+    state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
+    good = keep & (state == FINE)
+    integers = jnp.where(good[:, None], quantise(updates, dither, grid), 0)
+    halves = jnp.stack([jnp.sum(integers & 0xFFFF, axis=0), jnp.sum(integers >> 16, axis=0)])
+    return total + halves, jnp.where(keep, state, FINE)
+
+
+def _whole(halves: Array) -> NDArray[np.int64]:
+    """The sum that `_add` keeps in halves."""
+    low, high = np.asarray(halves).astype(np.int64)
+    whole: NDArray[np.int64] = high * 2**16 + low
+    return whole
+
+
+@partial(jax.jit, static_argnames=("grid",))
+def _apply(parameters: Array, halves: Array, count: int, grid: float) -> Array:
+    """θ plus the mean update, on the processor, for a sum that fits 32 bits."""
+    # Barriers, or the compiler multiplies by an inverse instead of dividing, and the host would differ in a bit.
+    barrier: Any = lax.optimization_barrier
+    counts = barrier(jnp.full(parameters.shape, count))
+    moved: Array = parameters + barrier(mean(halves[1] * 2**16 + halves[0], counts, grid))
+    return moved
+
+
+def check_fit(model: Model, records: Records, plan: Plan) -> None:
+    """Refuse a model, records and a plan that do not go together."""
+    if records.features.shape[1] != model.features:
+        raise TableError(
+            "CH312",
+            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
+            fix="Make the model for the features that the table has.",
+        )
+    if plan.devices != records.devices:
+        raise PlanError(
+            "CH204", f"the plan is for {plan.devices} devices, the records are of {records.devices}.",
+            fix="Give both the same number.",
+        )  # fmt: skip
+    if len(records.features) >= 2**31:
+        raise TableError(
+            "CH312", f"{len(records.features):,} rows in one process.", fix="Use fewer than 2,147,483,648."
+        )
+    if model.classes and len(records.labels):
+        least, most = int(records.labels.min()), int(records.labels.max())
+        if least < 0 or most >= model.classes:
+            raise TableError(
+                "CH311",
+                f"labels lie outside the {model.classes} classes of the model.",
+                fix=f"Number the classes from 0 to {model.classes - 1}.",
+            )

@@ -1,0 +1,95 @@
+"""What a run costs one device, by every rule: proved, with the secure sum, and as published.
+
+Nothing is run and nothing is written. All numbers are those of one device: --rounds counts the rounds in which it
+takes part, --rows its own records, --noise the standard deviation on its averaged gradient.
+"""
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from choral.plan import PASSES, SAMPLINGS
+from choral.privacy.account import account
+
+EPILOG = """\
+example:
+  choral account --rounds 13 --local-steps 10 --cohort 10 --devices 16 --rows 2440 --batch 244 \\
+                 --noise 0.004902 --clip 1 --delta 1e-4"""
+
+_NUMBERS = {
+    "rounds": (int, "rounds in which the device takes part (C)"),
+    "local-steps": (int, "noisy steps a device makes in a round (τ)"),
+    "cohort": (int, "devices in a round (r)"),
+    "devices": (int, "devices in all (n)"),
+    "rows": (int, "records of the device (m)"),
+    "batch": (int, "records in a batch, also the divisor of its mean (γ)"),
+    "noise": (float, "standard deviation of the noise on the averaged gradient (σ)"),
+    "clip": (float, "bound on the norm of a record's gradient (G)"),
+    "delta": (float, "the δ of (ε, δ)"),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags, named as the arguments of `choral.account`."""
+    for name, (kind, text) in _NUMBERS.items():
+        parser.add_argument(f"--{name}", type=kind, required=True, metavar="N", help=text)
+    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how a batch is drawn (poisson)")
+    parser.add_argument("--passes", choices=PASSES, default="continue", help="what a partition does between rounds")
+    parser.add_argument(
+        "--secure-sum",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the server sees sums only (yes)",
+    )
+    parser.add_argument(
+        "--colluders", type=int, default=0, metavar="N", help="devices of a cohort that help the server"
+    )
+    parser.add_argument("--dropouts", type=int, default=0, metavar="N", help="devices that may be missing from a sum")
+    parser.add_argument("--step-size", type=float, metavar="N", help="η, for the rules on several local steps")
+    parser.add_argument("--smoothness", type=float, metavar="N", help="L of one record's loss, for the same rules")
+    parser.add_argument("--convex", action="store_true", help="clipped steps are those of a convex loss")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the account as a table, or as one JSON object."""
+    told = account(**{name: value for name, value in vars(args).items() if name not in ("json", "debug", "run")})
+    print(json.dumps(told) if args.json else "\n".join(_table(told)))
+    return 0
+
+
+def _table(told: dict[str, Any]) -> list[str]:
+    everyone, summed = told["proved"]["against_everyone"], told["proved"]["with_secure_sum"]
+    lines = [f"ONE DEVICE · δ = {told['delta']:g} · {told['adjacency']}", "", "PROVED"]
+    lines += _entry(
+        everyone["epsilon"], f"rule {everyone['rule']}, against {everyone['adversary']}", everyone["because"]
+    )
+    lines += ["WITH THE SECURE SUM"]
+    if summed:
+        lines += _entry(
+            summed["epsilon"], f"rule {summed['rule']}, against {summed['adversary']}", summed["certificate"]
+        )
+    else:
+        lines += _note(f"no provable extra protection here: {told['proved']['no_certificate']}")
+    lines += ["PUBLISHED"]
+    for title, figure in (
+        ("Theorem 1, against a server that sees only sums", told["paper"]),
+        ("Theorem 1 without secure sum, against the server", told["paper_without_secure_sum"]),
+        ("DP-SGD as printed, against a server that sees only sums", told["dp_sgd"]["as_printed"]),
+        ("DP-SGD corrected, against a server that sees only sums", told["dp_sgd"]["corrected"]),
+    ):
+        verdict = "valid here" if figure["valid"] else "published formula, not a guarantee here"
+        lines += _entry(figure["epsilon"], title, f"{verdict}: {figure['because']}")
+    return lines
+
+
+def _entry(epsilon: float, title: str, note: str) -> list[str]:
+    return [*_wrapped(title, f"  ε {epsilon:<10.4g} "), *_note(note)]
+
+
+def _note(text: str) -> list[str]:
+    return _wrapped(text, " " * 15)
+
+
+def _wrapped(text: str, start: str) -> list[str]:
+    return textwrap.wrap(text, 80, initial_indent=start, subsequent_indent=" " * 15)

@@ -1,0 +1,106 @@
+"""Time: the loop of Algorithm 1 over rounds. Draws the cohort, asks a backend for the sum, applies the mean."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import SumError
+from choral.plan import Participation, Plan
+from choral.secagg.codec import mean
+
+MOST_ATTEMPTS = 3  # of one round: each costs every device that uploads, so a round is not tried for ever
+
+
+class RoundSum(Protocol):
+    """What a round ends in: the included devices' updates, summed, in steps of the codec's grid."""
+
+    @property
+    def total(self) -> NDArray[np.signedinteger[Any]]:
+        """The sum."""
+
+    @property
+    def included(self) -> Sequence[int]:
+        """The numbers of the devices whose updates are in it."""
+
+
+class Backend(Protocol):
+    """A place where a round runs; this one method is all that the loop needs of it."""
+
+    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> RoundSum:
+        """The sum of the cohort's updates, or a SumError that says what was missing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Step:
+    """One round that is over: who was asked, who is in the sum, and the parameters after it."""
+
+    round: int
+    cohort: tuple[int, ...]
+    included: tuple[int, ...]
+    parameters: NDArray[np.float32]
+    note: str = ""
+
+
+def draw_cohort(
+    willing: NDArray[np.intp], counts: NDArray[np.int64], size: int, rng: np.random.Generator, how: Participation
+) -> tuple[int, ...]:
+    """Line 2 of Algorithm 1: up to `size` of the willing devices, sorted; uniformly, or those that took part least.
+
+    >>> rng = np.random.default_rng(0)
+    >>> draw_cohort(np.arange(4), np.array([3, 0, 3, 1]), 2, rng, "balanced")
+    (1, 3)
+    """
+    shuffled = rng.permutation(willing)
+    if how == "balanced":
+        shuffled = shuffled[np.argsort(counts[shuffled], kind="stable")]
+    return tuple(sorted(int(device) for device in shuffled[:size]))
+
+
+def rounds(
+    plan: Plan,
+    backend: Backend,
+    parameters: NDArray[np.float32],
+    *,
+    grid: float,
+    seed: int,
+    may_join: Callable[[], NDArray[np.bool_]],
+    smallest_cohort: int = 1,
+    participation: Participation = "uniform",
+    first: int = 1,
+    first_attempt: int = 0,
+    counts: NDArray[np.int64] | None = None,
+) -> Iterator[Step]:
+    """Algorithm 1 from round `first` on, a Step a round; ends early when too few devices have budget left.
+
+    The cohort of a round depends on the seed, the round and who is willing, on nothing that came before: a run that
+    goes on after a crash draws the same. `first_attempt` is the first that nobody has used of round `first`.
+    """
+    counts = np.zeros(plan.devices, dtype=np.int64) if counts is None else counts.copy()
+    for number in range(first, plan.rounds + 1):
+        notes: list[str] = []
+        start = first_attempt if number == first else 0
+        for attempt in range(start, start + MOST_ATTEMPTS):
+            willing = np.flatnonzero(may_join())
+            if len(willing) < smallest_cohort:
+                return
+            rng = np.random.Generator(np.random.Philox(key=[seed, (number << 8) | attempt]))
+            cohort = draw_cohort(willing, counts, plan.cohort, rng, participation)
+            try:
+                opened = backend.round(parameters, cohort, round=number, attempt=attempt)
+            except SumError as error:
+                notes.append(f"attempt {attempt + 1}: {error}")
+                continue
+            included = tuple(opened.included)
+            parameters = parameters + mean(opened.total, len(included), grid)
+            counts[list(included)] += 1
+            yield Step(round=number, cohort=cohort, included=included, parameters=parameters, note=" ".join(notes))
+            break
+        else:
+            raise SumError(
+                "CH503",
+                f"round {number} failed {MOST_ATTEMPTS} times. Last: {notes[-1]}",
+                fix="Find out why devices drop out; then resume. The model of the last round is kept.",
+            )

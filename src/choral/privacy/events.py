@@ -1,0 +1,172 @@
+"""What a ledger records, as data, and the ε of any mixture of it: events that are not known are refused."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from choral.errors import PlanError
+from choral.plan import require_number, require_whole
+from choral.privacy import poisson
+from choral.privacy.discrete import skellam_divergence
+from choral.privacy.renyi import best_epsilon
+from choral.privacy.zcdp import convert, gdp_epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """A mechanism no worse than telling N(0, 1) from N(μ, 1), but for δ (overflow, range, rounding).
+
+    >>> epsilon_of([Gaussian(mu=0.6), Gaussian(mu=0.8)], 1e-5) == epsilon_of([Gaussian(mu=1.0)], 1e-5)
+    True
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    mu: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number("mu", self.mu, closed=True)
+        require_number("delta", self.delta, below=1.0, closed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zcdp:
+    """A ρ-zCDP mechanism of which nothing more is known, such as distributed discrete noise.
+
+    >>> round(epsilon_of([Zcdp(rho=0.25), Zcdp(rho=0.25)], 1e-5), 4)
+    4.7284
+    """
+
+    kind: ClassVar[str] = "zcdp"
+    rho: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_number("rho", self.rho, closed=True)
+        require_number("delta", self.delta, below=1.0, closed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Gaussian steps on Poisson-sampled batches (Rule S5): z = noise·batch/clip, q = batch/rows.
+
+    >>> round(epsilon_of([Poisson(noise_multiplier=1.196088, probability=0.1, steps=130)], 1e-4), 2)
+    8.42
+    """
+
+    kind: ClassVar[str] = "poisson"
+    noise_multiplier: float
+    probability: float
+    steps: int
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        poisson.require_steps(self.noise_multiplier, self.probability, self.steps)
+        require_number("delta", self.delta, below=1.0, closed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skellam:
+    """Sums with Skellam noise of this variance in all, on integers with these sensitivities (Rule S6).
+
+    >>> round(epsilon_of([Skellam(l1=100.0, l2=10.0, variance=1e4, releases=100)], 1e-5), 3)
+    4.753
+    """
+
+    kind: ClassVar[str] = "skellam"
+    l1: float
+    l2: float
+    variance: float
+    releases: int = 1
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("l1", "l2", "variance"):
+            require_number(name, getattr(self, name))
+        require_whole("releases", self.releases)
+        require_number("delta", self.delta, below=1.0, closed=True)
+
+
+Event = Gaussian | Zcdp | Poisson | Skellam
+_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Gaussian, Zcdp, Poisson, Skellam)}
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The event as plain values for JSON.
+
+    >>> to_dict(Gaussian(mu=1.5))
+    {'kind': 'gaussian', 'mu': 1.5, 'delta': 0.0}
+    """
+    return {"kind": event.kind, **asdict(event)}
+
+
+def from_dict(values: dict[str, Any]) -> Event:
+    """The event that `to_dict` wrote; a kind or a field that is not known is refused, since its cost can't be told.
+
+    >>> from_dict({"kind": "zcdp", "rho": 0.5, "delta": 0.0})
+    Zcdp(rho=0.5, delta=0.0)
+    """
+    kind = _KINDS.get(values.get("kind", ""))
+    if kind is None:
+        raise PlanError(
+            "CH200",
+            f"an event of unknown kind {values.get('kind')!r}; its cost can't be told.",
+            fix=f"Known: {', '.join(_KINDS)}.",
+        )
+    names = {field.name for field in fields(kind)}
+    given = {name: value for name, value in values.items() if name != "kind"}
+    if given.keys() - names or names - {"delta", "releases"} - given.keys():
+        raise PlanError(
+            "CH200",
+            f"a {kind.kind} event with the fields {', '.join(sorted(given))}.",
+            fix=f"Must have {', '.join(sorted(names))}.",
+        )
+    return kind(**given)
+
+
+def epsilon_of(events: Iterable[Event], delta: float) -> float:
+    """ε at δ of all the events together, infinite when their own δ leaves nothing of it.
+
+    Gaussians alone are exact; sampled steps are composed as privacy loss distributions; where a bare zCDP event is
+    among them, everything is composed in Rényi or concentrated terms and converted optimally.
+
+    >>> round(epsilon_of([Gaussian(mu=0.5), Poisson(noise_multiplier=2.0, probability=0.1, steps=50)], 1e-5), 2)
+    3.71
+    """
+    require_number("delta", delta, below=1.0)
+    rho, mu_squared, spent = 0.0, 0.0, 0.0
+    steps: dict[tuple[float, float], int] = defaultdict(int)
+    skellams: list[Skellam] = []
+    for event in events:
+        spent += event.delta
+        if isinstance(event, Gaussian):
+            mu_squared += event.mu**2
+        elif isinstance(event, Zcdp):
+            rho += event.rho
+        elif isinstance(event, Skellam):
+            skellams.append(event)
+        elif event.probability == 1:
+            mu_squared += 4 * event.steps / event.noise_multiplier**2
+        else:
+            steps[event.noise_multiplier, event.probability] += event.steps
+    left = delta - spent
+    if left <= 0:
+        return math.inf
+    if not (rho or skellams):
+        if steps:
+            return poisson.epsilon(steps, delta=left, mu=math.sqrt(mu_squared))
+        return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
+    rho += 0.5 * mu_squared
+    if not (steps or skellams):
+        return convert(rho=rho, delta=left, conversion="optimal")
+
+    def divergence(order: float) -> float:
+        sums = math.fsum(
+            each.releases * skellam_divergence(order, l1=each.l1, l2=each.l2, variance=each.variance)
+            for each in skellams
+        )
+        return rho * order + poisson.divergence(steps, order) + sums
+
+    return best_epsilon(divergence, left, whole_orders=bool(skellams))

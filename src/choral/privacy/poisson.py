@@ -1,0 +1,190 @@
+"""Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution, Rényi divergences and overflow.
+
+One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
+noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use only.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from choral.errors import PlanError
+from choral.plan import require_number, require_whole
+from choral.privacy.renyi import best_epsilon
+from choral.privacy.zcdp import gdp_epsilon
+
+Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
+
+# What the FFT of a composition may take from a tail, per step: ten times the worst seen against 80-bit arithmetic.
+_FFT_ERROR = 1e-15
+_FINEST_GRID, _COARSEST_GRID = 2.0**-30, 2.0**-4
+# Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
+_LEAST_NOISE = 0.02
+
+
+@lru_cache(maxsize=256)
+def _spread(noise_multiplier: float, probability: float) -> float:
+    """Root mean square of one step's privacy loss, which sets how fine its grid must be."""
+    import numpy as np
+
+    x = np.linspace(-1 - 12 * noise_multiplier, 1 + 12 * noise_multiplier, 4001)
+    log_p, log_q = _log_densities(x, noise_multiplier, probability)
+    weight = np.exp(log_p)
+    return float(np.sqrt(np.sum(weight * (log_p - log_q) ** 2) / np.sum(weight)))
+
+
+def _log_densities(x: Any, noise_multiplier: float, probability: float) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
+    import numpy as np
+
+    rest = math.log1p(-probability) if probability < 1 else -math.inf
+    rest = rest - 0.5 * (x / noise_multiplier) ** 2
+    up, down = (math.log(probability) - 0.5 * ((x - side) / noise_multiplier) ** 2 for side in (1.0, -1.0))
+    scale = math.log(noise_multiplier) + 0.5 * math.log(2 * math.pi)
+    return np.logaddexp(rest, up) - scale, np.logaddexp(rest, down) - scale
+
+
+@lru_cache(maxsize=64)
+def _one_step(noise_multiplier: float, probability: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier,
+        sampling_prob=probability,
+        value_discretization_interval=interval,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )
+
+
+@lru_cache(maxsize=64)
+def _many_steps(noise_multiplier: float, probability: float, interval: float, steps: int) -> Any:  # noqa: ANN401
+    return _one_step(noise_multiplier, probability, interval).self_compose(steps)
+
+
+def _interval(steps: Steps, mu: float, fineness: float) -> float:
+    """A grid width at which rounding up widens the composed loss by less than three parts in ten thousand."""
+    variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
+    # A grid adds at most a quarter of its squared width to the variance of each of the composed parts. For steps of one
+    # kind it does not depend on their number, so that more steps never cost less.
+    width = math.sqrt(variance / (sum(steps.values()) + (mu > 0))) / fineness
+    # Powers of two, so that neighbours share their cached parts.
+    return min(_COARSEST_GRID, max(_FINEST_GRID, 2.0 ** math.floor(math.log2(width))))
+
+
+def _gaussian_cap(steps: Steps, mu: float) -> float:
+    """The μ of the same steps without sampling, which always dominates them."""
+    return math.sqrt(math.fsum(4 * count / (z * z) for (z, _), count in steps.items()) + mu * mu)
+
+
+def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 25.0) -> float:
+    """ε at δ of Poisson-sampled steps, composed with a μ-Gaussian mechanism (Rule S5).
+
+    >>> round(epsilon({(0.004902 * 244, 0.1): 130}, delta=1e-4), 2)
+    8.42
+    """
+    plain = gdp_epsilon(_gaussian_cap(steps, mu), delta)
+    if any(z < _LEAST_NOISE for z, _ in steps):
+        return plain
+    left = delta - _FFT_ERROR * (10 + sum(steps.values()))
+    if left < 0.5 * delta:  # too small for transforms; moments have no such floor
+        sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
+    else:
+        interval = _interval(steps, mu, fineness)
+        sampled = float(_composed(steps, mu, interval).get_epsilon_for_delta(left))
+        if 0 < sampled < 64 * interval:  # few steps and a large δ: the answer itself is of the grid's size
+            sampled = float(_composed(steps, mu, interval / 8).get_epsilon_for_delta(left))
+    return min(plain, max(0.0, sampled))
+
+
+def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
+    whole = None
+    parts = [_many_steps(z, q, interval, count) for (z, q), count in steps.items()]
+    if mu > 0:
+        parts.append(_one_step(2 / mu, 1.0, interval))  # N(±1, z²) is μ-Gaussian for μ = 2/z
+    for part in parts:
+        whole = part if whole is None else whole.compose(part)
+    return whole
+
+
+def renyi(noise_multiplier: float, probability: float, order: float) -> float:
+    """Rényi divergence of one Poisson-sampled step at an order above 1 (Rule S5).
+
+    >>> round(renyi(2.0, 1.0, 3.0), 9)  # without sampling: order · (2/z)² / 2
+    1.5
+    """
+    import numpy as np
+
+    # Analytic up to ±πz² off the axis, where the mixture has its zeros: trapezoids converge geometrically.
+    step = min(noise_multiplier / 4, noise_multiplier**2 / 2)
+    low, high = -1 - 40 * noise_multiplier, 2 * order + 40 * noise_multiplier
+    x = np.linspace(low, high, math.ceil((high - low) / step) + 1)
+    log_p, log_q = _log_densities(x, noise_multiplier, probability)
+    terms = order * log_p - (order - 1) * log_q
+    top = float(np.max(terms))
+    return (top + math.log(float(np.sum(np.exp(terms - top))) * float(x[1] - x[0]))) / (order - 1)
+
+
+def divergence(steps: Steps, order: float) -> float:
+    """Rényi divergence of all the steps at an order above 1 (Rule S5).
+
+    >>> round(divergence({(2.0, 1.0): 4}, 3.0), 9)
+    6.0
+    """
+    total = 0.0
+    for (z, q), count in steps.items():
+        # At such orders, or such small noise, sampling no longer helps, and the plain Gaussian is as good.
+        plain = order > 50 + 4 * z * z * (1 - math.log(q)) or z < _LEAST_NOISE
+        total += count * (2 * order / (z * z) if plain else renyi(z, q, order))
+    return total
+
+
+def overflow(*, rows: int, batch: int, capacity: int) -> float:
+    """A bound on the chance, per step, that the other records alone fill a Poisson batch's fixed capacity.
+
+    Add steps × this to δ: given that they don't, the record's own coin is untouched, so S5 holds as it stands.
+
+    >>> overflow(rows=2440, batch=244, capacity=400) < 1e-20
+    True
+    """
+    rows, batch = require_whole("rows", rows), require_whole("batch", batch, most=rows)
+    capacity = require_whole("capacity", capacity, most=rows)
+    others, probability = rows - 1, batch / rows
+    if capacity > others:
+        return 0.0
+    if probability == 1.0 or capacity <= others * probability + 1:
+        return 1.0
+    log_odds = math.log(probability) - math.log1p(-probability)
+    log_term = (
+        (math.lgamma(others + 1) - math.lgamma(capacity + 1) - math.lgamma(others - capacity + 1))
+        + capacity * log_odds
+        + others * math.log1p(-probability)
+    )
+    # From here each term is at most `ratio` times the one before: a geometric series bounds the whole tail.
+    ratio = (others - capacity) / (capacity + 1) * probability / (1 - probability)
+    rounding = 4e-16 * math.lgamma(others + 2)  # lgamma's last bits, which a bound may not lose
+    return min(1.0, math.exp(log_term + rounding) / (1 - ratio))
+
+
+def capacity_for(*, rows: int, batch: int, steps: int, delta: float) -> int:
+    """The smallest batch capacity whose overflow over all steps stays within δ.
+
+    >>> capacity_for(rows=2440, batch=244, steps=200, delta=1e-10)
+    357
+    """
+    steps, delta = require_whole("steps", steps), require_number("delta", delta, below=1.0)
+    low, high = batch, rows  # overflow is certain at the mean and impossible when all rows fit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if steps * overflow(rows=rows, batch=batch, capacity=middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def require_steps(noise_multiplier: float, probability: float, steps: int) -> tuple[float, float, int]:
+    """The three numbers of a sampled event, checked, or a PlanError that names the one at fault."""
+    if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:
+        raise PlanError("CH200", f"probability = {probability!r}.", fix="Must be a number above 0 and at most 1.")
+    return require_number("noise_multiplier", noise_multiplier), float(probability), require_whole("steps", steps)

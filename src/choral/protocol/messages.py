@@ -1,0 +1,204 @@
+"""The nine messages of a round as bytes: versioned, capped and checked before anything is believed.
+
+A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array
+by a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed
+or copied.
+Lists inside a header are packed records: a 4-byte device number and a value of fixed width, numbers ascending.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Annotated
+
+import msgspec
+
+from choral.errors import TrustError
+
+VERSION = 1
+MAGIC = b"chrl"
+NONCE_BYTES = 16
+DIGEST_BYTES = 32
+KEY_BYTES = 32
+
+_PREFIX = struct.Struct("<4sHI")
+_NUMBER = struct.Struct("<I")
+# A header's fixed fields fit into this; what grows with the cohort is capped by its records.
+_HEADER_BYTES = 256
+
+Vector = bytes | bytearray | memoryview
+Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
+
+
+class Turn(msgspec.Struct, array_like=True, frozen=True, order=True):
+    """Round t, attempt a: no device takes part in the same turn twice.
+
+    >>> Turn(3, 1) < Turn(4, 0)
+    True
+    """
+
+    round: Whole
+    attempt: Whole
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    turn: Turn
+
+
+class Call(_Message, frozen=True, tag=1):
+    """Server to device: are you ready for this turn?"""
+
+
+class Ready(_Message, frozen=True, tag=2):
+    """Device to server: yes, and this is my fresh ν."""
+
+    device: Whole
+    nonce: Nonce
+
+
+class Omega(_Message, frozen=True, tag=3):
+    """Server to device: the cohort Ω with every ν, the agreed terms' digest, and the model as the vector."""
+
+    terms: Digest
+    cohort: bytes
+
+
+class Upload(_Message, frozen=True, tag=4):
+    """Device to server: a commitment to σ, an envelope for every neighbour, and the masked update as the vector."""
+
+    device: Whole
+    commitment: Digest
+    envelopes: bytes
+
+
+class Drop(_Message, frozen=True, tag=5):
+    """Server to device: everybody who has dropped out of this turn so far."""
+
+    dropped: bytes
+
+
+class Edges(_Message, frozen=True, tag=6):
+    """Device to server: this turn's pair keys with the newly dropped."""
+
+    device: Whole
+    keys: bytes
+
+
+class Final(_Message, frozen=True, tag=7):
+    """Server to device: the envelopes that the included sent you; open them. May call for the next turn."""
+
+    envelopes: bytes
+    following: Turn | None = None
+
+
+class Opening(_Message, frozen=True, tag=8):
+    """Device to server: the shares of the included, and ν for the next turn where it was called for."""
+
+    device: Whole
+    shares: bytes
+    nonce: Nonce | None = None
+
+
+class Refusal(_Message, frozen=True, tag=9):
+    """Device to server: no, by this code. Never the text: it might say more than the server should know."""
+
+    device: Whole
+    code: Code
+
+
+Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def malformed(what: str) -> TrustError:
+    """The one error for bytes that no honest party sends."""
+    return TrustError("CH600", f"malformed message: {what}.", fix="Drop it; both sides must run the same choral.")
+
+
+def encode(message: Message, vector: Vector = b"") -> bytes:
+    r"""The message, and the vector where it carries one, as one frame.
+
+    >>> encode(Call(turn=Turn(3, 0)))[:6]
+    b'chrl\x01\x00'
+    """
+    header = _encoder.encode(message)
+    return b"".join((_PREFIX.pack(MAGIC, VERSION, len(header)), header, bytes(_padding(len(header))), vector))
+
+
+def _padding(header_bytes: int) -> int:
+    """Zeros after a header: words that start at a multiple of 8 are added three times as fast."""
+    return -(_PREFIX.size + header_bytes) % 8
+
+
+def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Message, memoryview]:
+    """The message and a view of its vector, or CH600 or CH602; the caps are tested before any parsing.
+
+    >>> message, vector = decode(encode(Call(turn=Turn(3, 0))), vector_bytes=0, records_bytes=0)
+    >>> message
+    Call(turn=Turn(round=3, attempt=0))
+    """
+    view = memoryview(frame).cast("B")
+    most = _PREFIX.size + _HEADER_BYTES + records_bytes + 7 + vector_bytes
+    if not _PREFIX.size <= len(view) <= most:
+        raise malformed(f"{len(view):,} bytes, expected {_PREFIX.size} to {most:,}")
+    magic, version, header_bytes = _PREFIX.unpack_from(view)
+    if magic != MAGIC:
+        raise malformed("it does not begin like one")
+    if version != VERSION:
+        raise TrustError(
+            "CH602",
+            f"the other side speaks protocol version {version}, this one {VERSION}.",
+            fix="Install the same choral on both sides.",
+        )
+    end = _PREFIX.size + header_bytes
+    start = end + _padding(header_bytes)
+    if start > len(view) or header_bytes > _HEADER_BYTES + records_bytes or any(view[end:start]):
+        raise malformed(f"a header of {header_bytes:,} bytes")
+    try:
+        message: Message = _decoder.decode(view[_PREFIX.size : end])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The library's own text is left out: it may quote what was sent.
+        raise malformed("its header does not follow the schema") from None
+    vector = view[start:]
+    expected = vector_bytes if isinstance(message, Omega | Upload) else 0
+    if len(vector) != expected:
+        raise malformed(f"a vector of {len(vector):,} bytes, expected {expected:,}")
+    return message, vector
+
+
+def pack(records: Mapping[int, bytes]) -> bytes:
+    r"""The records by ascending device number, each a 4-byte little-endian number and its value.
+
+    >>> pack({7: b"ab", 2: b"cd"})
+    b'\x02\x00\x00\x00cd\x07\x00\x00\x00ab'
+    """
+    return b"".join(_NUMBER.pack(number) + records[number] for number in sorted(records))
+
+
+def pack_numbers(numbers: Iterable[int]) -> bytes:
+    r"""Device numbers alone, ascending.
+
+    >>> pack_numbers({2, 1})
+    b'\x01\x00\x00\x00\x02\x00\x00\x00'
+    """
+    return pack(dict.fromkeys(numbers, b""))
+
+
+def unpack(data: bytes, width: int, *, most: int) -> dict[int, bytes]:
+    """The records that `pack` wrote, or CH600 if they are too many, cut short, unsorted or repeated.
+
+    >>> unpack(pack({7: b"ab", 2: b"cd"}), 2, most=10)
+    {2: b'cd', 7: b'ab'}
+    """
+    size = _NUMBER.size + width
+    count, rest = divmod(len(data), size)
+    if rest or count > most:
+        raise malformed(f"{len(data):,} bytes of records of {size}, at most {most} expected")
+    numbers = [_NUMBER.unpack_from(data, start)[0] for start in range(0, len(data), size)]
+    if any(a >= b for a, b in pairwise(numbers)):
+        raise malformed("device numbers unsorted or repeated")
+    return {number: data[index * size + _NUMBER.size : (index + 1) * size] for index, number in enumerate(numbers)}

@@ -1,0 +1,223 @@
+"""What a device remembers: its keys, what it has pinned, its last turn and receipt. Round secrets never come here."""
+
+import contextlib
+import hashlib
+import os
+import struct
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from choral.errors import StorageError, TrustError
+from choral.protocol.messages import Digest, Turn
+
+VERSION = 1
+MAGIC = b"chrv"
+_HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
+_CHECK_BYTES = hashlib.sha256().digest_size
+# OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
+_SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that outlives a device's process; its repr shows no secret.
+
+    `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
+
+    >>> Memory(id="site-a", secret=b"secret")
+    Memory('site-a', turn=None, pinned=False, pairs=0)
+    """
+
+    id: str
+    secret: bytes
+    pairs: dict[str, bytes] = {}
+    roster: Digest | None = None
+    terms: Digest | None = None
+    turn: Turn | None = None
+    receipt: tuple[int, str] | None = None
+
+    def __repr__(self) -> str:
+        pinned = self.terms is not None
+        return f"Memory({self.id!r}, turn={self.turn}, pinned={pinned}, pairs={len(self.pairs)})"
+
+
+class Store(Protocol):
+    """Where a vault's bytes lie; `write` returns only when they would survive a crash."""
+
+    def read(self) -> bytes: ...  # noqa: D102
+    def write(self, data: bytes) -> None: ...  # noqa: D102
+
+
+@dataclass
+class MemoryStore:
+    """Bytes that outlive a device's object but not the process: for rehearsals and tests.
+
+    >>> MemoryStore(b"kept").read()
+    b'kept'
+    """
+
+    data: bytes = field(default=b"", repr=False)
+
+    def read(self) -> bytes:
+        """The bytes last written."""
+        return self.data
+
+    def write(self, data: bytes) -> None:
+        """Replace the bytes."""
+        self.data = data
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """One file, replaced as a whole or not at all; for the owner's eyes only."""
+
+    path: Path
+
+    def read(self) -> bytes:
+        """The file's bytes, or CH803."""
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise _closed(self.path.name, error.strerror or "it can't be read", "Check the path.") from None
+
+    def write(self, data: bytes) -> None:
+        """Replace the file: a new one is on the disk before the old name points at it."""
+        folder = self.path.parent
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # mkstemp makes the file with mode 0600, so there is no moment at which others could read it.
+            number, name = tempfile.mkstemp(prefix=self.path.name, dir=folder)
+            try:
+                with os.fdopen(number, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(name, self.path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+            _sync_folder(folder)
+        except OSError as error:
+            raise StorageError(
+                "CH801",
+                f"the vault {self.path.name} can't be written: {error.strerror}.",
+                why="A device that can't remember a turn must not take part in it.",
+                fix="Free the disk or mend its permissions, then start the device again.",
+            ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    # The new name is durable only with its folder. Windows has no such call and needs none.
+    if hasattr(os, "O_DIRECTORY"):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def _closed(where: str, what: str, fix: str) -> StorageError:
+    return StorageError("CH803", f"the vault can't be opened: {what}.", where=where, fix=fix)
+
+
+class Vault:
+    """A device's memory on a store, each change durable before the call returns.
+
+    >>> vault = Vault.create(MemoryStore(), Memory(id="site-a", secret=b"s"))
+    >>> vault.change(turn=Turn(3, 0))
+    >>> Vault.open(vault.store).memory.turn
+    Turn(round=3, attempt=0)
+    """
+
+    def __init__(self, store: Store, memory: Memory, salt: bytes, key: bytes | None) -> None:
+        self.store, self.memory = store, memory
+        self._salt, self._key = salt, key
+
+    def __repr__(self) -> str:
+        return f"Vault({self.memory!r}, sealed={self._key is not None})"
+
+    @classmethod
+    def create(cls, store: Store, memory: Memory, passphrase: str | None = None) -> Self:
+        """A new vault on the store, sealed if there is a passphrase."""
+        salt = os.urandom(16)
+        vault = cls(store, memory, salt, _key(passphrase, salt))
+        vault._write()
+        return vault
+
+    @classmethod
+    def open(cls, store: Store, passphrase: str | None = None) -> Self:
+        """The vault that lies on the store, or CH803 if it is damaged, newer, or the passphrase is another."""
+        data = store.read()
+        where = store.path.name if isinstance(store, FileStore) else ""
+        if len(data) < _HEADER.size + _CHECK_BYTES // 2 or data[:4] != MAGIC:
+            raise _closed(where, "this is not a vault, or it is damaged", "Restore it from a backup, or enrol again.")
+        _, version, sealed, salt, nonce = _HEADER.unpack_from(data)
+        if version != VERSION:
+            raise _closed(where, f"it has version {version}, this is {VERSION}", "Install the choral that wrote it.")
+        if sealed and passphrase is None:
+            raise _closed(where, "it is sealed", "Give its passphrase.")
+        header, body = data[: _HEADER.size], data[_HEADER.size :]
+        key = _key(passphrase, salt) if sealed else None
+        try:
+            memory = msgspec.msgpack.decode(_open(key, nonce, header, body), type=Memory)
+        except (InvalidTag, msgspec.DecodeError):
+            what = "wrong passphrase, or damaged" if sealed else "it is damaged"
+            raise _closed(where, what, "Try the passphrase again, or restore a backup; else enrol again.") from None
+        return cls(store, memory, salt, key)
+
+    def change(self, **changes: Any) -> None:  # noqa: ANN401  the fields of Memory, checked as they are replaced
+        """Replace fields of the memory, durably."""
+        before = self.memory
+        self.memory = msgspec.structs.replace(before, **changes)
+        try:
+            self._write()
+        except BaseException:
+            self.memory = before
+            raise
+
+    def pin(self, *, roster: bytes, terms: bytes) -> None:
+        """Remember the roster and terms that a person approved; once pinned, others are refused (CH601, CH603)."""
+        if self.memory.terms is None:
+            self.change(roster=roster, terms=terms)
+        elif self.memory.roster != roster:
+            raise TrustError(
+                "CH601",
+                "the roster is not the one that was approved: a key has changed, or a device came or went.",
+                fix="Compare the safety numbers by phone, then enrol again.",
+            )
+        elif self.memory.terms != terms:
+            raise TrustError(
+                "CH603", "the plan is not the one that was approved on this device.", fix="Approve the new plan here."
+            )
+
+    def _write(self) -> None:
+        nonce = os.urandom(12)
+        header = _HEADER.pack(MAGIC, VERSION, self._key is not None, self._salt, nonce)
+        body = msgspec.msgpack.encode(self.memory)
+        self.store.write(header + _close(self._key, nonce, header, body))
+
+
+def _key(passphrase: str | None, salt: bytes) -> bytes | None:
+    return None if passphrase is None else Scrypt(salt=salt, **_SCRYPT).derive(passphrase.encode())
+
+
+def _close(key: bytes | None, nonce: bytes, header: bytes, body: bytes) -> bytes:
+    if key is None:
+        return hashlib.sha256(header + body).digest() + body
+    return AESGCM(key).encrypt(nonce, body, header)
+
+
+def _open(key: bytes | None, nonce: bytes, header: bytes, body: bytes) -> bytes:
+    if key is not None:
+        return AESGCM(key).decrypt(nonce, body, header)
+    check, body = body[:_CHECK_BYTES], body[_CHECK_BYTES:]
+    if hashlib.sha256(header + body).digest() != check:
+        raise InvalidTag
+    return body

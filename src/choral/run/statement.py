@@ -1,0 +1,60 @@
+"""What may be claimed of a run, in numbers: the three ε, each with its rule and adversary, and who has spent what."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.privacy.account import account_of
+from choral.privacy.rules import ADJACENCY, with_secure_sum
+from choral.run.costs import Costs
+
+DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
+
+
+def privacy_statement(costs: Costs, rounds: NDArray[np.int64]) -> dict[str, Any]:
+    """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form."""
+    if costs.plan.noise == 0:
+        nothing = "no noise was added: nothing is protected"
+        return {"delta": costs.limits[0].delta, "adjacency": ADJACENCY, "none": nothing}
+    spent = costs.spent_by_all(rounds)
+    worst = max(range(len(spent)), key=lambda device: spent[device])
+    own, delta = max(1, int(rounds[worst])), costs.limits[worst].delta
+    told = account_of(costs.exposure(worst, own), delta)
+    summed, everyone = told["proved"]["with_secure_sum"], told["proved"]["against_everyone"]
+    return {
+        "delta": delta,
+        "adjacency": ADJACENCY,
+        "against_everyone": {
+            "rule": everyone["rule"],
+            "adversary": everyone["adversary"],
+            # From the events in the ledgers, so with the small shares of δ that batch room and range take.
+            "epsilon": spent[worst],
+        },
+        "with_secure_sum": summed and {**summed, "colluders": costs.secure.colluders},
+        "no_certificate": told["proved"]["no_certificate"],
+        "published": {"rule": "Theorem 1", **{key: told["paper"][key] for key in ("epsilon", "valid", "because")}},
+        "by_delta": [[d, costs.spent(worst, own, d)] for d in DELTAS],
+        "by_colluders": [[c, _with_colluders(costs, worst, own, c, delta)] for c in range(costs.plan.cohort)],
+        "devices": [
+            {
+                "name": name,
+                "rounds": int(rounds[device]),
+                "epsilon": spent[device],
+                "limit": costs.limits[device].epsilon,
+                "full": bool(rounds[device] >= costs.allowed_rounds[device]),
+            }
+            for device, name in enumerate(costs.names)
+        ],
+    }
+
+
+def _with_colluders(costs: Costs, device: int, rounds: int, colluders: int, delta: float) -> float | None:
+    """ε with the secure sum if so many devices collude with a curious server; None where nothing more is proved."""
+    smallest = costs.secure.smallest_sum
+    if smallest <= colluders:
+        return None
+    part = replace(costs.exposure(device, rounds), colluders=colluders, dropouts=max(0, costs.plan.cohort - smallest))
+    loss = with_secure_sum(part)
+    return None if loss is None else loss.epsilon(delta)

@@ -1,0 +1,209 @@
+"""What is settled before round 0: data, model, plan, secure sum, and what each round may cost each device."""
+
+import secrets
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from choral.config import Job
+from choral.errors import ConfigError, PlanError
+from choral.learning import tables
+from choral.learning.models import Model, logistic, mlp
+from choral.learning.splits import Split, hold_out
+from choral.learning.tables import Dataset, DataSource
+from choral.plan import Budget, Participation, Plan, SecureSum
+from choral.planner import plan_for
+from choral.privacy import calibrate
+from choral.run.costs import BATCH_OVERFLOW, NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
+from choral.secagg.codec import Codec
+
+EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+    """A run before it starts: everything that is public, checked, and the same for every way to run it."""
+
+    job: Job = field(repr=False)
+    seed: int
+    seeded: bool  # somebody chose the seed, so the noise can be foreseen
+    data: Dataset = field(repr=False)
+    split: Split = field(repr=False)
+    model: Model
+    plan: Plan
+    secure: SecureSum
+    codec: Codec
+    limits: tuple[Budget, ...] = field(repr=False)
+    source: str
+    in_memory: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.job.run.name
+
+    @property
+    def participation(self) -> Participation:
+        """How cohorts are drawn."""
+        return self.job.federation.participation
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What rounds cost the devices."""
+        return Costs(
+            plan=self.plan,
+            secure=self.secure,
+            rows=self.split.train.sizes,
+            limits=self.limits,
+            names=self.data.records.names,
+        )
+
+
+def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seeded: bool | None = None) -> Study:
+    """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
+
+    A run that goes on after a crash brings the seed that it began with.
+    """
+    if seed is None:
+        seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
+    data, told = _load(job, source)
+    split = hold_out(data.records, seed=job.run.seed or 0, validation=job.data.validation, test=job.data.test)
+    _check_delta(job, int(split.train.sizes.sum()))
+    model = model_of(job, features=len(data.features), classes=len(data.classes))
+    plan = _plan(job, model, devices=data.records.devices, rows=int(split.train.sizes.min()))
+    secure = SecureSum.for_cohort(max(2, plan.cohort))
+    if job.federation.colluders is not None:
+        secure = replace(secure, colluders=job.federation.colluders)
+    return Study(
+        job=job,
+        seed=seed,
+        seeded=job.run.seed is not None if seeded is None else seeded,
+        data=data,
+        split=split,
+        model=model,
+        plan=plan,
+        secure=secure,
+        codec=Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE),
+        limits=_limits(job, data.records.names),
+        source=told,
+        in_memory=source is not None,
+    )
+
+
+def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
+    """The job's data and where it came from, in words."""
+    settings, seed = job.data, job.run.seed or 0
+    if source is None and settings.builtin == "adult":
+        devices = job.federation.devices or 16
+        data = tables.load_adult(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
+        return data, "UCI Adult (bundled with choral)"
+    path = settings.csv or settings.parquet
+    if source is None and path is None:
+        raise ConfigError(
+            "CH103", "[data] names no data.", where=job.where("data"), fix='Set csv, parquet, or builtin = "adult".'
+        )
+    data = tables.load(
+        str(job.folder / str(path)) if source is None else source,
+        label=settings.label,
+        classes=settings.classes,
+        columns=settings.columns,
+        ignore=settings.ignore or (),
+        device_column=settings.device_column,
+        devices=job.federation.devices,
+        delimiter=settings.delimiter,
+        partition=settings.partition,
+        skew=settings.skew,
+        seed=seed,
+    )
+    return data, str(path) if source is None else f"a {type(source).__name__} in memory"
+
+
+def _check_delta(job: Job, rows: int) -> None:
+    if job.privacy.delta > 1 / rows:
+        raise ConfigError(
+            "CH102",
+            f"privacy.delta = {job.privacy.delta:g}.",
+            where=job.where("privacy", "delta"),
+            fix=f"Must be at most 1/rows (here {1 / rows:.1e}). Suggested: 1e-5",
+        )
+
+
+def model_of(job: Job, *, features: int, classes: int) -> Model:
+    """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes."""
+    kind = job.model.kind
+    if kind == "logistic":
+        return logistic(features, classes)
+    if kind == "mlp":
+        return mlp(features, tuple(job.model.hidden or ()), classes)
+    module, _, function = kind.partition(":")
+    try:
+        made = getattr(import_module(module), function)(features=features, classes=classes)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            "CH102",
+            f'model.kind = "{kind}" can\'t be found: {error}.',
+            where=job.where("model", "kind"),
+            fix="Give module:function of something that Python can import here.",
+        ) from None
+    if not isinstance(made, Model):
+        raise ConfigError(
+            "CH102",
+            f'"{kind}" returns a {type(made).__name__}.',
+            where=job.where("model", "kind"),
+            fix="Return choral.model(init, loss, predict, features=…, classes=…).",
+        )
+    return made
+
+
+def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
+    """Each device's own limit: [privacy.limits] by name, else the common ε."""
+    own = job.privacy.limits or {}
+    if unknown := sorted(set(own) - set(names)):
+        raise ConfigError(
+            "CH104",
+            f'[privacy.limits] names "{unknown[0]}", which is no device.',
+            where=job.where("privacy", "limits"),
+            fix=f"Devices: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}.",
+        )
+    # Without an ε the noise was chosen by hand; the ledgers still count, but refuse nothing.
+    common = job.privacy.epsilon if job.privacy.epsilon is not None else NO_LIMIT
+    return tuple(Budget(epsilon=own.get(name, common), delta=job.privacy.delta) for name in names)
+
+
+def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan: what is not given is proposed by the planner, the noise is solved from the budget."""
+    federation, local, privacy = job.federation, job.local, job.privacy
+    given: dict[str, Any] = {
+        "cohort": federation.cohort,
+        "rounds": federation.rounds,
+        "batch": local.batch,
+        "local_steps": local.steps,
+        "step_size": local.step_size,
+        "clip": local.clip,
+    }
+    for name, most in (("cohort", devices), ("batch", rows)):
+        if given[name] is not None and given[name] > most:
+            raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
+    if None in given.values():
+        proposed = plan_for(
+            epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
+            delta=privacy.delta,
+            devices=devices,
+            rows=rows,
+            features=model.features,
+            classes=model.classes or 2,
+            model="logistic" if len(model.widths) == 2 else "mlp",
+            sampling=local.sampling,
+            **given,
+        ).plan
+        given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
+    plan = Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=local.sampling, passes=local.passes, **given
+    )
+    if privacy.epsilon is None:
+        return plan
+    plan = replace(plan, noise=1.0)  # where the search starts
+    part = exposure_of(plan, SecureSum.for_cohort(max(2, plan.cohort)), rows=rows, rounds=rounds_each(plan))
+    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - BATCH_OVERFLOW - OUT_OF_RANGE)
+    return replace(plan, noise=calibrate.smallest_noise(part, budget))

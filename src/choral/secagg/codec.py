@@ -1,0 +1,219 @@
+"""Updates as ring integers and back, in a range that is proved, so that no sum wraps. Knows arrays only."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import PlanError, SumError
+from choral.plan import Plan, SecureSum, require_number
+from choral.secagg.masks import Stream, Words, ring
+
+Integers = NDArray[np.signedinteger[Any]]
+
+CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in the cache
+CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
+LANE_BITS = 21
+FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
+
+
+def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
+    """The update in steps of the grid, rounded up where the dither lies below the fraction; the mean is kept.
+
+    Division by a power of two is exact, so NumPy and a compiled JAX give the same integers.
+
+    >>> quantise(np.float32([0.25, -0.25, 1.0]), np.float32([0.4, 0.4, 0.4]), 0.5).tolist()
+    [1, 0, 2]
+    """
+    xp = update.__array_namespace__()
+    scaled = update * xp.asarray(1.0 / grid, dtype=update.dtype)
+    whole = xp.floor(scaled)
+    return whole.astype(xp.int32) + (dither < scaled - whole).astype(xp.int32)
+
+
+def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any array namespace, as above
+    """The mean update of a sum of so many, as float32.
+
+    >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
+    [0.5, -1.0]
+    """
+    xp = total.__array_namespace__()
+    return total.astype(xp.float32) * xp.asarray(grid / count, dtype=xp.float32)
+
+
+def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
+    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move no mean by more than 2^-16 of the grid."""
+    if isinstance(source, Stream):
+        return source.uniform(stop - start)
+    return source[start:stop]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """How one plan's updates become words: the grid, the largest value in steps of it, and the form of the words.
+
+    `failure` is β, the chance over a whole run that an honest update leaves the range: add it to δ.
+    `noise_in_grid` is s = ησ/grid, which rule S6 needs.
+
+    >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
+    >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
+    >>> codec.decode(words + words, 2, count=2).tolist()
+    [2, -4]
+    """
+
+    grid: float
+    largest: int
+    cohort: int
+    word_bits: int = 32
+    lanes: int = 1
+    failure: float = 0.0
+    noise_in_grid: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:
+            raise PlanError("CH200", f"grid = {self.grid!r}.", fix="Must be a power of two.")
+        if (self.word_bits, self.lanes) not in ((16, 1), (32, 1), (64, 1), (64, 3)):
+            raise PlanError(
+                "CH204", f"{self.lanes} lanes in words of {self.word_bits} bits.", fix="Use 1 lane, or 3 in 64 bits."
+            )
+        if not 1 <= self.largest < 2**FLOAT_BITS or 2 * self.largest * self.cohort >= 2**self.lane_bits:
+            raise PlanError(
+                "CH204",
+                f"{self.cohort} updates of up to {self.largest:,} grid steps do not fit {self.lane_bits} bits.",
+                fix="Use more bits, a smaller cohort or a coarser grid.",
+            )
+
+    @classmethod
+    def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
+        """The codec with the finest grid that the modulus allows; refused if that is coarser than half the noise.
+
+        C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise.
+
+        >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+        ...             step_size=0.5, clip=1.0, noise=0.02)
+        >>> Codec.for_plan(plan, SecureSum.for_cohort(10), 210).grid == 2.0**-20
+        True
+        """
+        require_number("failure", failure, below=1.0)
+        step_noise = plan.step_size * plan.noise
+        tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
+        bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
+        largest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
+        grid = 2.0 ** math.frexp(bound / largest)[1]  # the next power of two above bound / largest
+        if plan.noise > 0 and grid > step_noise / 2:  # rule S6: real leaks begin where the noise is 0.4 of the grid
+            raise PlanError(
+                "CH204",
+                f"the grid of {grid:g} is coarser than half the noise of a step ({step_noise / 2:g}).",
+                why="Rounded to such a grid, the noise would no longer hide what it should.",
+                fix="Use a larger modulus or one lane, fewer local steps, a smaller clip or more noise.",
+            )
+        return cls(
+            grid=grid,
+            largest=math.floor(bound / grid) + 1,
+            cohort=secure.cohort,
+            word_bits=secure.modulus_bits,
+            lanes=secure.lanes,
+            failure=failure,
+            noise_in_grid=step_noise / grid,
+        )
+
+    @property
+    def lane_bits(self) -> int:
+        """The bits that one parameter has in a word."""
+        return LANE_BITS if self.lanes > 1 else self.word_bits
+
+    def length(self, dimensions: int) -> int:
+        """How many words carry so many parameters and the two checks."""
+        return -(-(dimensions + CHECKS) // self.lanes)
+
+    def _pieces(self, dimensions: int) -> Iterator[tuple[int, slice, slice]]:
+        """(bits to shift, words, parameters) of each chunk: the first third of the vector is the lowest lane."""
+        length = self.length(dimensions)
+        for lane in range(self.lanes):
+            for start in range(lane * length, min((lane + 1) * length, dimensions), CHUNK):
+                stop = min(start + CHUNK, (lane + 1) * length, dimensions)
+                yield lane * LANE_BITS, slice(start - lane * length, stop - lane * length), slice(start, stop)
+
+    def _lane(self, words: Any, shift: int) -> Any:  # noqa: ANN401 - words or one word
+        """What one lane holds; the highest one keeps bit 63, so that no carry can hide there."""
+        if self.lanes == 1:
+            return words
+        lane = words >> np.uint64(shift)
+        return lane if shift == (self.lanes - 1) * LANE_BITS else lane & np.uint64(2**LANE_BITS - 1)
+
+    def _check_lanes(self, words: Words, dimensions: int) -> list[int]:
+        """The numbers behind the parameters: count, zero, and the padding of the last lanes."""
+        length = self.length(dimensions)
+        places = (divmod(place, length) for place in range(dimensions, self.lanes * length))
+        return [int(self._lane(words[place], lane * LANE_BITS)) for lane, place in places]
+
+    def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
+        """The update in grid steps, none beyond `largest`, or a SumError."""
+        self._in_range(update, (self.largest - 1) * self.grid)  # the last step is kept for rounding up
+        return quantise(update, dither, self.grid)  # type: ignore[no-any-return]
+
+    def _in_range(self, values: NDArray[Any], limit: float) -> None:
+        if len(values) and not (-limit <= values.min() and values.max() <= limit):  # so written, NaN fails too
+            raise SumError(
+                "CH501",
+                f"an update leaves the proved range of {self.largest:,} grid steps of {self.grid:g}, or is not finite.",
+                why="Beyond it a sum could wrap. Nothing was sent.",
+                fix="Check step size, clip and noise of this device against the plan.",
+            )
+
+    def encode(
+        self,
+        update: NDArray[np.floating[Any]],
+        dither: Stream | NDArray[np.floating[Any]],
+        noise: Callable[[int], NDArray[np.int64]] | None = None,
+    ) -> Words:
+        """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
+
+        `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
+        `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
+        """
+        size = len(update)
+        words = np.empty(self.length(size), ring(self.word_bits))
+        words[size:] = 0  # the lowest lane fills the rest
+        for shift, where, which in self._pieces(size):
+            integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
+            if noise is not None:
+                integers = integers + noise(len(integers))
+                self._in_range(integers, self.largest)
+            integers += self.largest
+            if shift:
+                words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
+            else:
+                words[where] = integers
+        lane, place = divmod(size, len(words))
+        words[place] += words.dtype.type(1 << lane * LANE_BITS)
+        return words
+
+    def decode(self, words: Words, dimensions: int, *, count: int) -> Integers:
+        """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it."""
+        dtype = ring(self.word_bits)
+        if words.dtype != dtype or words.shape != (self.length(dimensions),):
+            raise SumError(
+                "CH500",
+                f"a sum has {words.shape} words of {words.dtype}, not {self.length(dimensions):,} of {dtype}.",
+            )
+        if not 1 <= count <= self.cohort:
+            raise SumError("CH500", f"a sum of {count} updates in a cohort of {self.cohort}.")
+        lanes = self._check_lanes(words, dimensions)
+        if lanes[0] != count or any(lanes[1:]):
+            raise SumError(
+                "CH504",
+                f"the check lanes do not say that {count} updates were added.",
+                why="Masks that do not cancel look like this. The sum is discarded.",
+            )
+        total = np.empty(dimensions, f"<i{dtype.itemsize}")
+        raised = dtype.type(self.largest * count)
+        for shift, where, which in self._pieces(dimensions):
+            lane = self._lane(words[where], shift)
+            if lane.max() > 2 * raised:
+                raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
+            np.subtract(lane, raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed
+        return total

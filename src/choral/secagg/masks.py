@@ -1,0 +1,176 @@
+"""Pairwise masks that cancel in the sum (Sec. IV-B), and self masks. Knows bytes and ring integers only."""
+
+import hmac
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from choral.errors import SumError
+from choral.secagg.keys import KEY_SIZE, PairSecret, digest, framed
+
+Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
+MaskMode = Literal["single", "directed"]
+
+# One chunk of the vector and one of keystream stay in the second-level cache while every peer's mask is added.
+CHUNK_BYTES = 256 * 1024
+_BLOCK = 16
+_ZEROS = memoryview(bytes(CHUNK_BYTES))
+
+
+class _Scratch(threading.local):
+    """A thread's keystream buffer, kept: touching new memory for every mask costs a tenth of the mask."""
+
+    def __init__(self) -> None:
+        self.bytes = bytearray(CHUNK_BYTES + _BLOCK)
+        self.view = memoryview(self.bytes)
+
+
+_scratch = _Scratch()
+
+
+def ring(bits: int) -> np.dtype[Any]:
+    """The little-endian unsigned type whose arithmetic is modulo 2^bits.
+
+    >>> ring(32)
+    dtype('uint32')
+    """
+    if bits not in (16, 32, 64):
+        raise SumError("CH500", f"modulus of {bits} bits.", fix="Use 16, 32 or 64.")
+    return np.dtype(f"<u{bits // 8}")
+
+
+def round_context(
+    *, config: bytes, roster: bytes, round: int, attempt: int, model: bytes, cohort: Sequence[tuple[str, bytes]]
+) -> bytes:
+    """ctx: the hash of all that the devices of a round must have seen alike, with a fresh nonce from each.
+
+    `config`, `roster` and `model` are digests; `cohort` is every (id, nonce), sorted.
+    """
+    who = [field for id, nonce in cohort for field in (id.encode(), nonce)]
+    return digest("context", config, roster, round.to_bytes(8, "little"), attempt.to_bytes(8, "little"), model, *who)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Mask:
+    """One round's key of one mask, and whether the mask is added or subtracted."""
+
+    key: bytes
+    adds: bool
+
+    def undone(self) -> "Mask":
+        """The mask that takes this one away again."""
+        return Mask(self.key, not self.adds)
+
+    def __repr__(self) -> str:
+        return f"Mask({'+' if self.adds else '-'})"
+
+
+def pair_masks(pair: PairSecret, context: bytes, mode: MaskMode = "single") -> tuple[Mask, ...]:
+    """What a device adds for one peer: one mask that the lower id adds, or the paper's r_ij − r_ji.
+
+    Revealing them tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
+    """
+    rising = hmac.digest(pair.rising, framed("pair mask", context), "sha256")
+    lower = pair.own < pair.peer
+    if mode == "single":
+        return (Mask(rising, lower),)
+    falling = hmac.digest(pair.falling, framed("pair mask", context), "sha256")
+    return (Mask(rising, lower), Mask(falling, not lower))
+
+
+def self_mask(secret: bytes, context: bytes, id: str) -> Mask:
+    """b_i: the mask from a device's fresh secret of the round, whose shares its neighbours hold.
+
+    >>> self_mask(bytes(32), b"ctx", "a")
+    Mask(+)
+    """
+    return Mask(hmac.digest(secret, framed("self mask", context, id.encode()), "sha256"), True)
+
+
+@cache
+def _fastest() -> modes.CTR | modes.GCM:
+    """CTR from counter block 2, or GCM without its tag: the same keystream, and which is faster is up to the machine.
+
+    OpenSSL has wide AES instructions in GCM only, and where they are missing GCM pays for a tag that nobody asks for.
+    """
+    spent: dict[modes.CTR | modes.GCM, float] = {}
+    for mode in (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12))):
+        stream = Cipher(algorithms.AES(bytes(KEY_SIZE)), mode).encryptor()
+        times = []
+        for _ in range(4):
+            start = time.perf_counter()
+            stream.update_into(_ZEROS, _scratch.view)
+            times.append(time.perf_counter() - start)
+        spent[mode] = min(times)
+    return min(spent, key=lambda mode: spent[mode])
+
+
+class Stream:
+    """AES-256-CTR keystream of one key, from counter block 2; each byte is given out once.
+
+    >>> Stream(bytes(32)).words(2, 32).tolist() == Stream(bytes(32)).words(1, 64).view("<u4").tolist()
+    True
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_SIZE:
+            raise SumError("CH500", f"a mask key has {len(key)} bytes, not {KEY_SIZE}.")
+        self._cipher = Cipher(algorithms.AES(key), _fastest()).encryptor()
+
+    @classmethod
+    def fresh(cls) -> "Stream":
+        """A stream that nobody can foresee, keyed by the operating system: for dither and noise."""
+        return cls(os.urandom(KEY_SIZE))
+
+    def into(self, buffer: memoryview, size: int) -> None:
+        """Overwrite the first `size` bytes of a buffer that has a block to spare."""
+        for start in range(0, size, CHUNK_BYTES):
+            self._cipher.update_into(_ZEROS[: min(CHUNK_BYTES, size - start)], buffer[start:])
+
+    def words(self, count: int, bits: int) -> Words:
+        """The next `count` words, uniform modulo 2^bits."""
+        dtype = ring(bits)
+        buffer = bytearray(count * dtype.itemsize + _BLOCK)
+        self.into(memoryview(buffer), count * dtype.itemsize)
+        return np.frombuffer(buffer, dtype=dtype, count=count)
+
+    def uniform(self, count: int) -> NDArray[np.float32]:
+        """The next numbers in [0, 1), multiples of 2^-16, at most CHUNK_BYTES // 2 of them.
+
+        >>> float(Stream(bytes(32)).uniform(1000).mean().round(1))
+        0.5
+        """
+        self.into(_scratch.view, 2 * count)
+        drawn = np.frombuffer(_scratch.bytes, "<u2", count).astype(np.float32)
+        drawn *= np.float32(2.0**-16)
+        return drawn
+
+
+def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
+    """Add every mask to the vector in place, modulo its word size, chunk by chunk.
+
+    >>> vector = np.arange(3, dtype=np.uint32)
+    >>> mask = Mask(bytes(32), adds=True)
+    >>> add_masks(vector, [mask]); add_masks(vector, [mask.undone()]); vector.tolist()
+    [0, 1, 2]
+    """
+    dtype = ring(8 * vector.dtype.itemsize)
+    if vector.dtype != dtype or vector.ndim != 1:
+        raise SumError("CH500", f"masks were asked for a {vector.ndim}-dimensional vector of {vector.dtype}.")
+    streams = [(Stream(mask.key), np.add if mask.adds else np.subtract) for mask in masks]
+    step = CHUNK_BYTES // dtype.itemsize
+    keystream = np.frombuffer(_scratch.bytes, dtype)
+    for start in range(0, len(vector), step):
+        chunk = vector[start : start + step]
+        words = keystream[: len(chunk)]
+        for stream, combine in streams:
+            stream.into(_scratch.view, chunk.nbytes)
+            combine(chunk, words, out=chunk)

@@ -1,0 +1,89 @@
+"""Shamir's sharing of a round's self secrets over the prime field of 2^256 − 189. Knows bytes only.
+
+Points are small integers, so polynomials are evaluated without a reduction at each step: the numbers grow by a few
+bits a step and are reduced once.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+from choral.errors import SumError
+from choral.secagg.keys import digest
+
+PRIME = 2**256 - 189
+SHARE_SIZE = 32
+LARGEST_POINT = 2**20
+
+Random = Callable[[int], bytes]
+
+
+def _element(data: bytes, what: str) -> int:
+    value = int.from_bytes(data, "little")
+    if len(data) != SHARE_SIZE or value >= PRIME:
+        raise SumError("CH500", f"{what} is not an element of the field.")
+    return value
+
+
+def fresh_secret(random: Random = os.urandom) -> bytes:
+    """A uniform element of the field, in 32 bytes.
+
+    >>> len(fresh_secret())
+    32
+    """
+    while True:  # the chance of a second turn is 2^-248
+        data = random(SHARE_SIZE)
+        if int.from_bytes(data, "little") < PRIME:
+            return data
+
+
+def commitment(secret: bytes, context: bytes, id: str) -> bytes:
+    """What a device publishes of its self secret, so that wrong shares are noticed when it is opened."""
+    return digest("commitment", context, id.encode(), secret)
+
+
+def split(secret: bytes, threshold: int, points: Sequence[int], random: Random = os.urandom) -> list[bytes]:
+    """One share a point; any `threshold` of them give the secret back, fewer tell nothing.
+
+    >>> shares = split(bytes(32), 2, [1, 2, 3])
+    >>> join({1: shares[0], 3: shares[2]}, 2) == bytes(32)
+    True
+    """
+    _check(threshold, points)
+    tail = [int.from_bytes(fresh_secret(random), "little") for _ in range(threshold - 1)]
+    constant = _element(secret, "a secret")
+    shares = []
+    for point in points:
+        value = 0
+        for coefficient in tail:
+            value = value * point + coefficient
+        shares.append(((value * point + constant) % PRIME).to_bytes(SHARE_SIZE, "little"))
+    return shares
+
+
+def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """The secret, from the shares at the `threshold` smallest points; SumError if there are fewer."""
+    if len(shares) < threshold:
+        raise SumError("CH503", f"{len(shares)} shares of a self mask are there, {threshold} are needed.")
+    points = tuple(sorted(shares)[:threshold])
+    _check(threshold, points)
+    values = (_element(shares[point], "a share") for point in points)
+    total = sum(weight * value for weight, value in zip(_weights(points), values, strict=True))
+    return (total % PRIME).to_bytes(SHARE_SIZE, "little")
+
+
+def _check(threshold: int, points: Sequence[int]) -> None:
+    if not 1 <= threshold <= len(points):
+        raise SumError("CH500", f"a threshold of {threshold} for {len(points)} shares.")
+    if len(set(points)) != len(points) or min(points) < 1 or max(points) > LARGEST_POINT:
+        # The share at point 0 would be the secret itself.
+        raise SumError("CH500", f"share points must be distinct, from 1 to {LARGEST_POINT:,}.")
+
+
+@lru_cache(maxsize=4096)
+def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange's weights at zero; a cohort on a complete graph uses few different sets of points."""
+    top = prod(points)
+    bottoms = [prod(other - point for other in points if other != point) * point for point in points]
+    return tuple(top * pow(bottom, -1, PRIME) % PRIME for bottom in bottoms)
