@@ -30,7 +30,7 @@ def make_run(
 ):
     """A run folder under `folder`; `nasty` stands in every text that a stranger could choose."""
     folder.mkdir(parents=True, exist_ok=True)
-    cohort = max(2, round(devices * 0.625))
+    cohort = min(max(2, round(devices * 0.625)), 100)
     done = rounds if done is None else done
     plan = Plan(
         devices=devices, cohort=cohort, rounds=rounds, rows=2440, batch=244, local_steps=10,
@@ -38,7 +38,7 @@ def make_run(
     )  # fmt: skip
     smallest = max(2, math.ceil(cohort * 0.8))
     colluders = max(0, cohort // 5)
-    sum_ = SecureSum(cohort=cohort, smallest_sum=smallest, threshold=min(cohort, smallest), colluders=colluders)
+    sum_ = SecureSum(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=colluders)
     names = [f"device {number + 1:02}" for number in range(devices)]
     text = "Adult income (UCI), bundled"
     if nasty:

@@ -104,7 +104,7 @@ def test_the_page_has_what_an_officer_asks_for(made):
     assert "without privacy: 0.852" in sections["accuracy"]
     assert "each device alone: 0.809" in sections["accuracy"]
     assert "device 16" in sections["budgets"]
-    assert "choral verify run" in sections["check"]
+    assert "choral verify RUN" in sections["check"]
     assert "received by the server" in sections["sight"]
     assert "noisy clipped update, masked" in sections["releases"]
     assert "numpy 2.4.6" in sections["made-of"]

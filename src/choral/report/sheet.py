@@ -94,7 +94,8 @@ def _section(name: str, heading: str, *content: str) -> Markup:
 
 def _header(record: RunRecord) -> Markup:
     about, result = record.about, record.result
-    when = f"started {about['started']}" + (f", finished {result['finished']}" if result else ", not finished")
+    end = f"finished {words.when(result['finished'])}" if result else "not finished"
+    when = f"started {words.when(about['started'])}, {end}"
     return element(
         "header",
         element("p", f"choral {about['choral']} · {when}", class_="quiet"),
@@ -127,11 +128,11 @@ def _headline(record: RunRecord) -> Markup:
 
 
 def _by_delta(record: RunRecord) -> Markup:
-    if record.result is None:
-        return parts.not_yet()
-    privacy = record.result["privacy"]
-    first = words.claims(record)[0]
-    points = sorted((delta, epsilon) for delta, epsilon in privacy["by_delta"])
+    claims = words.claims(record)
+    if record.result is None or not claims:
+        return parts.not_yet(record)
+    first = claims[0]
+    points = sorted((delta, epsilon) for delta, epsilon in record.result["privacy"]["by_delta"])
     summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {words.up(e)}" for d, e in points)
     return together(
         charts.line_chart(
@@ -185,7 +186,7 @@ def _sight(record: RunRecord) -> Markup:
 
 def _releases(record: RunRecord) -> Markup:
     if record.result is None:
-        return parts.not_yet()
+        return parts.not_yet(record)
     releases = record.result["releases"]
     rows = [
         [release["what"], release["to"], f"{release['times']:,}", release["protected_by"]]
@@ -197,17 +198,20 @@ def _releases(record: RunRecord) -> Markup:
 
 
 def _check(record: RunRecord) -> Markup:
-    command = element("code", f"choral verify {parts.short(str(record.folder.name), 60)}")
+    # Not the folder's own name: a run that was moved must still read the same.
+    command = element("code", "choral verify RUN")
     text = (
-        " computes every ε of this page again from the devices' ledgers, compares the hashes of all files and ends "
-        "with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for registries: "
-        "privacy.yaml."
+        ", with this run's folder, computes every ε of this page again from the devices' ledgers, compares the hashes of "
+        "all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for "
+        "registries: privacy.yaml."
     )
     hashes = (record.result or {}).get("files", {})
-    named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(hashes.items())]
+    own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
+    named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(own.items())]
+    ledgers = f"The {words.count(len(hashes) - len(own), 'ledger')} in result.json." if len(own) < len(hashes) else ""
     return together(
         element("p", command, text),
-        element("p", "SHA-256, first 16 digits: ", *named, class_="quiet hashes") if named else Markup(),
+        element("p", "SHA-256, first 16 digits: ", *named, ledgers, class_="quiet hashes") if named else Markup(),
     )
 
 
