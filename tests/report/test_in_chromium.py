@@ -23,7 +23,7 @@ def live(tmp_path):
 
 
 def text(browser, place):
-    return browser.find_element(By.ID, place).get_attribute("textContent")
+    return browser.find_element(By.ID, place).get_attribute("textContent").replace("\xa0", " ")
 
 
 def wait(browser, condition):

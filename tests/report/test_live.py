@@ -148,7 +148,7 @@ def test_the_stream_follows_the_rounds_and_ends_with_the_run(live, tmp_path):
         (folder / "result.json.new").rename(folder / "result.json")
         places, _ = stream.until(lambda name, _: name == "end")
         assert "all rounds done" in places["progress"]
-        assert "ε ≤" in places["colluder-table"]
+        assert "ε\xa0≤" in places["colluder-table"]
         assert stream.response.read().strip() == b""
 
 

@@ -41,7 +41,7 @@ def test_the_three_claims_stand_in_their_order_with_all_their_terms(run):
         "published formula, not a guarantee here: 10 local steps, and no condition of its validity is met"
     )
     assert not published.guarantee
-    assert published.figure.startswith("ε = ")
+    assert published.figure.startswith("ε\xa0=\xa0")
     for claim in (everyone, summed, published):
         assert claim.terms.startswith("δ = 1e-5, one record replaced, against ")
         assert ", rule " in claim.terms
@@ -57,7 +57,7 @@ def test_a_published_figure_that_holds_is_called_valid(run):
     record = run()
     record.result["privacy"]["published"] |= {"valid": True, "because": "one local step"}
     assert words.claims(record)[2].standing == "valid here: one local step"
-    assert words.claims(record)[2].figure.startswith("ε ≤ ")
+    assert words.claims(record)[2].figure.startswith("ε\xa0≤\xa0")
 
 
 def test_an_unfinished_run_claims_nothing(run):
@@ -92,7 +92,7 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
     # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
     assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
     assert [words.honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
-    rows = words.by_colluders(record)
+    rows = [(c, epsilon, text.replace("\xa0", " ")) for c, epsilon, text in words.by_colluders(record)]
     assert [c for c, _, _ in rows] == list(range(10))
     assert "at least 4 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
     assert "no longer hides a single device from a lying server" in rows[5][2]
@@ -112,3 +112,17 @@ def test_without_a_secure_sum_the_server_sees_each_update(run):
     can, cannot = words.server_sees(run(secure=False).about)
     assert "each device's noisy update by itself" in can
     assert not any("single device" in item for item in cannot)
+
+
+def test_without_noise_nothing_is_claimed_and_that_is_said(run):
+    record = run()
+    record.result["privacy"] = {"delta": 1e-5, "adjacency": "one record replaced", "none": "no noise was added"}
+    assert words.claims(record) == ()
+    assert words.statement(record)[1].startswith("No noise was added. Whoever sees what left the devices")
+    assert dict(words.questions(record))["How much? (ε, δ)"] == "no noise was added"
+
+
+def test_the_reason_why_there_is_no_certificate_is_told(run):
+    record = run(certificate=None)
+    record.result["privacy"]["no_certificate"] = "several local steps"
+    assert words.claims(record)[1].standing == "no provable extra protection here: several local steps"

@@ -95,7 +95,7 @@ def _loss(record: RunRecord) -> dict[str, Any]:
     return {
         "privacy_unit": "Record-level",
         "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
-        "number_of_privacy_units": record.about["data"]["rows"],
+        "number_of_privacy_units": words.records(record.about),
         "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
         "privacy_parameters_details": " ".join(details),
     }

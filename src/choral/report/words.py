@@ -50,7 +50,7 @@ class Claim:
         """The number: a bound where it is a guarantee, an equation where it is a formula's value."""
         if self.epsilon is None:
             return "none"
-        return f"ε {'≤' if self.guarantee else '='} {up(self.epsilon)}"
+        return f"ε\xa0{'≤' if self.guarantee else '='}\xa0{up(self.epsilon)}"
 
     @property
     def terms(self) -> str:
@@ -198,13 +198,18 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def records(about: dict[str, Any]) -> int:
+    """How many records were trained on: those of all devices, without the hold-out."""
+    return sum(device["rows"] for device in about["devices"])
+
+
 def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
     about, plan = record.about, record.about["plan"]
     done = len(record.rounds)
     what = (
         f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on "
-        f"{count(about['data']['rows'], 'record')} that stayed on {count(plan['devices'], 'device')}, "
+        f"{count(records(about), 'record')} that stayed on {count(plan['devices'], 'device')}, "
         f"in {count(done, 'round')} of {plan['rounds']:,} planned."
     )
     if record.result is None:
@@ -213,10 +218,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
             "ledger, and below."
         )
     if nothing := unprotected(record):
-        return (
-            what,
-            f"{nothing[0].upper()}{nothing[1:]}. No record is protected against anybody who sees what left the devices.",
-        )
+        return what, f"{nothing[0].upper()}{nothing[1:]}. Whoever sees what left the devices may learn any record."
     first = claims(record)[0]
     epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
     chance = percent(guess(epsilon, first.delta))
@@ -331,4 +333,4 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         held = f"{everyone.figure} holds ({everyone.terms})"
         return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
     terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    return f"With {count(colluders, 'colluder')} {opened}: ε ≤ {up(epsilon)} ({terms})."
+    return f"With {count(colluders, 'colluder')} {opened}: ε\xa0≤\xa0{up(epsilon)} ({terms})."
