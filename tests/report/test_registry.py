@@ -112,7 +112,7 @@ def test_a_seeded_run_says_so_at_the_top_and_beside_its_numbers(text):
     written = text(seeded=True)
     assert written.startswith("# SIMULATION. Its noise came from a seed")
     entry, _ = read_strictly(written)
-    assert "Seeded run" in entry["deployment"]["privacy_loss"]["privacy_parameters_details"]
+    assert "Simulation: the noise is predictable" in entry["deployment"]["privacy_loss"]["privacy_parameters_details"]
 
 
 def test_hostile_names_stay_inside_their_quotes(text):

@@ -67,9 +67,10 @@ def test_an_unfinished_run_claims_nothing(run):
     assert dict(words.questions(record))["How much? (ε, δ)"] == "Open until the run has ended."
 
 
-def test_a_seeded_run_is_a_simulation_whatever_it_calls_itself(run):
-    for kind in ("simulation", "rehearsal"):
-        record = run(kind=kind, seeded=True)
+def test_a_run_whose_noise_can_be_computed_again_is_a_simulation_whatever_it_calls_itself(run):
+    # A simulation without a seed of the user's draws one and writes it into run.json: its noise is known as well.
+    for kind, seeded in (("simulation", True), ("rehearsal", True), ("simulation", False)):
+        record = run(kind=kind, seeded=seeded)
         name, meaning = words.label(record)
         assert name == "SIMULATION"
         assert "not this run" in meaning

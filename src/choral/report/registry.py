@@ -88,9 +88,9 @@ def _loss(record: RunRecord) -> dict[str, Any]:
             f"{claim.title}: {number}; {claim.standing}; "
             f"rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
         )
-    if record.about["seeded"]:
+    if words.predictable(record.about):
         details.append(
-            "Seeded run: the noise is predictable, so the parameters describe the mechanism and not this run."
+            "Simulation: the noise is predictable, so the parameters describe the mechanism and not this run."
         )
     return {
         "privacy_unit": "Record-level",

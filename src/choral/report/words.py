@@ -95,17 +95,17 @@ def guess(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
 
+def predictable(about: dict[str, Any]) -> bool:
+    """Whether the noise can be computed again: a simulation's always, from the seed in run.json; else if one was set."""
+    return bool(about["seeded"]) or about["kind"] == "simulation"
+
+
 def label(record: RunRecord) -> tuple[str, str]:
     """What kind of run this is, and what that means for its ε."""
-    if record.about["seeded"]:
+    if predictable(record.about):
         return "SIMULATION", (
             "Its noise came from a seed and can be computed again. Every ε here describes the mechanism, not this run: "
             "nobody's data is protected by it, and the model must not be released on its strength."
-        )
-    if record.about["kind"] == "simulation":
-        return "SIMULATION", (
-            "All devices ran in one process, without masks. Every ε here describes the mechanism: "
-            "whoever ran it held all the data."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -222,12 +222,12 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     first = claims(record)[0]
     epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
     chance = percent(guess(epsilon, first.delta))
-    protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
+    protected = "would be protected, if its noise were unpredictable," if predictable(about) else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, whatever else they know, "
         f"by (ε, δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
-    verb = "would be" if about["seeded"] else "is"
+    verb = "would be" if predictable(about) else "is"
     meaning = (
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
         f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
@@ -239,7 +239,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about["plan"], record.result
     sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
-    noise = "a seed (predictable: simulation only)" if about["seeded"] else "a cryptographic source"
+    noise = "a seed (predictable: simulation only)" if predictable(about) else "a cryptographic source"
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
