@@ -149,5 +149,5 @@ def test_a_closed_page_says_so(browser, tmp_path):
     show(browser, page.url)
     wait(browser, lambda: text(browser, "link") == "following the run")
     page.close()
-    wait(browser, lambda: text(browser, "link") == "choral watch was closed")
+    wait(browser, lambda: text(browser, "link") == "this page's server was closed")
     assert complaints(browser) == []

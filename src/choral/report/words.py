@@ -96,7 +96,7 @@ def guess(epsilon: float, delta: float) -> float:
 
 
 def predictable(about: dict[str, Any]) -> bool:
-    """Whether the noise can be computed again: a simulation's always, from the seed in run.json; else if one was set."""
+    """Whether the noise can be computed again: a simulation's always, from the seed in run.json."""
     return bool(about["seeded"]) or about["kind"] == "simulation"
 
 
