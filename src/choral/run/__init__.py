@@ -147,7 +147,8 @@ class Run:
         study, begin = self.study, time.monotonic()
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
-            books = stack.enter_context(Books(study, None if path is None else path / "ledgers"))
+            before = self.first if self.kind == "simulation" else None
+            books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
             place = self._place(books, path)
             steps = federation.rounds(
                 study.plan,
@@ -160,7 +161,7 @@ class Run:
                 participation=study.participation,
                 first=self.first,
                 first_attempt=place.first_attempt(self.first),
-                counts=books.rounds,
+                counts=_participation(self.lines, study.plan.devices),
             )
             for step in steps:
                 self.parameters = step.parameters

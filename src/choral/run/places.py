@@ -72,6 +72,7 @@ class Simulated:
             self.books.charge(device, round=round, attempt=attempt, again=True)
         needed = min(self.study.secure.smallest_sum, plan.cohort)
         if len(included) < needed:
+            self.engine.rounds_of[list(included)] += 1  # they trained, and their passes went on
             raise SumError(
                 "CH503",
                 f"{len(included)} of {len(cohort)} devices answered, {needed} needed; charged to be safe.",
@@ -133,6 +134,8 @@ class Rehearsed:
         )
         self.hall = _Hall(self.terms, study, drop)
         self.engine = engine_of(study) if study.seeded else None
+        if self.engine is not None:
+            self.engine.rounds_of[:] = books.rounds
         self.latest: dict[
             int, NDArray[np.float32]
         ] = {}  # what each device computed last, for the report of a rehearsal
