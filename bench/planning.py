@@ -1,6 +1,6 @@
 """Wall and CPU time of `choral plan` as a fresh process: `python -m bench.planning --json`.
 
-Limits: 2 s with Poisson sampling, 0.5 s without. The best of the repeats counts, since other work on the machine only adds.
+Limits: 2 s with Poisson sampling, 0.5 s without. The best of the repeats counts: other work only adds to it.
 """
 
 import argparse
