@@ -13,6 +13,7 @@ from choral.plan import Budget
 from choral.privacy.ledger import Ledger, Receipt
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}
+_SHORT |= {"variance": "var", "releases": "n"}
 
 EPILOG = """\
 examples:
