@@ -119,6 +119,13 @@ class Cohort:
         vault = Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes()))
         return Device(self.terms, vault, train=self._train, charge=lambda *_: Receipt())
 
+    def enrol(self) -> None:
+        """Let every pair agree, which happens once for all rounds, when a pair first needs it."""
+        for device in self.devices:
+            for peer in range(len(self.devices)):
+                if peer != device.number:
+                    device._pair(peer)
+
     def _train(self, *_: object) -> NDArray[np.float32]:
         return self.update.copy() if self.fresh_updates else self.update
 
@@ -225,7 +232,7 @@ def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
 def rounds(name: str, flower: Flower, case: Case, repeats: int) -> dict[str, float]:
     """One case on both sides: ratios, milliseconds, and how far repeats lay apart."""
     cohort = Cohort(case)
-    cohort.round()  # pair secrets are agreed once for all rounds
+    cohort.enrol()
     ours, theirs = [], []
     for _ in range(repeats):
         ours.append(cohort.round())
