@@ -57,7 +57,7 @@ def test_a_report_prints_on_two_a4_pages_and_never_scrolls_sideways(kind, browse
 
 
 def test_hostile_names_run_nothing_in_a_report(browser, tmp_path):
-    show(browser, write_report(make_run(tmp_path / "run", nasty=True)).as_uri())
+    show(browser, write_report(make_run(tmp_path / "run", nasty=NASTY)).as_uri())
     assert browser.title == f"Privacy report: {NASTY}"
     assert browser.find_elements(By.CSS_SELECTOR, "script, img, [onerror]") == []
 
@@ -129,7 +129,9 @@ def test_without_the_token_a_browser_sees_nothing(browser, live):
     complaints(browser)  # the browser notes the 403; that is what was asked for
 
 
-@pytest.mark.parametrize("kind", ["16 devices", "200 devices", "no secure sum", "hostile names", "not begun"])
+@pytest.mark.parametrize(
+    "kind", ["16 devices", "200 devices", "no secure sum", "hostile names", "endless names", "not begun"]
+)
 def test_the_live_page_never_scrolls_sideways_and_names_everything_it_shows(kind, browser, tmp_path):
     with serve(make_run(tmp_path / "run", **KINDS[kind])) as page:
         for width, scheme in ((400, "dark"), (1280, "light")):

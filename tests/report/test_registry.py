@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from choral.report.registry import entry_text, scalar
@@ -74,7 +74,7 @@ def text(tmp_path):
     return lambda **other: entry_text(read_run(make_run(tmp_path / "run", **other)))
 
 
-@pytest.mark.parametrize("other", [{}, {"secure": False}, {"certificate": None}, {"nasty": True}, {"seeded": True}])
+@pytest.mark.parametrize("other", [{}, {"secure": False}, {"certificate": None}, {"nasty": NASTY}, {"seeded": True}])
 def test_every_field_is_one_of_the_registrys_and_every_choice_one_of_its_choices(text, other):
     entry, blanks = read_strictly(text(**other))
 
@@ -116,10 +116,11 @@ def test_a_seeded_run_says_so_at_the_top_and_beside_its_numbers(text):
 
 
 def test_hostile_names_stay_inside_their_quotes(text):
-    assert read_strictly(text(nasty=True))[0]["deployment"]["basic"]["name"] == NASTY
+    assert read_strictly(text(nasty=NASTY))[0]["deployment"]["basic"]["name"] == NASTY
 
 
 @given(st.text(st.characters(codec=None)))
+@example("\u2028\u2029\x85\ufeff\x7f\ud800\uffff")
 def test_any_text_is_one_printable_line_that_reads_back(value):
     written = scalar(value)
     assert json.loads(written) == value
@@ -133,7 +134,7 @@ def test_any_number_reads_back_and_has_the_point_without_which_yaml_takes_it_for
     assert "." in scalar(value)
 
 
-@pytest.mark.parametrize("other", [{}, {"nasty": True}])
+@pytest.mark.parametrize("other", [{}, {"nasty": NASTY}])
 def test_pyyaml_reads_the_same(text, other):
     yaml = pytest.importorskip("yaml", reason="PyYAML is not a dependency; the strict reading above stands for it")
     written = text(**other)

@@ -89,19 +89,23 @@ def test_the_statement_says_whose_record_against_whom_and_how_much(run):
 def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarantees(run):
     record = run()
     secure = record.about["secure_sum"]
-    # By hand for r = 10, u_min = 8, s = 8, a lying server: g_min = 8 + 8 - 10 - c + 1 = 7 - c.
-    assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 8, 2)
-    assert [words.honest_devices(secure, c) for c in (0, 2, 5, 7, 9)] == [7, 5, 2, 0, 0]
+    # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
+    assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
+    assert [words.honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
     rows = words.by_colluders(record)
     assert [c for c, _, _ in rows] == list(range(10))
-    assert "at least 5 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
-    assert "no longer hides a single device" in rows[6][2]
+    assert "at least 4 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
+    assert "no longer hides a single device from a lying server" in rows[5][2]
     assert "no provable extra protection. ε ≤ 2.00 holds" in rows[8][2]
 
 
 def test_before_the_end_the_colluders_are_told_without_an_epsilon(run):
     rows = words.by_colluders(run(finished=False, done=3))
-    assert rows[2] == (2, None, "With 2 colluders every sum that can be opened holds at least 5 honest devices.")
+    assert rows[2] == (
+        2,
+        None,
+        "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
+    )
 
 
 def test_without_a_secure_sum_the_server_sees_each_update(run):
