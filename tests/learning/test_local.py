@@ -53,7 +53,7 @@ def random_case(number):
     )
     features, labels = rows_for(model, 20, draw, float(draw.choice([0.1, 1.0, 5.0])))
     batches, counts = draw.integers(0, 20, (steps, room)), draw.integers(0, room + 1, steps)
-    keys = draw.integers(0, 2**32, (steps + 1, 2), dtype=np.uint32)
+    keys = draw.integers(0, 2**32, (steps + 1, 4), dtype=np.uint32)
     return model, recipe, parameters_for(model, draw), features, labels, batches, counts, keys
 
 
@@ -200,7 +200,7 @@ def test_an_unclipped_noiseless_recipe_is_plain_federated_averaging():
     start = jnp.asarray(parameters_for(model, draw))
     recipe = Recipe(steps=2, batch=10, step_size=0.1)
     batches, counts = jnp.tile(jnp.arange(10), (2, 1)), jnp.array([10, 10])
-    keys = jnp.zeros((3, 2), jnp.uint32)
+    keys = jnp.zeros((3, 4), jnp.uint32)
     found = local_update(model, recipe, start, jnp.asarray(features), jnp.asarray(labels), batches, counts, keys)
 
     def mean_loss(flat):
