@@ -103,8 +103,8 @@ def test_a_rare_tail_changes_no_bit_of_lanes_that_do_not_use_it():
     assert (alone[1] != beside[1]).any()
 
 
-@pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("clip", [0.2, 1.0, math.inf])
+@pytest.mark.parametrize("name", ["binary", "mlp", "deep"])
+@pytest.mark.parametrize("clip", [0.5, math.inf])
 def test_the_closed_form_equals_per_example_gradients_to_1e_6(name, clip):
     model, draw = STACKS[name], np.random.default_rng(5)
     features, labels = rows_for(model, 32, draw, 2.0)

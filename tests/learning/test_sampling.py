@@ -4,7 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from choral.errors import PlanError
 from choral.learning import sampling, streams
+from choral.plan import Plan
 
 
 def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):
@@ -134,6 +136,16 @@ def test_uses_are_what_a_plain_count_finds(data):
     assert uses.of_row.tolist() == plain.tolist()
     for device in range(len(sizes)):
         assert uses.most(device) == plain[offsets[device] : offsets[device + 1]].max()
+
+
+@pytest.mark.parametrize("kind", ["poisson", "partition"])
+def test_more_rows_a_round_than_a_machine_can_hold_are_refused(kind):
+    plan = Plan(
+        devices=1, cohort=1, rounds=1, rows=10**6, batch=10**6, local_steps=1000, step_size=1.0, clip=1.0, noise=0.0,
+        sampling=kind,
+    )  # fmt: skip
+    with pytest.raises(PlanError, match="CH204 1,000 local steps on batches of 1,000,000"):
+        sampling.room(plan, 10**6)
 
 
 def test_secure_words_differ_and_cover_the_range():

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.errors import PlanError
 from choral.learning.streams import Words, words
+from choral.plan import Plan
 
 Rows = NDArray[np.int64]
+MOST_ROWS = 2**27  # that one device may use in a round
+OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,6 +117,36 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> NDArray[np.int
     tags[row >= sizes[:, None]] = ~np.uint64(0)
     tags.sort(axis=-1)
     return (tags & np.uint64(width - 1)).astype(np.int32)
+
+
+def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
+    """How many rows a batch of this plan has room for, on devices of at most `most_rows` records."""
+    most = plan.batch
+    if plan.sampling == "poisson":
+        most = min(capacity(plan.batch, plan.rounds * plan.local_steps, overflow), most_rows)
+    if most * plan.local_steps > MOST_ROWS:
+        raise PlanError(
+            "CH204",
+            f"{plan.local_steps:,} local steps on batches of {plan.batch:,} are more rows than a round may use.",
+            fix=f"Keep local steps × batch below about {MOST_ROWS:,}.",
+        )
+    return most
+
+
+def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None, most: int) -> Batches:
+    """One round's batches by the plan's own sampling, for devices that took part in `before` rounds.
+
+    `key` orders the passes of a partition; `random` is what Poisson batches come from, or the key's own stream if None.
+
+    >>> plan = Plan(devices=1, cohort=1, rounds=1, rows=9, batch=3, step_size=1.0, clip=1.0, noise=0.0)
+    >>> draw(plan, np.array([9]), np.array([0]), np.array([5], dtype=np.uint64), None, 8).rows.shape
+    (1, 1, 8)
+    """
+    if plan.sampling == "poisson":
+        places = np.arange(plan.local_steps * most).reshape(plan.local_steps, most)
+        return poisson(sizes, plan.batch, words(key[:, None, None], places) if random is None else random)
+    first = before * plan.local_steps if plan.passes == "continue" else np.zeros_like(before)
+    return partition(sizes, plan.batch, first, plan.local_steps, key)
 
 
 class Uses:

@@ -1,0 +1,90 @@
+"""A device on its own machine: the local steps of a simulation, with randomness that nobody can foresee."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from choral.errors import TableError, TrainingError
+from choral.learning import noise, sampling, streams
+from choral.learning.local import Recipe, local_update
+from choral.learning.models import Model
+from choral.plan import Plan
+
+
+class Trainer:
+    """One device's records, what they have been used for, and its noisy updates.
+
+    Batches and noise come from the operating system's randomness. `rounds` and `order`, the secret that fixes the order
+    of passes that continue, are what a vault keeps between processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        plan: Plan,
+        features: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        recipe: Recipe | None = None,
+        rounds: int = 0,
+        order: int | None = None,
+    ) -> None:
+        if features.shape != (len(labels), model.features):
+            raise TableError(
+                "CH312",
+                f"features {features.shape} and labels {labels.shape}, the model takes {model.features} features.",
+                fix="Give one label a row, and the columns that the plan names.",
+            )
+        if len(labels) < plan.rows:
+            raise TableError(
+                "CH305",
+                f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
+                fix="Do not take part, or ask for a plan with fewer rows.",
+            )
+        self.model, self.plan, self.recipe = model, plan, recipe or Recipe.of(plan)
+        self.features, self.labels = features, labels
+        self.rounds = rounds
+        self.order = int(streams.secure_words((1,))[0]) if order is None else order
+        self.uses = sampling.Uses(np.array([0, len(labels)]))
+        self.room = sampling.room(plan, len(labels))
+
+    def __repr__(self) -> str:
+        """The model and sizes only: records and the order of passes are secret."""
+        return f"Trainer({self.model.name}, {len(self.labels)} rows, {self.rounds} rounds)"
+
+    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+        """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent."""
+        steps = self.plan.local_steps
+        random = streams.secure_words((1, steps, self.room)) if self.plan.sampling == "poisson" else None
+        order = self.order if self.plan.passes == "continue" else int(streams.secure_words((1,))[0])
+        key, before = np.array([order], dtype=np.uint64), np.array([self.rounds])
+        batches = sampling.draw(self.plan, np.array([len(self.labels)]), before, key, random, self.room)
+        self.rounds += 1
+        self.uses.count(np.array([0]), batches)
+        drawn = noise.secure_normal((steps + 1, self.model.size if self.recipe.private else 1))
+        # Full precision: on an accelerator, shorter products would let a clipped gradient pass G.
+        with jax.default_matmul_precision("highest"):
+            given = (parameters, self.features, self.labels, batches.rows[0], batches.counts[0], drawn)
+            update = np.asarray(_update(self.model, self.recipe, *given))
+        if not np.isfinite(update).all():
+            raise TrainingError(
+                "CH700",
+                f"round {self.rounds}: the update is not finite. Nothing was sent.",
+                why="The steps are too large for this loss, or the features are not scaled.",
+                fix="Ask for a plan with a smaller step size, and check the ranges of the table.",
+            )
+        return update
+
+
+def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
+    """A leaf's piece of Gaussians that were drawn before."""
+    return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
+
+
+@partial(jax.jit, static_argnames=("model", "recipe"))
+def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
+    return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)
