@@ -280,7 +280,7 @@ class Vectorised:
         return sampling.draw(plan, sizes, before, key, None, self.room)
 
     def _check_loss(self, parameters: NDArray[np.float32]) -> None:
-        """Refuse a user's own model whose loss is not finite at the start: clipping would hide it, and train on noise."""
+        """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
         if self.model.widths or self.rounds_of.any():
             return
         some = slice(0, min(64, len(self.records.labels)))

@@ -65,17 +65,21 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     >>> poisson(np.array([3]), 3, np.zeros((1, 2, 8), dtype=np.uint64)).rows[0, 0, :3].tolist()
     [0, 1, 2]
     """
-    uniform = ((random >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    places = (random >> np.uint64(11)).view(np.int64).astype(np.float64)
+    places += 0.5
+    places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
     with np.errstate(divide="ignore"):  # γ = m: every gap is 1
-        scale = np.log1p(-batch / sizes)[:, None, None]
-    gaps = np.floor(np.log(uniform, out=uniform) / scale)
-    gaps += 1
-    places = np.cumsum(gaps, axis=-1, out=gaps)
+        inverse = 1 / np.log1p(-batch / sizes)[:, None, None]
+    np.log(places, out=places)
+    places *= inverse
+    np.floor(places, out=places)
+    places += 1  # geometric gaps
+    np.cumsum(places, axis=-1, out=places)
     inside = places <= sizes[:, None, None]
-    return Batches(
-        rows=np.where(inside, places - 1, 0).astype(np.int32),
-        counts=inside.sum(axis=-1, dtype=np.int32),
-    )
+    places *= inside
+    rows = places.astype(np.int32)
+    rows -= inside
+    return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
 
 
 def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> Batches:
