@@ -57,7 +57,7 @@ def _save(place: str, layers: list[Any]) -> None:
 
 
 def serve(prepare: Prepare) -> None:
-    """Answer until stdin ends: {"prepare": work}, then {"rounds": k} as often as wanted; "save": a file for the weights."""
+    """Answer until stdin ends: {"prepare": work}, then {"rounds": k} as often as wanted, with a file to "save" to."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rounds: Rounds | None = None
