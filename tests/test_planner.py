@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.convergence import step_condition
+from choral.convergence_bounds import step_condition
 from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
 from choral.planner import plan_for
 from choral.privacy.account import account
+from choral.privacy.events import Gaussian
 from choral.privacy.ledger import Balance, Charge
 from choral.privacy.poisson import capacity_for, overflow
 from choral.privacy.rules import poisson_steps
@@ -61,10 +62,24 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
         balance.take(Charge(rule="S5", plan=plan.digest, round=rounds, event=event))
 
 
+def test_a_hundredth_of_delta_is_left_for_what_a_device_charges_besides():
+    told = plan_for(epsilon=1.0, sampling="partition", **ADULT)
+    rounds = told.chosen.part.rounds
+    mu = told.chosen.loss(told.chosen.part).event.mu / math.sqrt(rounds)
+    balance = Balance(device="07", limit=told.budget)
+    for number in range(rounds):
+        event = Gaussian(mu=mu, delta=told.budget.delta * 0.0099 / rounds)
+        balance.take(Charge(rule="S1", plan=told.plan.digest, round=number, event=event))
+    assert balance.epsilon > 0.9995  # and no more than that is left
+
+
 def test_without_knowing_the_data_the_proposal_is_near_what_worked_on_adult():
     # A reference run on Adult had its best results at 20 rounds of 10 local steps, clip 3, batches of 488 or all rows.
     plan = plan_for(epsilon=1.0, **ADULT).plan
     assert (plan.rounds, plan.local_steps, plan.cohort, plan.batch) == (20, 10, 10, 488)
+    assert (
+        plan_for(epsilon=1.0, **ADULT).chosen.part.rounds == 13
+    )  # 20·10/16 = 12.5, and nobody takes part in half a round
     assert 2.5 <= plan.clip <= 3.5
     assert 0.2 <= plan.step_size <= 2.0
 

@@ -1,5 +1,7 @@
 """Rounds over a transport: attempts, exchanges, the shelf, and a large sparse cohort."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,21 @@ def test_a_sum_is_right_when_the_shelf_is_a_file(monkeypatch):
     world = World()
     total = world.wire(SilentTransport(world, {3: 1, 5: 2})).sum(0, range(10), world.model)
     assert total.count == 8 and world.agrees(total)
+
+
+def test_a_server_with_a_small_shelf_keeps_no_cohort_of_vectors_in_memory(monkeypatch):
+    monkeypatch.setattr("choral.backends.wire.SHELF_BYTES", 0)
+    size = 100_000
+    world = World(parameters=size)
+    world.wire().sum(0, range(10), world.model)
+    tracemalloc.start()
+    try:
+        world.wire().sum(1, range(10), world.model)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The model twice, the total, its integers; one device's update, words and frame; ten uploads would be ten more.
+    assert peak < 9 * 4 * size
 
 
 def test_drop_outs_by_a_rate_are_the_same_wherever_they_are_asked_for():

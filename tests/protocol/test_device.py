@@ -1,6 +1,7 @@
 """What a device refuses, one test for each line of "What a device refuses" in docs/secure-sum.md."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -273,9 +274,28 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
         assert not isinstance(reply, Upload | Opening)
 
 
-def test_pair_secrets_are_remembered_and_no_repr_shows_them(world, live):
+def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
+    size = 1_000_000
+    world = World(parameters=size)
+    frame = omega(world, world.muster().nonces)
+    update = world.update(0)
+    world.devices[0]._train = lambda *_: update.copy()
+    tracemalloc.start()
+    try:
+        reply = world.devices[0].answer(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(reply) < 4.01 * size
+    assert peak < 3 * 4 * size  # the update or the frame, the words, and buffers of a fixed size
+
+
+def test_pair_secrets_are_remembered_and_no_repr_shows_them():
+    world = World(devices=11)
+    assert world.start(0)._pairs == {}
+    live = after_upload(world)
     again = world.start(0)
-    assert set(again._pairs) == set(world.terms.ids) - {"device-0000"}
+    assert set(again._pairs) == set(world.terms.ids[1:10])
     assert repr(again) == "Device('device-0000', last turn Turn(round=0, attempt=0))"
     for thing in (again, again.vault, again._pairs, live.cohort):
         assert world.identities[0].to_bytes().hex() not in repr(thing)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from choral.run import Run
+from choral.run.places import vanished
 from tests.run.small import rows, study
 
 
@@ -27,33 +28,32 @@ def random_plan(case):
     }
 
 
-def outcome(kind, settings, data):
-    settings = dict(settings)
-    run = Run(
-        kind, study(data, **{key: value for key, value in settings.items() if key != "drop"}), drop=settings["drop"]
-    )
+def run_of(kind, case):
+    settings = random_plan(case)
+    drop = settings.pop("drop")
+    return Run(kind, study(rows(400, 3, seed=case), **settings), drop=drop)
+
+
+def outcome(kind, case):
+    run = run_of(kind, case)
     lines = [(line["round"], line["cohort"], line["included"]) for line in run.rounds()]
     return run.parameters, lines, run.conclude().privacy
 
 
 @pytest.mark.parametrize("case", range(20))
 def test_simulate_equals_rehearse_to_the_integer(case):
-    settings, data = random_plan(case), rows(400, 3, seed=case)
-    fast, fast_lines, fast_privacy = outcome("simulation", settings, data)
-    real, real_lines, real_privacy = outcome("rehearsal", settings, data)
+    fast, fast_lines, fast_privacy = outcome("simulation", case)
+    real, real_lines, real_privacy = outcome("rehearsal", case)
     assert np.array_equal(fast, real)
     assert fast_lines == real_lines
     assert fast_privacy == real_privacy
 
 
 def test_some_of_the_random_plans_do_lose_devices():
-    dropped = 0
-    for case in range(20):
-        settings = random_plan(case)
-        if settings["drop"]:
-            run = Run("simulation", study(rows(400, 3, seed=case), **{k: v for k, v in settings.items() if k != "drop"}),
-                      drop=settings["drop"])  # fmt: skip
-            dropped += sum(len(line["cohort"]) - len(line["included"]) for line in run.rounds())
-            if dropped:
-                break
-    assert dropped > 0
+    lossy = [case for case in range(20) if random_plan(case)["drop"]]
+    lost = sum(
+        int(vanished(case, round=number, attempt=0, devices=random_plan(case)["devices"], rate=0.15).sum())
+        for case in lossy
+        for number in range(1, 1 + random_plan(case)["rounds"])
+    )
+    assert lost >= 10

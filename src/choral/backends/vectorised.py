@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
+from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model
@@ -29,7 +30,6 @@ from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import mean, quantise
 
-OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
@@ -93,10 +93,7 @@ class Vectorised:
         self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
         self.recipe = recipe or Recipe.of(plan)
         self.processors = processors(accelerator)
-        self.room = plan.batch
-        if plan.sampling == "poisson":
-            steps = plan.rounds * plan.local_steps
-            self.room = min(sampling.capacity(plan.batch, steps, OVERFLOW), int(records.sizes.max()))
+        self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
         self.lanes = lanes or max(1, min(plan.cohort, most // weight))
@@ -110,7 +107,7 @@ class Vectorised:
     @property
     def overflow(self) -> float:
         """What the room of a batch adds to every device's δ over the whole plan."""
-        return OVERFLOW if self.plan.sampling == "poisson" else 0.0
+        return sampling.OVERFLOW if self.plan.sampling == "poisson" else 0.0
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
@@ -119,6 +116,7 @@ class Vectorised:
 
         A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
         """
+        self._check_loss(parameters)
         with self._all_or_nothing():
             batches = self._draw(round_number, cohort)
             total, states = self._start(parameters, round_number, cohort, included, batches)
@@ -143,6 +141,7 @@ class Vectorised:
 
         Between two reports nothing waits for the host: it draws the next batches while the processor trains.
         """
+        self._check_loss(parameters)
         began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
         for start in range(0, len(cohorts), every):
             numbers = range(start, min(start + every, len(cohorts)))
@@ -276,14 +275,17 @@ class Vectorised:
         sizes, plan = self.records.sizes[cohort], self.plan
         before = self.rounds_of[cohort]
         self.rounds_of[cohort] += 1
-        if plan.sampling == "poisson":
-            key = streams.keys(self.seed, "batches", round_number, cohort)[:, None, None]
-            places = np.arange(plan.local_steps * self.room).reshape(plan.local_steps, self.room)
-            return sampling.poisson(sizes, plan.batch, streams.words(key, places))
-        going_on = plan.passes == "continue"
+        going_on = plan.sampling == "partition" and plan.passes == "continue"  # one order for all rounds
         key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
-        first = before * plan.local_steps * going_on
-        return sampling.partition(sizes, plan.batch, first, plan.local_steps, key)
+        return sampling.draw(plan, sizes, before, key, None, self.room)
+
+    def _check_loss(self, parameters: NDArray[np.float32]) -> None:
+        """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
+        if self.model.widths or self.rounds_of.any():
+            return
+        some = slice(0, min(64, len(self.records.labels)))
+        rows = Records.of([("", self.records.features[some], self.records.labels[some])])
+        evaluate(self.model, parameters, rows)
 
     def _check_cohort(self, cohort: Devices) -> None:
         if len(cohort) > MOST_DEVICES:

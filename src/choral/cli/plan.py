@@ -1,7 +1,8 @@
-"""Propose a plan for a budget, with the reason for every number; nothing is written.
+"""Propose a plan for a budget, with the reason for every number.
 
-Give ε, the devices, the rows of the smallest device and the features of the model; every other flag fixes a number
-that would else be proposed. No record is read: everything follows from these public numbers.
+Give ε, the devices, the rows of the smallest device and the features of the
+model; every other flag fixes a number that would else be proposed. No record is
+read: everything follows from these public numbers. Nothing is written.
 """
 
 import argparse
@@ -28,31 +29,34 @@ _WHOLE = {
     "rounds": "rounds of the whole run",
     "local_steps": "steps on a device between two sums",
     "batch": "rows a step",
-    "colluders": "devices of a cohort that may tell the server all they know (a fifth)",
-    "dropouts": "devices of a cohort that may drop out (a fifth)",
+    "colluders": "of a cohort, may tell the server all they know (a fifth)",
+    "dropouts": "of a cohort, may drop out (a fifth)",
 }
 _NUMBERS = {
     "delta": "δ (1e-5, or less for many rows)",
     "clip": "longest gradient of one record",
     "step_size": "step size of the local steps",
-    "noise": "standard deviation of the noise on the averaged gradient",
-    "row_length": "public knowledge of how long a row of features is",
+    "noise": "standard deviation on a device's averaged gradient",
+    "row_length": "how long a row of features is, from public knowledge",
 }
 _WIDTH = 80
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the task's flags; those left out are proposed."""
-    parser.add_argument("--epsilon", type=float, required=True, help="ε that no device may pass")
-    parser.add_argument("--devices", type=int, required=True, help="devices enrolled")
-    parser.add_argument("--rows", type=int, required=True, help="records of the smallest device")
-    parser.add_argument("--features", type=int, required=True, help="inputs of the model, after one-hot coding")
-    parser.add_argument("--model", choices=MODELS, default="logistic")
-    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson")
-    parser.add_argument("--trust", choices=TRUSTS, default="nobody", help="whose good faith the noise may rely on")
-    for kind, flags in ((int, _WHOLE), (float, _NUMBERS)):
+    need = parser.add_argument_group("the task")
+    need.add_argument("--epsilon", type=float, required=True, metavar="X", help="ε that no device may pass")
+    need.add_argument("--devices", type=int, required=True, metavar="N", help="devices enrolled")
+    need.add_argument("--rows", type=int, required=True, metavar="N", help="records of the smallest device")
+    need.add_argument("--features", type=int, required=True, metavar="N", help="inputs of the model, one-hot counted")
+    parser.add_argument("--model", choices=MODELS, default="logistic", help="what is trained (logistic)")
+    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how batches are drawn (poisson)")
+    parser.add_argument(
+        "--trust", choices=TRUSTS, default="nobody", help="whose good faith the noise may rely on (nobody)"
+    )
+    for kind, mark, flags in ((int, "N", _WHOLE), (float, "X", _NUMBERS)):
         for name, line in flags.items():
-            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=line)
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=line)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +78,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         "PLAN",
         f"ε ≤ {told.budget.epsilon:g} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, against "
         f"{chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
-        f"{plan.local_steps} local steps · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
+        f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
         f"step size {plan.step_size:g} · noise {plan.noise:.5g}",
         plain,
     )

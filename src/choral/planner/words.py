@@ -24,11 +24,12 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
     half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
     rows = (
         ("rounds", f"{plan.rounds}",
-         f"with {plan.local_steps} local steps each they make {steps} steps, enough to arrive; a device is in {each}.",
+         f"{steps} steps in all, {plan.local_steps} a round, are enough to arrive; a device is in {each} rounds.",
          "More rounds need more noise, and from here on buy little."),
         ("cohort", f"{plan.cohort} of {plan.devices}",
          "as many as hide one device well in the sum.",
-         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."),
+         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
+         if chosen.trust == "nobody" else "A larger one lets each device add less noise, and costs traffic."),
         ("local_steps", f"{plan.local_steps}",
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
          "one step a round, so that each sum carries the noise of many devices.",

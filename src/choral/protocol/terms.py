@@ -53,7 +53,8 @@ class Terms:
                 f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
                 fix="Use fewer neighbours than smallest_sum.",
             )
-        for size in (secure.smallest_sum, secure.cohort):  # privacy falls or grows between, so every real |Ω| is safe
+        # Colluders weigh most in the smallest cohort that may meet, drop-outs in the largest.
+        for size in (secure.smallest_sum, secure.cohort):
             require_private(secure, size)
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")

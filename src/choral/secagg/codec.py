@@ -129,6 +129,11 @@ class Codec:
         """How many words carry so many parameters and the two checks."""
         return -(-(dimensions + CHECKS) // self.lanes)
 
+    def _require_shape(self, words: Words, dimensions: int) -> None:
+        dtype, shape = ring(self.word_bits), (self.length(dimensions),)
+        if words.dtype != dtype or words.shape != shape:
+            raise SumError("CH500", f"words of {words.dtype} in the shape {words.shape}, not {dtype} in {shape}.")
+
     def _pieces(self, dimensions: int) -> Iterator[tuple[int, slice, slice]]:
         """(bits to shift, words, parameters) of each chunk: the first third of the vector is the lowest lane."""
         length = self.length(dimensions)
@@ -169,14 +174,17 @@ class Codec:
         update: NDArray[np.floating[Any]],
         dither: Stream | NDArray[np.floating[Any]],
         noise: Callable[[int], NDArray[np.int64]] | None = None,
+        out: Words | None = None,
     ) -> Words:
         """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
 
         `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
         `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
+        `out` takes the words where they are to be sent from; they are returned as well.
         """
         size = len(update)
-        words = np.empty(self.length(size), ring(self.word_bits))
+        words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
+        self._require_shape(words, size)
         words[size:] = 0  # the lowest lane fills the rest
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
@@ -195,11 +203,7 @@ class Codec:
     def decode(self, words: Words, dimensions: int, *, count: int) -> Integers:
         """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it."""
         dtype = ring(self.word_bits)
-        if words.dtype != dtype or words.shape != (self.length(dimensions),):
-            raise SumError(
-                "CH500",
-                f"a sum has {words.shape} words of {words.dtype}, not {self.length(dimensions):,} of {dtype}.",
-            )
+        self._require_shape(words, dimensions)
         if not 1 <= count <= self.cohort:
             raise SumError("CH500", f"a sum of {count} updates in a cohort of {self.cohort}.")
         lanes = self._check_lanes(words, dimensions)

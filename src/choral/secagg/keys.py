@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -22,6 +23,7 @@ from choral.errors import TrustError
 KEY_SIZE = 32
 NONCE_SIZE = 12
 LONGEST_ID = 64
+_LENGTH = Struct("<Q")
 _GROUPS = 12  # of five digits: 12 × log2(10^5) = 199 bits, read aloud in half a minute
 
 
@@ -32,7 +34,7 @@ def framed(label: str, *fields: bytes) -> bytes:
     False
     """
     parts = (b"choral/1 " + label.encode(), *fields)
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
 
 
 def digest(label: str, *fields: bytes) -> bytes:
@@ -211,7 +213,7 @@ class Identity:
         return self._secret
 
     def sign(self, label: str, *fields: bytes) -> bytes:
-        """This device's signature under the framed fields; `Bundle.check` verifies it.
+        """The signature of this device under the framed fields; `Bundle.check` verifies it.
 
         >>> a = Identity.fresh("a")
         >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
