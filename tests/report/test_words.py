@@ -34,7 +34,7 @@ def test_the_three_claims_stand_in_their_order_with_all_their_terms(run):
     everyone, summed, published = words.claims(run())
     assert everyone.title == "Against everyone"
     assert everyone.guarantee
-    assert everyone.adversary == "the server and all other devices"
+    assert everyone.adversary == "the server and all other devices together"
     assert "2 colluders" in summed.adversary
     assert summed.standing.startswith("proved; certificate: the loss is convex")
     assert published.standing == (

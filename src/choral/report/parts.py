@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.report import charts, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord
@@ -65,7 +66,7 @@ def claims_table(record: RunRecord) -> Markup:
             element(
                 "td",
                 element("b", claim.figure),
-                element("span", f"δ = {words.small(claim.delta)}", class_="quiet"),
+                element("span", f"δ = {words.small(claim.delta)}", class_="quiet") if claim.epsilon is not None else "",
                 class_="figure",
             ),
             *(
@@ -135,7 +136,7 @@ def budgets(record: RunRecord) -> Markup:
     rule = words.rule_in_words(words.ledger_rule(record.about))
     terms = element(
         "p",
-        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {words.ADJACENCY}; against {words.EVERYONE}.",
+        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}.",
         class_="quiet",
     )
     summary = Markup()

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from choral.privacy.rules import EVERYONE
 from choral.report import words
 from choral.run.folder import RunRecord
 
@@ -106,7 +107,7 @@ def _model(record: RunRecord) -> dict[str, Any]:
     return {
         "model_name": "Federated",
         "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",
-        "trust_assumptions": "The parameters above hold against the server and all other devices together. "
+        "trust_assumptions": f"The parameters above hold against {EVERYONE}. "
         "Each device, its keys and its data file are trusted by their holder only.",
         "actors": f"Devices hold the records. The server sees {', '.join(can)}; it does not see {', '.join(cannot)}. "
         "Whoever holds the model sees the model.",

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from choral.plan import SecureSum
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.folder import RunRecord
 
-ADJACENCY = "one record replaced"
-EVERYONE = "the server and all other devices"
 _CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
 _RULES = {
     "S1": "every noisy step counted on its own",
@@ -225,7 +224,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     protected = "would be protected, if its noise were unpredictable," if predictable(about) else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, whatever else they know, "
-        f"by (ε, δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
     verb = "would be" if predictable(about) else "is"
     meaning = (
@@ -248,7 +247,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
-            "The server and all other devices together, and whoever holds the model. No trust in the server is needed.",
+            f"{EVERYONE[0].upper()}{EVERYONE[1:]}, and whoever holds the model. No trust in the server is needed.",
         ),
         (
             "By what? (mechanism)",
