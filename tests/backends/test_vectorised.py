@@ -33,7 +33,7 @@ SIZES = [30, 45, 30, 77, 120, 31, 64, 50, 33, 90, 41, 38]
 PLAN = Plan(
     devices=12, cohort=12, rounds=5, rows=30, batch=8, local_steps=3, step_size=0.2, clip=0.7, noise=0.1
 )  # fmt: skip
-CODEC = Codec(grid=2.0**-16, largest=2**20, cohort=12, word_bits=64)
+CODEC = Codec(grid=2.0**-22, largest=2**22, cohort=12, word_bits=64)
 MODEL = models.mlp(6, (7, 5), 3)
 RECORDS = records_of(SIZES)
 
@@ -57,7 +57,19 @@ def whole():
 
 def test_a_round_is_the_sum_of_what_the_devices_would_encode_themselves(whole):
     total = engine().train(start(), 2, np.arange(12)).total
+    assert np.abs(whole[1]).max() > 2**18  # both halves of the engine's integers are used
     assert (total == whole[1].sum(axis=0)).all()
+
+
+def test_a_padded_last_call_adds_nobody_twice():
+    one, cohort = engine(lanes=4), np.array([9, 2, 4, 0, 7])
+    updates = engine(lanes=4).updates(start(), 2, cohort)
+    expected = sum(
+        CODEC.integers(update, one.dither(2, device)) for update, device in zip(updates, cohort, strict=True)
+    )
+    found = one.train(start(), 2, cohort)
+    assert (found.total == expected).all()
+    assert found.count == 5
 
 
 def test_a_round_equals_the_secure_sum_words_and_all(whole):
@@ -164,8 +176,8 @@ def test_two_processors_give_the_bits_of_one():
 
 def test_apply_adds_the_mean_update():
     one = engine()
-    moved = one.apply(np.float32([1.0, 2.0]), np.array([2**16, -(2**17)]), 4)
-    assert moved.tolist() == [1.25, 1.5]  # 2^16 steps of 2^-16 are 1, over 4 devices
+    moved = one.apply(np.float32([1.0, 2.0]), np.array([2**22, -(2**23)]), 4)
+    assert moved.tolist() == [1.25, 1.5]  # 2^22 steps of 2^-22 are 1, over 4 devices
 
 
 def test_uses_are_counted_from_the_batches_really_used():
