@@ -117,7 +117,7 @@ def head(run: "Run") -> str:
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one person's record replaced,"
         )
         lines.append("       against the server and all other devices together; the device refuses beyond)")
-    return "\n".join(lines)
+    return "\n".join(map(terminal.wrap, lines))
 
 
 def body(run: "Run", result: "Result") -> str:
@@ -128,7 +128,7 @@ def body(run: "Run", result: "Result") -> str:
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
     parts += [_claims(result.privacy), _saved(result)]
-    return "\n".join(parts)
+    return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
 def _accuracy(run: "Run", result: "Result") -> str:
@@ -145,7 +145,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
     lines = ["PRIVACY SPENT         used / limit         rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"])
-        note = "   full: refuses the next round" if device["full"] else ""
+        note = "  full: refuses the next round" if device["full"] else ""
         lines.append(
             f"  {device['name'][:12]:12} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:4}{note}"
@@ -182,11 +182,11 @@ def _claims(privacy: dict[str, Any]) -> str:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
     lines.append(f"PUBLISHED  {published['rule']}: ε = {terminal.up(published['epsilon'])} ({told})")
-    return "\n".join(terminal.wrap(line) for line in lines)
+    return "\n".join(lines)
 
 
 def _saved(result: "Result") -> str:
     return (
         f"SAVED      {result.folder}/\n           report.html · model.safetensors · ledgers/ · privacy.yaml\n"
-        f"NEXT       choral verify {result.folder} · choral report {result.folder} --open"
+        f"NEXT       choral verify {result.folder}\n           choral report {result.folder} --open"
     )

@@ -188,7 +188,7 @@ class Run:
             "test": _metrics(self.study, step.parameters),
             "note": step.note,
         }
-        if self.study.plan.devices <= 200 and self.study.plan.noise > 0:
+        if self.study.plan.devices <= 200 and self.study.costs.private:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
 
@@ -263,7 +263,7 @@ class Run:
         )
         if self.folder is not None:
             model = self.folder.write_model(self.parameters, model_card(study))
-            if self.kind == "rehearsal":
+            if self.kind == "rehearsal" and study.costs.private:
                 signed = sign_off(study, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
             self.folder.finish(self._described(result))

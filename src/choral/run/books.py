@@ -25,7 +25,7 @@ class Books:
         self.study = study
         self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
         self._ledgers: list[Ledger] = []
-        if folder is not None and study.plan.devices <= MOST_LEDGERS:
+        if folder is not None and study.plan.devices <= MOST_LEDGERS and study.costs.private:
             folder.mkdir(exist_ok=True)
             names = study.data.records.names
             for number, (name, limit) in enumerate(zip(names, study.limits, strict=True)):
