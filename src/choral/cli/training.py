@@ -109,14 +109,12 @@ def head(run: "Run") -> str:
         "",
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local steps · {size} · step size {plan.step_size:g} · clip {plan.clip:g} · "
-        f"noise {plan.noise:.4f}",
+        f"       {plan.local_steps} local steps a round · {size}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · noise {plan.noise:.4g}",
     ]
     if plan.noise > 0:
-        lines.append(
-            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one person's record replaced,"
-        )
-        lines.append("       against the server and all other devices together; the device refuses beyond)")
+        lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
+        lines.append("       the server and all other devices together); beyond it refuses")
     return "\n".join(map(terminal.wrap, lines))
 
 
@@ -124,7 +122,7 @@ def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
     parts = [_accuracy(run, result)]
     if "against_everyone" in result.privacy:
-        parts += [_budgets(result.privacy)]
+        parts.append(_budgets(result.privacy))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
     parts += [_claims(result.privacy), _saved(result)]
@@ -145,7 +143,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
     lines = ["PRIVACY SPENT         used / limit         rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"])
-        note = "  full: refuses the next round" if device["full"] else ""
+        note = "  full: refuses more" if device["full"] else ""
         lines.append(
             f"  {device['name'][:12]:12} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:4}{note}"

@@ -98,7 +98,7 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
         data = tables.load_adult(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
-        return data, "UCI Adult (bundled with choral)"
+        return data, "UCI Adult"
     path = settings.csv or settings.parquet
     if source is None and path is None:
         raise ConfigError(
