@@ -31,7 +31,8 @@ def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - an
     xp = update.__array_namespace__()
     scaled = update * xp.asarray(1.0 / grid, dtype=update.dtype)
     whole = xp.floor(scaled)
-    return whole.astype(xp.int32) + (dither < scaled - whole).astype(xp.int32)
+    scaled -= whole
+    return whole.astype(xp.int32) + (dither < scaled)
 
 
 def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any array namespace, as above
@@ -41,7 +42,9 @@ def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any arra
     [0.5, -1.0]
     """
     xp = total.__array_namespace__()
-    return total.astype(xp.float32) * xp.asarray(grid / count, dtype=xp.float32)
+    update = total.astype(xp.float32)
+    update *= xp.asarray(grid / count, dtype=xp.float32)
+    return update
 
 
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
