@@ -104,8 +104,8 @@ class Codec:
         step_noise = plan.step_size * plan.noise
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
-        largest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
-        grid = 2.0 ** math.frexp(bound / largest)[1]  # the next power of two above bound / largest
+        room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
+        grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > step_noise / 2:  # rule S6: real leaks begin where the noise is 0.4 of the grid
             raise PlanError(
                 "CH204",
@@ -115,7 +115,7 @@ class Codec:
             )
         return cls(
             grid=grid,
-            largest=math.floor(bound / grid) + 1,
+            largest=math.floor(bound / grid) + 2,
             cohort=secure.cohort,
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,
