@@ -1,7 +1,7 @@
 """What may be said of a run: rounded up, in the fixed order, never without its terms."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -15,6 +15,7 @@ def run(tmp_path):
     return lambda **other: read_run(make_run(tmp_path / "run", **other))
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e6), st.integers(0, 6))
 def test_a_privacy_loss_is_never_rounded_down(epsilon, digits):
     shown = float(words.up(epsilon, digits))
@@ -22,6 +23,7 @@ def test_a_privacy_loss_is_never_rounded_down(epsilon, digits):
     assert shown - epsilon <= 10**-digits * (1 + 1e-6)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 8), st.floats(0, 0.2))
 def test_the_best_guess_is_the_optimum_of_all_tests_that_the_definition_allows(epsilon, delta):
     # Origin: the definition, TPR ≤ e^ε FPR + δ and the same for the complements; SciPy finds the best test.

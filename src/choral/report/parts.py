@@ -23,14 +23,17 @@ class Spent:
     full: bool
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> Markup:
-    """A table whose first cell in each row is that row's heading."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table whose first cell in each row is that row's heading.
+
+    >>> "<td>20</td>" in table(("what", "times"), [("model", "20")])
+    True
+    """
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    titled = element("caption", caption) if caption else Markup()
-    return element("div", element("table", titled, element("thead", head), element("tbody", *body)), class_="wide")
+    return element("div", element("table", element("thead", head), element("tbody", *body)), class_="wide")
 
 
 def short(text: str, most: int = 28) -> str:

@@ -59,7 +59,11 @@ def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, an
 
 
 def static(name: str) -> str:
-    """A file of the page's own, as text."""
+    """A file of the page's own, as text.
+
+    >>> "@page" in static("report.css")
+    True
+    """
     return files("choral.report").joinpath("static", name).read_text(encoding="utf-8")
 
 

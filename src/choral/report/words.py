@@ -95,7 +95,11 @@ def guess(epsilon: float, delta: float) -> float:
 
 
 def predictable(about: dict[str, Any]) -> bool:
-    """Whether the noise can be computed again: a simulation's always, from the seed in run.json."""
+    """Whether the noise can be computed again: a simulation's always, from the seed in run.json.
+
+    >>> predictable({"seeded": False, "kind": "rehearsal"}), predictable({"seeded": False, "kind": "simulation"})
+    (False, True)
+    """
     return bool(about["seeded"]) or about["kind"] == "simulation"
 
 
@@ -122,7 +126,11 @@ def rule_in_words(rule: str) -> str:
 
 
 def ledger_rule(about: dict[str, Any]) -> str:
-    """The proved rule by which the devices' ledgers charge a round of this plan."""
+    """The proved rule by which the devices' ledgers charge a round of this plan.
+
+    >>> ledger_rule({"plan": {"sampling": "poisson"}})
+    'S5'
+    """
     return _CHARGED_BY[about["plan"]["sampling"]]
 
 
@@ -198,7 +206,11 @@ def count(number: int, thing: str) -> str:
 
 
 def records(about: dict[str, Any]) -> int:
-    """How many records were trained on: those of all devices, without the hold-out."""
+    """How many records were trained on: those of all devices, without the hold-out.
+
+    >>> records({"devices": [{"rows": 2442}, {"rows": 2441}]})
+    4883
+    """
     return sum(device["rows"] for device in about["devices"])
 
 
@@ -287,7 +299,11 @@ def _collection(data: dict[str, Any]) -> str:
 
 
 def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the server can see of a round, and what it can't."""
+    """What the server can see of a round, and what it can't.
+
+    >>> server_sees({"secure_sum": {"smallest_sum": 8}})[0][-1]
+    'the noisy sum of at least 8 devices'
+    """
     secure = about["secure_sum"]
     always = ("which devices are asked and which answer", "the plan, and the size of a message")
     if secure is None:
@@ -301,7 +317,12 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def honest_devices(secure: dict[str, Any], colluders: int) -> int:
-    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding."""
+    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding.
+
+    >>> secure = {"cohort": 10, "smallest_sum": 8, "threshold": 7, "colluders": 2, "adversary": "lying"}
+    >>> honest_devices(secure, 2), honest_devices(secure, 3)
+    (4, 3)
+    """
     planned = SecureSum(**secure).honest_noises(secure["adversary"])
     return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
 
