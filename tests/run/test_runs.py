@@ -13,7 +13,7 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ChoralError
-from choral.run import Run
+from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
 ADULTS = """\

@@ -8,8 +8,8 @@ import pytest
 from choral.cli import main
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run import Run
 from choral.run.folder import RunFolder
+from choral.run.runs import Run
 from tests.run.small import study
 
 

@@ -12,8 +12,8 @@ from choral.cli import terminal
 
 if TYPE_CHECKING:
     from choral.config import Job
-    from choral.run import Kind, Run
     from choral.run.result import Result
+    from choral.run.runs import Kind, Run
 
 LABELS = {
     "rehearsal": "REHEARSAL: real keys, real masks, one machine",
@@ -32,19 +32,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
-    from choral.run import Run
     from choral.run.folder import RunFolder
+    from choral.run.runs import Run
     from choral.run.study import settle
 
     study = settle(job)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare)
-    if args.open:
-        from choral.report import serve
+    if not args.open:
+        return follow(run, args)
+    from choral.report import serve
 
-        run.begin()
-        print(f"live page: {serve(out, open_browser=True).url}", file=sys.stderr)
-    return follow(run, args)
+    run.begin()
+    with serve(out, open_browser=True) as live:
+        print(f"live page: {live.url}", file=sys.stderr)
+        return follow(run, args)
 
 
 def follow(run: "Run", args: argparse.Namespace) -> int:

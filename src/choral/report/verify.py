@@ -14,10 +14,9 @@ from choral.privacy import events
 from choral.privacy.ledger import Ledger
 from choral.report.registry import entry_text
 from choral.report.sheet import page
-from choral.run.books import MOST_LEDGERS, ledger_file
 from choral.run.costs import Costs
-from choral.run.folder import RunRecord, hashes, read_json, read_run
-from choral.run.places import SIGNED, signed_fields
+from choral.run.folder import MOST_LEDGERS, RunRecord, hashes, ledger_file, read_json, read_run
+from choral.run.signatures import SIGNED, signed_fields
 from choral.run.statement import privacy_statement
 from choral.secagg.keys import Bundle, Roster
 
