@@ -1,5 +1,6 @@
 """README and docs are executed: Python blocks run, TOML blocks parse, console blocks give the output that they show."""
 
+import doctest
 import os
 import re
 import shlex
@@ -36,6 +37,10 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_a_python_block_runs(code, elsewhere):
+    if ">>>" in code:
+        test = doctest.DocTestParser().get_doctest(code, {}, "block", None, None)
+        assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0
+        return
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=elsewhere, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
