@@ -216,8 +216,8 @@ class Run:
                 "classes": list(data.classes),
                 "columns_from": data.columns_from,
                 "notes": list(data.notes),
-                "hold_out": f"{study.job.data.test:.0%} of each device's rows, used as public test data"
-                f" ({study.job.data.validation:.0%} more are kept for validation)",
+                "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
+                f" {study.job.data.validation:.0%} is for validation",
             },
             "plan": study.plan.to_dict(),
             "plan_digest": study.plan.digest,
