@@ -3,6 +3,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -79,29 +80,63 @@ def test_a_round_equals_the_secure_sum_words_and_all(whole):
     assert (engine().train(start(), 2, np.arange(12)).total == opened).all()
 
 
+def by_hand(one, theta, number, cohort):
+    """What each device of the cohort does in this round, by the NumPy reference."""
+    plan, batches = one.plan, one._draw(number, cohort)
+    keys = streams.words(streams.keys(one.seed, "noise", number, cohort)[:, None], np.arange(plan.local_steps))
+    draw = jax.jit(lambda key: noise.normal(key, theta.shape))
+    for place, device in enumerate(cohort):
+        rows, counts = batches.rows[place], batches.counts[place]
+        yield reference.local_update(
+            one.model.widths,
+            one.model.link,
+            theta,
+            one.records.features_of(device),
+            one.records.labels_of(device),
+            [rows[step, : counts[step]] for step in range(plan.local_steps)],
+            [np.asarray(draw(key), dtype=np.float64) for key in noise.split(keys[place])],
+            step_size=plan.step_size,
+            clip=plan.clip,
+            sigma=plan.noise,
+            batch=plan.batch,
+        )
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 def test_every_device_of_a_round_follows_the_papers_algorithm_to_1e_5(sampling):
-    plan = dataclasses.replace(PLAN, sampling=sampling)
-    one, cohort = engine(plan), np.arange(12)
-    batches = one._draw(2, cohort)
-    found = one.updates(start(), 2, cohort)
-    for device in cohort:
-        key = streams.keys(11, "noise", 2, np.array([device]))
-        step_keys = noise.split(streams.words(key, np.arange(3)))
-        expected = reference.local_update(
-            MODEL.widths,
-            "softmax",
-            start(),
-            RECORDS.features_of(device),
-            RECORDS.labels_of(device),
-            [batches.rows[device, step, : batches.counts[device, step]] for step in range(3)],
-            [np.asarray(noise.normal(step_keys[step], (MODEL.size,)), dtype=np.float64) for step in range(3)],
-            step_size=0.2,
-            clip=0.7,
-            sigma=0.1,
-            batch=8,
-        )
-        assert np.abs(found[device] - expected).max() <= 1e-5
+    plan, cohort = dataclasses.replace(PLAN, sampling=sampling), np.arange(12)
+    found = engine(plan).updates(start(), 2, cohort)
+    expected = np.stack(list(by_hand(engine(plan), start(), 2, cohort)))
+    assert np.abs(found - expected).max() <= 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(50))
+def test_50_random_plans_follow_the_papers_algorithm_to_1e_5(number):
+    draw = np.random.default_rng(number)
+    features, classes = int(draw.integers(2, 9)), int(draw.integers(2, 5))
+    hidden = tuple(int(width) for width in draw.integers(2, 9, draw.integers(1, 4)))
+    model = [models.logistic(features, classes), models.mlp(features, hidden, classes)][number % 2]
+    sizes = draw.integers(20, 90, draw.integers(3, 9))
+    plan = Plan(
+        devices=len(sizes),
+        cohort=int(draw.integers(1, len(sizes) + 1)),
+        rounds=10,
+        rows=int(sizes.min()),
+        batch=int(draw.integers(2, 15)),
+        local_steps=int(draw.integers(1, 7)),
+        step_size=float(draw.uniform(0.01, 0.3)),
+        clip=float(draw.uniform(0.1, 3.0)),
+        noise=float(draw.choice([0.0, 0.01, 0.2])),
+        sampling=str(draw.choice(["poisson", "partition"])),
+        passes=str(draw.choice(["continue", "reshuffle"])),
+    )
+    records = records_of(sizes, features, classes, seed=number, scale=float(draw.choice([0.3, 1.0, 4.0])))
+    cohort = draw.choice(len(sizes), plan.cohort, replace=False)
+    theta = (draw.normal(size=model.size) * 0.5).astype(np.float32)
+    found = engine(plan, model, records).updates(theta, 1, cohort)
+    expected = np.stack(list(by_hand(engine(plan, model, records), theta, 1, cohort)))
+    assert np.abs(found - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 12, 1000])

@@ -127,8 +127,8 @@ def test_bytes_of_the_words_are_uniform():
 
 def test_a_leaf_of_the_tree_draws_its_own_piece_of_the_flat_stream():
     key = jnp.uint32([1, 2, 3, 4])
-    whole = np.asarray(noise.normal(key, (100,)))
-    assert (np.asarray(noise.normal(key, (5, 6), 40)).ravel() == whole[40:70]).all()
+    whole = np.asarray(noise.bits(key, (100,)))
+    assert (np.asarray(noise.bits(key, (5, 6), 40)).ravel() == whole[40:70]).all()
 
 
 def test_the_dither_is_uniform_and_below_one():

@@ -168,8 +168,9 @@ def check_sampled_plan(plan):
     high = pld.from_gaussian_mechanism(z, **shared)
     epsilon = told["proved"]["against_everyone"]["epsilon"]
     assert told["proved"]["against_everyone"]["rule"] == "S5"
-    assert low.self_compose(steps).get_epsilon_for_delta(plan["delta"]) <= epsilon * (1 + 1e-9)
-    assert epsilon <= 1.001 * high.self_compose(steps).get_epsilon_for_delta(plan["delta"]) + 1e-12
+    # In δ, since the library's own ε overflows beyond 700; 1e-12 is what its transforms may err by in a thousand steps.
+    assert low.self_compose(steps).get_delta_for_epsilon(epsilon) <= plan["delta"] + 1e-12
+    assert epsilon == 0 or high.self_compose(steps).get_delta_for_epsilon(epsilon / 1.001) >= plan["delta"] - 1e-12
 
 
 def sampled_plan(source):
