@@ -7,10 +7,13 @@ accelerators changes a bit of it.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import jax
@@ -23,16 +26,18 @@ from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
+from choral.learning.fit import check_fit
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.records import Records
 from choral.plan import Plan
-from choral.secagg.codec import mean, quantise
+from choral.secagg.codec import mean, mean_scale, quantise
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
+DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
@@ -55,6 +60,14 @@ class RoundSum:
 
     total: NDArray[np.int64]
     count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """A round's batches and how often they use each record."""
+
+    batches: sampling.Batches
+    uses: sampling.Tally
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,31 +157,42 @@ class Vectorised:
         """
         self._check_loss(parameters)
         began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
-        for start in range(0, len(cohorts), every):
-            numbers = range(start, min(start + every, len(cohorts)))
-            begun = []
-            with self._all_or_nothing():
-                for number in numbers:
-                    cohort, keep = cohorts[number], None if included is None else included[number]
-                    batches = self._draw(first + number, cohort)
-                    total, states = self._start(theta, first + number, cohort, keep, batches)
-                    count = len(cohort) if keep is None else int(np.sum(keep))
-                    if self.codec.largest * count < 2**31:
-                        theta = _apply(theta, total, count, self.codec.grid)
-                    else:  # the host has wider integers
-                        moved = self.apply(np.asarray(theta), _whole(total), count)
-                        theta = jax.device_put(moved, self.processors[0])
-                    begun.append((first + number, cohort, batches, states))
-                for one in begun:
-                    self._finish(*one)
-            done = numbers[-1] + 1
-            yield Progress(
-                round_number=first + numbers[-1],
-                done=done,
-                of=len(cohorts),
-                parameters=np.asarray(theta),
-                seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
-            )
+        with ThreadPoolExecutor(DRAWERS) as drawers:
+            for start in range(0, len(cohorts), every):
+                numbers = range(start, min(start + every, len(cohorts)))
+                with self._all_or_nothing():
+                    drawn = (self._draw_ahead(drawers, first + number, cohorts[number]) for number in numbers)
+                    begun: list[tuple[int, Drawn, list[Array]]] = []
+                    for number, batches in zip(numbers, _ahead(drawn, 2 * DRAWERS), strict=True):
+                        keep = None if included is None else included[number]
+                        total, states = self._start(theta, first + number, cohorts[number], keep, batches.batches)
+                        count = len(cohorts[number]) if keep is None else int(np.sum(keep))
+                        with jax.enable_x64(True):
+                            theta = _apply(theta, total, mean_scale(count, self.codec.grid))
+                        begun.append((first + number, batches, states))
+                    for round_number, _, states in begun:
+                        self._check(round_number, states)
+                    for _, batches, _ in begun:
+                        self.uses.add(batches.uses)
+                done = numbers[-1] + 1
+                yield Progress(
+                    round_number=first + numbers[-1],
+                    done=done,
+                    of=len(cohorts),
+                    parameters=np.asarray(theta),
+                    seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
+                )
+
+    def _draw_ahead(self, drawers: ThreadPoolExecutor, round_number: int, cohort: Devices) -> "Future[Drawn]":
+        """A round's batches, being drawn and counted in another thread; where each device stands is read now."""
+        self._check_cohort(cohort)
+        before = self._take_part(cohort)
+
+        def drawn() -> Drawn:
+            batches = self._batches(round_number, cohort, before)
+            return Drawn(batches=batches, uses=self.uses.tally(cohort, batches))
+
+        return drawers.submit(drawn)
 
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
@@ -261,23 +285,35 @@ class Vectorised:
 
     def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
+        self._check(round_number, states)
+        self.uses.add(self.uses.tally(cohort, batches))
+
+    def _check(self, round_number: int, states: Sequence[Array]) -> None:
+        """Wait for a round, and refuse one with an update that is not finite or leaves the codec's range."""
         found = np.concatenate([[FINE], *(np.asarray(state) for state in states)])
         if found.any():
             kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
             raise TrainingError(
                 "CH700",
-                f"round {round_number}: {int((found > 0).sum())} of {len(cohort)} updates are {kind}.",
+                f"round {round_number}: {int((found > 0).sum())} updates are {kind}.",
                 why="The steps are too large for this loss, or the features are not scaled.",
                 fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
             )
-        self.uses.count(cohort, batches)
 
     def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
         """The batches of the cohort in this round; each device has then taken part in one round more."""
         self._check_cohort(cohort)
-        sizes, plan = self.records.sizes[cohort], self.plan
+        return self._batches(round_number, cohort, self._take_part(cohort))
+
+    def _take_part(self, cohort: Devices) -> NDArray[np.int64]:
+        """In how many rounds each device took part before this one, which is counted."""
         before = self.rounds_of[cohort]
         self.rounds_of[cohort] += 1
+        return before
+
+    def _batches(self, round_number: int, cohort: Devices, before: NDArray[np.int64]) -> sampling.Batches:
+        """The batches of the cohort in this round, whose devices took part in so many `before`."""
+        sizes, plan = self.records.sizes[cohort], self.plan
         going_on = plan.sampling == "partition" and plan.passes == "continue"  # one order for all rounds
         key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
         return sampling.draw(plan, sizes, before, key, None, self.room)
@@ -346,6 +382,14 @@ def _add(
     return total + halves, jnp.where(keep, state, FINE)
 
 
+def _ahead(coming: "Iterator[Future[Drawn]]", most: int) -> Iterator[Drawn]:
+    """The results in their order, so many being worked on ahead of the one that is wanted."""
+    waiting = deque(islice(coming, most))
+    while waiting:
+        yield waiting.popleft().result()
+        waiting.extend(islice(coming, 1))
+
+
 def _whole(halves: Array) -> NDArray[np.int64]:
     """The sum that `_add` keeps in halves."""
     low, high = np.asarray(halves).astype(np.int64)
@@ -353,38 +397,10 @@ def _whole(halves: Array) -> NDArray[np.int64]:
     return whole
 
 
-@partial(jax.jit, static_argnames=("grid",))
-def _apply(parameters: Array, halves: Array, count: int, grid: float) -> Array:
-    """θ plus the mean update, on the processor, for a sum that fits 32 bits."""
-    # Barriers, or the compiler multiplies by an inverse instead of dividing, and the host would differ in a bit.
-    barrier: Any = lax.optimization_barrier
-    counts = barrier(jnp.full(parameters.shape, count))
-    moved: Array = parameters + barrier(mean(halves[1] * 2**16 + halves[0], counts, grid))
-    return moved
-
-
-def check_fit(model: Model, records: Records, plan: Plan) -> None:
-    """Refuse a model, records and a plan that do not go together."""
-    if records.features.shape[1] != model.features:
-        raise TableError(
-            "CH312",
-            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
-            fix="Make the model for the features that the table has.",
-        )
-    if plan.devices != records.devices:
-        raise PlanError(
-            "CH204", f"the plan is for {plan.devices} devices, the records are of {records.devices}.",
-            fix="Give both the same number.",
-        )  # fmt: skip
-    if len(records.features) >= 2**31:
-        raise TableError(
-            "CH312", f"{len(records.features):,} rows in one process.", fix="Use fewer than 2,147,483,648."
-        )
-    if model.classes and len(records.labels):
-        least, most = int(records.labels.min()), int(records.labels.max())
-        if least < 0 or most >= model.classes:
-            raise TableError(
-                "CH311",
-                f"labels lie outside the {model.classes} classes of the model.",
-                fix=f"Number the classes from 0 to {model.classes - 1}.",
-            )
+@jax.jit
+def _apply(parameters: Array, halves: Array, scale: NDArray[np.float32]) -> Array:
+    """θ plus the mean update, on the processor; called with 64-bit integers on, which the sum may need."""
+    low, high = halves.astype(jnp.int64)
+    # The barrier keeps the compiler from adding and multiplying in one operation, which rounds once, not twice.
+    step: Array = lax.optimization_barrier((high * 2**16 + low).astype(jnp.float32) * scale)
+    return parameters + step
