@@ -6,6 +6,7 @@ fixed by plan and kind of processor, so neither the cohort, nor who drops out, n
 accelerators changes a bit of it.
 """
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from choral.secagg.codec import mean, mean_scale, quantise
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
+CORES = os.cpu_count() or 1
+SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
 DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
@@ -43,6 +46,7 @@ FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
+Block = tuple[Array, NDArray[np.int64], int]  # updates, their places in the cohort, the processor they are on
 
 
 class Grid(Protocol):
@@ -109,13 +113,15 @@ class Vectorised:
         self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
-        self.lanes = lanes or max(1, min(plan.cohort, most // weight))
+        shares = SHARES.get(self.processors[0].platform, 1)
+        self.lanes = lanes or max(1, min(-(-plan.cohort // shares), most // weight))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+        self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
 
     @property
@@ -254,34 +260,35 @@ class Vectorised:
         round_number: int,
         cohort: Devices,
         batches: sampling.Batches,
-    ) -> Iterator[tuple[Array, NDArray[np.int64], int]]:
+    ) -> Iterator[Block]:
         """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
         places = np.arange(self.plan.local_steps + 1)
         keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
         held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
         if len(cohort) > self.lanes or len(self.processors) > 1:
             held = [jax.device_put(parameters, one) for one in self.processors]
-        flying = 0
-        for number, start in enumerate(range(0, len(cohort), self.lanes)):
+
+        def call(number: int) -> Block:
             at = number % len(self.processors)
-            block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
-            features, labels, rows = self.feed.rows(cohort[block], batches.rows[block], at)
-            updates = _updates(
-                self.model,
-                self.recipe,
-                self.usual,
-                held[at],
-                features,
-                labels,
-                rows,
-                batches.counts[block],
-                keys[block],
-            )
-            yield updates, block, at
-            flying += self.lanes
-            if flying >= self.chunk:
-                updates.block_until_ready()
-                flying = 0
+            block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
+            given = (*self.feed.rows(cohort[block], batches.rows[block], at), batches.counts[block], keys[block])
+            updates = _updates(self.model, self.recipe, self.usual, held[at], *given)
+            return (updates.block_until_ready() if self._pool else updates), block, at
+
+        ahead = max(1, self.chunk // self.lanes)
+        waiting: deque[Future[Block]] = deque()
+        for number in range(-(-len(cohort) // self.lanes)):
+            if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
+                waiting.append(self._pool.submit(call, number))
+                if len(waiting) >= min(ahead, 2 * CORES):
+                    yield waiting.popleft().result()
+            else:
+                done = call(number)
+                yield done
+                if (number + 1) % ahead == 0:
+                    done[0].block_until_ready()
+        while waiting:
+            yield waiting.popleft().result()
 
     def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
