@@ -13,27 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from numpy.typing import NDArray
 
+from choral.backends.compiled import FINE, NOT_FINITE, add, mean_of, updates_of, whole
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.records import Records
 from choral.plan import Plan
-from choral.secagg.codec import mean, mean_scale, quantise
+from choral.secagg.codec import mean, mean_scale
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
@@ -42,7 +42,6 @@ SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two co
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
 DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
-FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
@@ -124,11 +123,6 @@ class Vectorised:
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
 
-    @property
-    def overflow(self) -> float:
-        """What the room of a batch adds to every device's δ over the whole plan."""
-        return sampling.OVERFLOW if self.plan.sampling == "poisson" else 0.0
-
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
     ) -> RoundSum:
@@ -141,7 +135,7 @@ class Vectorised:
             batches = self._draw(round_number, cohort)
             total, states = self._start(parameters, round_number, cohort, included, batches)
             self._finish(round_number, cohort, batches, states)
-        return RoundSum(total=_whole(total), count=len(cohort) if included is None else int(np.sum(included)))
+        return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
         """θ plus the mean update, line 12 of Algorithm 1."""
@@ -174,7 +168,8 @@ class Vectorised:
                         total, states = self._start(theta, first + number, cohorts[number], keep, batches.batches)
                         count = len(cohorts[number]) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
-                            theta = _apply(theta, total, mean_scale(count, self.codec.grid))
+                            step = mean_of(total, mean_scale(count, self.codec.grid))
+                        theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
                         begun.append((first + number, batches, states))
                     for round_number, _, states in begun:
                         self._check(round_number, states)
@@ -247,7 +242,7 @@ class Vectorised:
         states = []
         for updates, places, at in self._blocks(parameters, round_number, cohort, batches):
             keep = wanted[places] & (np.diff(places, prepend=-1) > 0)  # what repeats the last device is padding
-            totals[at], state = _add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
+            totals[at], state = add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
             states.append(state)
         first, *others = totals
         for other in others:
@@ -272,7 +267,7 @@ class Vectorised:
             at = number % len(self.processors)
             block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
             given = (*self.feed.rows(cohort[block], batches.rows[block], at), batches.counts[block], keys[block])
-            updates = _updates(self.model, self.recipe, self.usual, held[at], *given)
+            updates = updates_of(self.model, self.recipe, self.usual, held[at], *given)
             return (updates.block_until_ready() if self._pool else updates), block, at
 
         ahead = max(1, self.chunk // self.lanes)
@@ -302,7 +297,7 @@ class Vectorised:
             kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
             raise TrainingError(
                 "CH700",
-                f"round {round_number}: {int((found > 0).sum())} updates are {kind}.",
+                f"round {round_number}: {int((found > 0).sum())} of {len(found) - 1} updates are {kind}.",
                 why="The steps are too large for this loss, or the features are not scaled.",
                 fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
             )
@@ -353,61 +348,9 @@ class Vectorised:
             )
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
-def _updates(
-    model: Model,
-    recipe: Recipe,
-    usual: int,
-    parameters: Array,
-    features: Array,
-    labels: Array,
-    rows: Array,
-    counts: Array,
-    keys: Array,
-) -> Array:
-    """The updates of all lanes."""
-    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
-    return jax.vmap(one)(rows, counts, keys)
-
-
-@partial(jax.jit, static_argnames=("grid", "largest"))
-def _add(
-    grid: float,
-    largest: int,
-    total: Array,
-    updates: Array,
-    keys: Array,
-    keep: Array,
-) -> tuple[Array, Array]:
-    """The halves of the sum with these updates added, and the state of each update that is kept."""
-    dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
-    most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
-    state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
-    good = keep & (state == FINE)
-    integers = jnp.where(good[:, None], quantise(updates, dither, grid), 0)
-    halves = jnp.stack([jnp.sum(integers & 0xFFFF, axis=0), jnp.sum(integers >> 16, axis=0)])
-    return total + halves, jnp.where(keep, state, FINE)
-
-
 def _ahead(coming: "Iterator[Future[Drawn]]", most: int) -> Iterator[Drawn]:
     """The results in their order, so many being worked on ahead of the one that is wanted."""
     waiting = deque(islice(coming, most))
     while waiting:
         yield waiting.popleft().result()
         waiting.extend(islice(coming, 1))
-
-
-def _whole(halves: Array) -> NDArray[np.int64]:
-    """The sum that `_add` keeps in halves."""
-    low, high = np.asarray(halves).astype(np.int64)
-    whole: NDArray[np.int64] = high * 2**16 + low
-    return whole
-
-
-@jax.jit
-def _apply(parameters: Array, halves: Array, scale: NDArray[np.float32]) -> Array:
-    """θ plus the mean update, on the processor; called with 64-bit integers on, which the sum may need."""
-    low, high = halves.astype(jnp.int64)
-    # The barrier keeps the compiler from adding and multiplying in one operation, which rounds once, not twice.
-    step: Array = lax.optimization_barrier((high * 2**16 + low).astype(jnp.float32) * scale)
-    return parameters + step

@@ -306,7 +306,7 @@ def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
 def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
     """What one device computed beside what the server received of it."""
     device = step.included[0]
-    words = np.frombuffer(place.hall.uploads[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
+    words = np.frombuffer(place.hall.last[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
     return {
         "device": study.data.records.names[device],
         "round": step.round,
