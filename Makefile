@@ -54,10 +54,18 @@ bench: bench-setup ## every figure, beside the peers
 bench-quick: bench-setup ## the same in a few minutes
 	$(BIN)/python -m bench --quick
 
+.venv/docs: requirements-docs.lock .venv/core
+	@$(PIP) install -q --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: .venv/docs   ## build the documentation into site/, offline; a broken link fails it
+	$(BIN)/mkdocs build --strict
+
 lock: .venv/core   ## solve both locks anew, for every supported Python
 	@$(PIP) install -q uv
 	echo 'flit_core' | $(COMPILE) pyproject.toml - -o requirements.lock
 	$(COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra docs -c requirements.lock -o requirements-docs.lock
 
 clean:             ## forget the environments
 	rm -rf .venv .bench

@@ -89,7 +89,7 @@ def test_no_secret_room_uses_a_seeded_generator():
 
 
 def test_the_locks_name_no_index():
-    for lock in ("requirements.lock", "requirements-dev.lock"):
+    for lock in ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock"):
         text = (ROOT / lock).read_text()
         assert "--hash=sha256:" in text
         assert not re.search(r"https?://|index-url|find-links", text)
