@@ -49,6 +49,8 @@ CODES: dict[str, str] = {
     "CH402": "a ledger is older than its last receipt",
     "CH403": "a ledger was written by a newer version",
     "CH404": "a ledger is in use by another process",
+    "CH405": "a round's attempt was charged already",
+    "CH406": "a ledger has another limit than the one given",
     "CH500": "a vector does not fit the round's shape",
     "CH501": "an update does not fit the modulus",
     "CH502": "a sum does not fit the modulus",

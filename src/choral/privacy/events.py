@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 from choral.errors import PlanError
-from choral.plan import require_number
+from choral.plan import require_number, require_whole
 from choral.privacy import poisson
+from choral.privacy.discrete import skellam_divergence
+from choral.privacy.renyi import best_epsilon
 from choral.privacy.zcdp import convert, gdp_epsilon
 
 
@@ -65,8 +67,30 @@ class Poisson:
         require_number("delta", self.delta, below=1.0, closed=True)
 
 
-Event = Gaussian | Zcdp | Poisson
-_KINDS: dict[str, type[Gaussian] | type[Zcdp] | type[Poisson]] = {kind.kind: kind for kind in (Gaussian, Zcdp, Poisson)}
+@dataclass(frozen=True, kw_only=True)
+class Skellam:
+    """Sums with Skellam noise of this variance in all, on integers with these sensitivities (Rule S6).
+
+    >>> round(epsilon_of([Skellam(l1=100.0, l2=10.0, variance=1e4, releases=100)], 1e-5), 3)
+    4.753
+    """
+
+    kind: ClassVar[str] = "skellam"
+    l1: float
+    l2: float
+    variance: float
+    releases: int = 1
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("l1", "l2", "variance"):
+            require_number(name, getattr(self, name))
+        require_whole("releases", self.releases)
+        require_number("delta", self.delta, below=1.0, closed=True)
+
+
+Event = Gaussian | Zcdp | Poisson | Skellam
+_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Gaussian, Zcdp, Poisson, Skellam)}
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -93,7 +117,7 @@ def from_dict(values: dict[str, Any]) -> Event:
         )
     names = {field.name for field in fields(kind)}
     given = {name: value for name, value in values.items() if name != "kind"}
-    if given.keys() - names or names - {"delta"} - given.keys():
+    if given.keys() - names or names - {"delta", "releases"} - given.keys():
         raise PlanError(
             "CH200",
             f"a {kind.kind} event with the fields {', '.join(sorted(given))}.",
@@ -114,12 +138,15 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     require_number("delta", delta, below=1.0)
     rho, mu_squared, spent = 0.0, 0.0, 0.0
     steps: dict[tuple[float, float], int] = defaultdict(int)
+    skellams: list[Skellam] = []
     for event in events:
         spent += event.delta
         if isinstance(event, Gaussian):
             mu_squared += event.mu**2
         elif isinstance(event, Zcdp):
             rho += event.rho
+        elif isinstance(event, Skellam):
+            skellams.append(event)
         elif event.probability == 1:
             mu_squared += 4 * event.steps / event.noise_multiplier**2
         else:
@@ -127,8 +154,19 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     left = delta - spent
     if left <= 0:
         return math.inf
-    if steps:
-        return poisson.epsilon(steps, delta=left, mu=math.sqrt(mu_squared), rho=rho)
-    if rho > 0:
-        return convert(rho=rho + 0.5 * mu_squared, delta=left, conversion="optimal")
-    return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
+    if not (rho or skellams):
+        if steps:
+            return poisson.epsilon(steps, delta=left, mu=math.sqrt(mu_squared))
+        return gdp_epsilon(math.sqrt(mu_squared), left) if mu_squared > 0 else 0.0
+    rho += 0.5 * mu_squared
+    if not (steps or skellams):
+        return convert(rho=rho, delta=left, conversion="optimal")
+
+    def divergence(order: float) -> float:
+        sums = math.fsum(
+            each.releases * skellam_divergence(order, l1=each.l1, l2=each.l2, variance=each.variance)
+            for each in skellams
+        )
+        return rho * order + poisson.divergence(steps, order) + sums
+
+    return best_epsilon(divergence, left, whole_orders=bool(skellams))

@@ -1,7 +1,7 @@
 """Poisson-sampled Gaussian steps (Rule S5): their privacy loss distribution, Rényi divergences and overflow.
 
 One step, one record: N(1, z²) with probability q = batch/rows, else N(0, z²), against the same with −1; z is
-noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use: most accounts need none.
+noise·batch/clip. docs/accounting.md proves that this pair dominates. Libraries load on first use only.
 """
 
 import math
@@ -11,6 +11,7 @@ from typing import Any
 
 from choral.errors import PlanError
 from choral.plan import require_number, require_whole
+from choral.privacy.renyi import best_epsilon
 from choral.privacy.zcdp import gdp_epsilon
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
@@ -73,21 +74,20 @@ def _gaussian_cap(steps: Steps, mu: float) -> float:
     return math.sqrt(math.fsum(4 * count / (z * z) for (z, _), count in steps.items()) + mu * mu)
 
 
-def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, rho: float = 0.0, fineness: float = 50.0) -> float:
-    """ε at δ of Poisson-sampled steps composed with a μ-Gaussian and a ρ-zCDP mechanism (Rule S5).
+def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 50.0) -> float:
+    """ε at δ of Poisson-sampled steps, composed with a μ-Gaussian mechanism (Rule S5).
 
     >>> round(epsilon({(0.004902 * 244, 0.1): 130}, delta=1e-4), 2)
     8.42
     """
-    if rho == 0 and any(z < _LEAST_NOISE for z, _ in steps):
-        return gdp_epsilon(_gaussian_cap(steps, mu), delta)
-    if rho > 0 or delta < SMALLEST_DELTA:
-        bound = _renyi_epsilon(steps, delta, rho + 0.5 * mu * mu)
+    plain = gdp_epsilon(_gaussian_cap(steps, mu), delta)
+    if any(z < _LEAST_NOISE for z, _ in steps):
+        return plain
+    if delta < SMALLEST_DELTA:
+        sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
     else:
-        bound = _composed(steps, mu, _interval(steps, mu, fineness)).get_epsilon_for_delta(delta)
-    if rho == 0:
-        bound = min(bound, gdp_epsilon(_gaussian_cap(steps, mu), delta))
-    return max(0.0, float(bound))
+        sampled = float(_composed(steps, mu, _interval(steps, mu, fineness)).get_epsilon_for_delta(delta))
+    return min(plain, max(0.0, sampled))
 
 
 def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object
@@ -118,30 +118,18 @@ def renyi(noise_multiplier: float, probability: float, order: float) -> float:
     return (top + math.log(float(np.sum(np.exp(terms - top))) * float(x[1] - x[0]))) / (order - 1)
 
 
-def _renyi_epsilon(steps: Steps, delta: float, rho: float) -> float:
-    """The best bound over Rényi orders (Canonne, Kamath, Steinke 2020, Proposition 12); each order alone is sound."""
-    log_inverse = -math.log(delta)
-    total = rho + math.fsum(2 * count / (z * z) for (z, _), count in steps.items())
+def divergence(steps: Steps, order: float) -> float:
+    """Rényi divergence of all the steps at an order above 1 (Rule S5).
 
-    def bound(log_shift: float) -> float:
-        shift = math.exp(log_shift)
-        loss = rho * (1 + shift)
-        for (z, q), count in steps.items():
-            # Beyond these orders sampling no longer helps, and the plain Gaussian is as good.
-            tail = shift > 50 + 4 * z * z * (1 - math.log(q)) or z < _LEAST_NOISE
-            loss += count * (2 * (1 + shift) / (z * z) if tail else renyi(z, q, 1 + shift))
-        return loss + (log_inverse - math.log1p(shift)) / shift - math.log1p(1 / shift)
-
-    # The best order without sampling is 1 + √(ln 1/δ ÷ total); with it, it is no smaller.
-    start = 0.5 * math.log(log_inverse / total)
-    grid = [start - 2 + 0.5 * k for k in range(40)]
-    values = [bound(t) for t in grid]
-    best = grid[min(range(len(grid)), key=values.__getitem__)]
-    width = 0.5
-    while width > 1e-4:
-        width /= 2
-        best = min((best - width, best, best + width), key=bound)
-    return bound(best)
+    >>> round(divergence({(2.0, 1.0): 4}, 3.0), 9)
+    6.0
+    """
+    total = 0.0
+    for (z, q), count in steps.items():
+        # At such orders, or such small noise, sampling no longer helps, and the plain Gaussian is as good.
+        plain = order > 50 + 4 * z * z * (1 - math.log(q)) or z < _LEAST_NOISE
+        total += count * (2 * order / (z * z) if plain else renyi(z, q, order))
+    return total
 
 
 def overflow(*, rows: int, batch: int, capacity: int) -> float:

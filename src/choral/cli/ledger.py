@@ -1,0 +1,88 @@
+"""Show what a device's ledger says, and check every line of it.
+
+The file is only read, unless --limit is given: the data's owner changes the limit with it, as a new entry.
+A receipt from an earlier look, given with --receipt, shows that nothing was cut off or put back since then.
+"""
+
+import argparse
+import json
+from typing import Any
+
+from choral.errors import ConfigError
+from choral.plan import Budget
+from choral.privacy.ledger import Ledger, Receipt
+
+_SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}
+
+EPILOG = """\
+examples:
+  choral ledger site-a.ledger
+  choral ledger site-a.ledger --receipt 14:9f3c…
+  choral ledger site-a.ledger --limit 3        raise or lower the limit to ε = 3, δ stays"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the file and what may be done with it."""
+    parser.add_argument("file", help="the device's ledger")
+    parser.add_argument("--receipt", metavar="N:SEAL", help="the ledger must continue this receipt")
+    parser.add_argument("--limit", type=float, metavar="EPSILON", help="set the limit (the data's owner only)")
+    parser.add_argument("--delta", type=float, help="δ of the new limit; without it δ stays")
+    parser.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the ledger's statement, after a change of the limit if one was asked for."""
+    receipt = None if args.receipt is None else _receipt(args.receipt)
+    if args.delta is not None and args.limit is None:
+        raise ConfigError("CH103", "--delta without --limit.", fix="Give both to change the limit.")
+    if args.limit is not None:
+        with Ledger.open(args.file, receipt=receipt) as ledger:
+            ledger.set_limit(Budget(epsilon=args.limit, delta=args.delta or ledger.limit.delta))
+    ledger = Ledger.read(args.file, receipt=receipt)
+    told = {"file": str(ledger.path)} | ledger.statement()
+    print(json.dumps(told) if args.json else _page(told, args.last))
+    return 0
+
+
+def _receipt(text: str) -> Receipt:
+    entries, _, seal = text.partition(":")
+    if not (entries.isdecimal() and len(seal) == 64):
+        raise ConfigError("CH102", "--receipt is not of the form N:SEAL.", fix="Copy it whole from `choral ledger`.")
+    return Receipt(entries=int(entries), seal=seal)
+
+
+def _page(told: dict[str, Any], last: int) -> str:
+    spent, limit, receipt = told["spent"], told["limit"], told["receipt"]
+    share = min(1.0, spent["epsilon"] / limit["epsilon"])
+    bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
+    lines = [
+        f"LEDGER   {told['device']} · {told['charges']} charges · every line fits its seal",
+        f"SPENT    {bar}  ε = {spent['epsilon']:.4g} of {limit['epsilon']:g} (δ = {limit['delta']:g})",
+        f"         {spent['adjacency']}; rules: {', '.join(spent['rules']) or 'none yet'}",
+        *(f"         against {adversary}" for adversary in spent["adversaries"]),
+    ]
+    if len(spent["adversaries"]) > 1:
+        lines.append("         (the sum holds only where each of these does)")
+    if told["torn_bytes"]:
+        lines.append(
+            f"TORN     {told['torn_bytes']} bytes of an interrupted write at the end; nothing was sent for them"
+        )
+    shown = told["entries"][-last:] if last > 0 else told["entries"]
+    if hidden := len(told["entries"]) - len(shown):
+        lines.append(f"ENTRIES  the last {len(shown)}; --last 0 shows {hidden} more")
+    elif shown:
+        lines.append("ENTRIES")
+    lines += [f"  {_entry(entry)}" for entry in shown]
+    lines.append(f"RECEIPT  {receipt['entries']}:{receipt['seal']}")
+    return "\n".join(lines)
+
+
+def _entry(entry: dict[str, Any]) -> str:
+    when = str(entry.get("at", "")).replace("T", " ")[:16].ljust(16)
+    if entry["kind"] == "charge":
+        event = " ".join(f"{_SHORT.get(k, k)}={v:.4g}" for k, v in entry["event"].items() if k != "kind" and v)
+        what = f"round {entry['round']}.{entry['attempt']}".ljust(11)
+        return f"{when}  {what} {entry['rule']:<4} plan {entry['plan'][:6]}  {event}"
+    if entry["kind"] == "limit":
+        return f"{when}  limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}"
+    return f"{when}  an interrupted write of {entry['bytes']} bytes was cut off"

@@ -1,0 +1,188 @@
+"""Noise for a budget and rounds for a noise, under any rule; the way out when a budget can't be reached.
+
+Every result lands between 0.999 and 1.000 times the target: never above it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from choral.errors import PlanError
+from choral.plan import Budget, Passes, Sampling, require_number, require_one_of
+from choral.privacy import published, rules
+from choral.privacy.events import Gaussian
+from choral.privacy.exposure import Exposure
+from choral.privacy.zcdp import rho_for
+
+Rule = Literal["proved", "with_secure_sum", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"]
+PAPER_RULES: dict[str, Callable[[Exposure], published.Published]] = {
+    "paper": published.theorem_1,
+    "paper_without_secure_sum": published.without_secure_sum,
+    "dp_sgd": published.dp_sgd_corrected,
+    "dp_sgd_as_printed": published.dp_sgd_as_printed,
+}
+RULES: tuple[str, ...] = ("proved", "with_secure_sum", *PAPER_RULES)
+
+_MOST_ROUNDS = 10**9
+_SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
+_BAND = 5e-4  # how far below its target a search may stop
+
+
+def loss_under(rule: str, part: Exposure) -> rules.Loss | published.Published:
+    """What a rule says of an exposure; an error where it has no certificate."""
+    require_one_of("rule", rule, RULES)
+    if rule in PAPER_RULES:
+        return PAPER_RULES[rule](part)
+    if rule == "proved":
+        return rules.against_everyone(part)
+    if loss := rules.with_secure_sum(part):
+        return loss
+    raise PlanError(
+        "CH204",
+        f"nothing is proved of the secure sum here: {rules.why_no_certificate(part)}.",
+        fix='Use rule = "proved", local_steps = 1, or a partition with step_size and smoothness.',
+    )
+
+
+def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most_noise: float = math.inf) -> float:
+    """The least noise with which the exposure stays within the budget; `part.noise` only starts the search.
+
+    >>> part = Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
+    >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
+    >>> 0.999 <= loss_under("proved", replace(part, noise=noise)).epsilon(1e-5) / 2.0 <= 1.0
+    True
+    """
+    loss = loss_under(rule, part)
+    if isinstance(loss, published.Published):
+        ratio = loss.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="paper")
+        noise = part.noise * math.sqrt(ratio) * (1 + _SLACK)
+    elif isinstance(loss.event, Gaussian):
+        mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
+        noise = part.noise * loss.event.mu / mu * (1 + _SLACK)
+    else:
+        # Without sampling this multiplier would do, so with sampling it is too much.
+        mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
+        enough = part.noise * (2 * math.sqrt(part.steps) / mu) / loss.event.noise_multiplier
+        noise = _search(lambda trial: _epsilon(rule, replace(part, noise=trial), budget.delta), budget.epsilon, enough)
+    if noise > most_noise:
+        raise _unreachable(replace(part, noise=most_noise), budget, rule, f"noise at most {most_noise:g}")
+    return noise
+
+
+def most_rounds(part: Exposure, budget: Budget, rule: str = "proved") -> int:
+    """The most rounds that the exposure's noise allows within the budget; `part.rounds` is not used.
+
+    >>> part = Exposure(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
+    >>> most_rounds(part, Budget(epsilon=2.0, delta=1e-5))
+    15
+    """
+
+    def fits(rounds: int) -> bool:
+        return _epsilon(rule, replace(part, rounds=rounds), budget.delta) <= budget.epsilon
+
+    if not fits(1):
+        raise _unreachable(replace(part, rounds=1), budget, rule, f"noise = {part.noise:g}, even in one round")
+    low, high = 1, 2
+    while high < _MOST_ROUNDS and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def noise_for(
+    *,
+    epsilon: float,
+    delta: float,
+    rule: Rule = "proved",
+    rounds: int,
+    local_steps: int,
+    cohort: int,
+    devices: int,
+    rows: int,
+    batch: int,
+    clip: float,
+    sampling: Sampling = "poisson",
+    passes: Passes = "continue",
+    secure_sum: bool = True,
+    colluders: int = 0,
+    dropouts: int = 0,
+    step_size: float | None = None,
+    smoothness: float | None = None,
+    convex: bool = False,
+    most_noise: float | None = None,
+) -> float:
+    """The smallest noise for a budget under a rule, with the numbers of `account`.
+
+    >>> round(noise_for(epsilon=10.0, delta=1e-4, rule="paper", rounds=13, local_steps=10, cohort=10, devices=16,
+    ...                 rows=2440, batch=244, clip=1.0), 6)
+    0.004902
+    """
+    part = Exposure(
+        rounds=rounds,
+        local_steps=local_steps,
+        cohort=cohort,
+        devices=devices,
+        rows=rows,
+        batch=batch,
+        noise=1.0,
+        clip=clip,
+        sampling=sampling,
+        passes=passes,
+        secure_sum=secure_sum,
+        colluders=colluders,
+        dropouts=dropouts,
+        step_size=step_size,
+        smoothness=smoothness,
+        convex=convex,
+    )
+    most = math.inf if most_noise is None else require_number("most_noise", most_noise)
+    return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)
+
+
+def _epsilon(rule: str, part: Exposure, delta: float) -> float:
+    return loss_under(rule, part).epsilon(delta)
+
+
+def _unreachable(part: Exposure, budget: Budget, rule: str, given: str) -> PlanError:
+    """CH201 with the ε that is reachable as things stand, and what would help."""
+    reachable = _epsilon(rule, part, budget.delta)
+    return PlanError(
+        "CH201",
+        f"epsilon {budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {reachable:.3g} "
+        f"(rule {rule}, δ = {budget.delta:g}, {rules.ADJACENCY}).",
+        fix=_ways_out(part, budget, rule),
+    )
+
+
+def _ways_out(part: Exposure, budget: Budget, rule: str) -> str:
+    """The numbers that would reach the budget, the noise always and fewer rounds where they suffice."""
+    noise = smallest_noise(part, budget, rule)
+    ways = [f"noise = {noise:.4g}"]
+    if part.rounds > 1 and _epsilon(rule, replace(part, rounds=1), budget.delta) <= budget.epsilon:
+        ways.append(f"rounds = {most_rounds(part, budget, rule)}")
+    return f"Use {' or '.join(ways)}."
+
+
+def _search(epsilon_at: Callable[[float], float], target: float, enough: float) -> float:
+    """A noise whose ε lies within the band below the target, by secants in log-log, always bracketed."""
+    aim = math.log(target * (1 - _BAND / 2))
+    high, at_high = math.log(enough), math.log(max(epsilon_at(enough), 1e-300)) - aim
+    low, at_low = high, at_high
+    while at_low <= 0:  # the ε of sampled steps falls at least like 1/noise where it matters
+        low -= max(1.0, -at_low) if math.isfinite(at_low) else 1.0
+        at_low = math.log(max(epsilon_at(math.exp(low)), 1e-300)) - aim
+        if at_low <= 0:
+            high, at_high = low, at_low
+    while True:
+        share = at_low / (at_low - at_high)
+        point = low + (high - low) * min(0.95, max(0.05, share))
+        at_point = math.log(max(epsilon_at(math.exp(point)), 1e-300)) - aim
+        if abs(at_point) <= _BAND / 2 or high - low < 1e-12:
+            return math.exp(point)
+        if at_point > 0:
+            low, at_low = point, at_point
+        else:
+            high, at_high = point, at_point

@@ -1,0 +1,170 @@
+"""What is proved of a device's part in a run: Rules S1 to S5, each proved in docs/accounting.md."""
+
+import math
+from dataclasses import dataclass
+
+from choral.plan import require_number, require_whole
+from choral.privacy.events import Gaussian, Poisson, epsilon_of
+from choral.privacy.exposure import Exposure
+from choral.privacy.shifts import worst_cost
+
+ADJACENCY = "one record replaced"
+DEVICE_ADJACENCY = "all records of one device replaced"
+EVERYONE = "the server and all other devices together"
+
+
+def local_composition(*, uses: int, batch: int, noise: float, clip: float, honest_noises: int = 1) -> Gaussian:
+    """μ = 2G√N/(γσ√r_eff) of a record in N noisy steps: Rule S1 alone, Rule S2 with one step a round and a secure sum.
+
+    >>> local_composition(uses=4, batch=100, noise=0.04, clip=1.0).mu
+    1.0
+    """
+    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
+    return Gaussian(mu=2 / multiplier * math.sqrt(require_whole("uses", uses) / _noises(honest_noises)))
+
+
+def shifted_steps(
+    *,
+    rounds: int,
+    local_steps: int,
+    batches_per_pass: int,
+    batch: int,
+    noise: float,
+    clip: float,
+    lipschitz: float,
+    honest_noises: int,
+) -> Gaussian:
+    """Rule S3: several local steps of c-Lipschitz maps under a secure sum, rounds that each start with a fresh pass.
+
+    >>> shifted_steps(rounds=4, local_steps=10, batches_per_pass=10, batch=100, noise=0.02, clip=1.0,
+    ...               lipschitz=1.0, honest_noises=4).mu
+    1.0
+    """
+    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
+    cost = worst_cost(
+        steps=require_whole("local_steps", local_steps),
+        batches_per_pass=require_whole("batches_per_pass", batches_per_pass),
+        honest_noises=_noises(honest_noises),
+        lipschitz=require_number("lipschitz", lipschitz),
+    )
+    return Gaussian(mu=2 / multiplier * math.sqrt(require_whole("rounds", rounds) * cost))
+
+
+def whole_update(*, rounds: int, clip: float, noise: float, honest_noises: int = 1) -> Gaussian:
+    """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4).
+
+    >>> whole_update(rounds=4, clip=1.0, noise=2.0, honest_noises=4).mu
+    1.0
+    """
+    ratio = require_number("clip", clip) / require_number("noise", noise)
+    return Gaussian(mu=2 * ratio * math.sqrt(require_whole("rounds", rounds) / _noises(honest_noises)))
+
+
+def poisson_steps(
+    *, steps: int, rows: int, batch: int, noise: float, clip: float, honest_noises: int = 1, overflow: float = 0.0
+) -> Poisson:
+    """Poisson-sampled steps with the fixed divisor γ (Rule S5); `overflow` is the chance of a full batch in any step.
+
+    >>> poisson_steps(steps=130, rows=2440, batch=244, noise=0.004902, clip=1.0)
+    Poisson(noise_multiplier=1.196088, probability=0.1, steps=130, delta=0.0)
+    """
+    probability = require_whole("batch", batch, most=require_whole("rows", rows)) / rows
+    multiplier = require_number("noise", noise) / require_number("clip", clip) * batch
+    return Poisson(
+        noise_multiplier=multiplier * math.sqrt(_noises(honest_noises)),
+        probability=probability,
+        steps=steps,
+        delta=overflow,
+    )
+
+
+def _noises(honest_noises: int) -> int:
+    return require_whole("honest_noises", honest_noises)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What one rule proves of an exposure: the event to charge, against whom, and why it holds."""
+
+    rule: str
+    event: Gaussian | Poisson
+    adversary: str
+    certificate: str
+
+    def epsilon(self, delta: float) -> float:
+        """ε of the whole exposure at δ."""
+        return epsilon_of([self.event], delta)
+
+
+def against_everyone(part: Exposure) -> Loss:
+    """Rule S5 (Poisson) or S1 (partition): any loss, any optimiser, no trust in anybody.
+
+    >>> against_everyone(Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244,
+    ...                           noise=0.004902, clip=1.0, sampling="partition")).rule
+    'S1'
+    """
+    if part.sampled:
+        event: Gaussian | Poisson = _sampled(part, part.steps, 1)
+        certificate = f"each of {part.steps} steps draws its batch by Poisson sampling, kept inside the device"
+        return Loss(rule="S5", event=event, adversary=EVERYONE, certificate=certificate)
+    event = local_composition(uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip)
+    certificate = f"no record enters more than {part.most_uses} noisy steps"
+    return Loss(rule="S1", event=event, adversary=EVERYONE, certificate=certificate)
+
+
+def why_no_certificate(part: Exposure) -> str:
+    """The reason why nothing more is proved of the secure sum here, or nothing when Rule S2, S3 or S5 applies."""
+    if not part.secure_sum:
+        return "no secure sum: the server sees every update"
+    if part.local_steps == 1:
+        return ""
+    if part.sampled:
+        return "with Poisson sampling and several local steps no rule counts the other devices' noise"
+    if part.lipschitz is None:
+        return "step_size and smoothness are not given, so nothing bounds how local steps carry a record's signal"
+    if part.local_steps % part.batches_per_pass and part.passes == "continue":
+        return "passes do not end with the rounds"
+    return ""
+
+
+def with_secure_sum(part: Exposure) -> Loss | None:
+    """Rule S2, S3 or S5 with the noise of r_eff devices, or None where `why_no_certificate` says why.
+
+    >>> loss = with_secure_sum(Exposure(rounds=20, local_steps=1, cohort=10, devices=16, rows=100, batch=100,
+    ...                                 noise=0.02, clip=1.0, colluders=1))
+    >>> loss.rule, loss.event.mu == 2 * 20**0.5 / (100 * 0.02 * 9**0.5)
+    ('S2', True)
+    """
+    if why_no_certificate(part):
+        return None
+    noises = part.honest_noises
+    helpers = f"{part.colluders} colluding device{'s' * (part.colluders != 1)}"
+    adversary = f"a server that sees only sums, with {helpers}"
+    if part.local_steps == 1:
+        counted = f"one local step a round: each sum carries the noise of {noises} honest devices"
+        if part.sampled:
+            return Loss(rule="S5", event=_sampled(part, part.steps, noises), adversary=adversary, certificate=counted)
+        event = local_composition(
+            uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises
+        )
+        return Loss(rule="S2", event=event, adversary=adversary, certificate=counted)
+    assert part.lipschitz is not None  # noqa: S101 - why_no_certificate has seen to it
+    event = shifted_steps(
+        rounds=part.rounds,
+        local_steps=part.local_steps,
+        batches_per_pass=part.batches_per_pass,
+        batch=part.batch,
+        noise=part.noise,
+        clip=part.clip,
+        lipschitz=part.lipschitz,
+        honest_noises=noises,
+    )
+    kind = "non-expansive" if part.lipschitz <= 1 else f"{part.lipschitz:g}-Lipschitz"
+    certificate = f"plain SGD with {kind} local steps; the last step's sum carries the noise of {noises} honest devices"
+    return Loss(rule="S3", event=event, adversary=adversary, certificate=certificate)
+
+
+def _sampled(part: Exposure, steps: int, noises: int) -> Poisson:
+    return poisson_steps(
+        steps=steps, rows=part.rows, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises
+    )
