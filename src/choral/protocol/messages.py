@@ -43,7 +43,7 @@ class Turn(msgspec.Struct, array_like=True, frozen=True, order=True):
     attempt: Whole
 
 
-class _Message(msgspec.Struct, array_like=True, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     turn: Turn
 
 

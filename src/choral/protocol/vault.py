@@ -28,20 +28,23 @@ _SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
 class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that outlives a device's process; its repr shows no secret.
 
-    >>> Memory(identity=b"secret", agreement=b"secret")
-    Memory(turn=None, pinned=False, pairs=0)
+    `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
+
+    >>> Memory(id="site-a", secret=b"secret")
+    Memory('site-a', turn=None, pinned=False, pairs=0)
     """
 
-    identity: bytes
-    agreement: bytes
-    pairs: dict[int, bytes] = {}
+    id: str
+    secret: bytes
+    pairs: dict[str, bytes] = {}
     roster: Digest | None = None
     terms: Digest | None = None
     turn: Turn | None = None
-    receipt: bytes = b""
+    receipt: tuple[int, str] | None = None
 
     def __repr__(self) -> str:
-        return f"Memory(turn={self.turn}, pinned={self.terms is not None}, pairs={len(self.pairs)})"
+        pinned = self.terms is not None
+        return f"Memory({self.id!r}, turn={self.turn}, pinned={pinned}, pairs={len(self.pairs)})"
 
 
 class Store(Protocol):
@@ -127,7 +130,7 @@ def _closed(where: str, what: str, fix: str) -> StorageError:
 class Vault:
     """A device's memory on a store, each change durable before the call returns.
 
-    >>> vault = Vault.create(MemoryStore(), Memory(identity=b"i", agreement=b"a"))
+    >>> vault = Vault.create(MemoryStore(), Memory(id="site-a", secret=b"s"))
     >>> vault.change(turn=Turn(3, 0))
     >>> Vault.open(vault.store).memory.turn
     Turn(round=3, attempt=0)

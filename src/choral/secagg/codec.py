@@ -1,7 +1,7 @@
 """Updates as ring integers and back, in a range that is proved, so that no sum wraps. Knows arrays only."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -145,25 +145,36 @@ class Codec:
 
     def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
         """The update in grid steps, none beyond `largest`, or a SumError."""
-        limit = (self.largest - 1) * self.grid  # the step to `largest` is kept for rounding up
-        if len(update) and not (-limit <= update.min() and update.max() <= limit):  # so written, NaN fails too
+        self._in_range(update, (self.largest - 1) * self.grid)  # the last step is kept for rounding up
+        return quantise(update, dither, self.grid)  # type: ignore[no-any-return]
+
+    def _in_range(self, values: NDArray[Any], limit: float) -> None:
+        if len(values) and not (-limit <= values.min() and values.max() <= limit):  # so written, NaN fails too
             raise SumError(
                 "CH501",
-                f"an update leaves the proved range of {limit:g}, or is not finite.",
+                f"an update leaves the proved range of {self.largest:,} grid steps of {self.grid:g}, or is not finite.",
                 why="Beyond it a sum could wrap. Nothing was sent.",
                 fix="Check step size, clip and noise of this device against the plan.",
             )
-        return quantise(update, dither, self.grid)  # type: ignore[no-any-return]
 
-    def encode(self, update: NDArray[np.floating[Any]], dither: Stream | NDArray[np.floating[Any]]) -> Words:
+    def encode(
+        self,
+        update: NDArray[np.floating[Any]],
+        dither: Stream | NDArray[np.floating[Any]],
+        noise: Callable[[int], NDArray[np.int64]] | None = None,
+    ) -> Words:
         """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
 
         `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
+        `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
         """
         size = len(update)
         words = np.zeros(self.length(size), ring(self.word_bits))
         for shift, where, which in self._pieces(size):
-            integers = self.integers(update[which], _dither(dither, which.start, which.stop))
+            integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
+            if noise is not None:
+                integers = integers + noise(len(integers))
+                self._in_range(integers, self.largest)
             integers += self.largest
             words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
         lane, place = divmod(size, len(words))

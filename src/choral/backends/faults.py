@@ -1,0 +1,125 @@
+"""What goes wrong on the way, from a seed: loss, delay, repetition, disorder, and crashes of any party at any step."""
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from choral.backends.wire import MemoryTransport, Transport
+from choral.protocol.device import Device
+from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.terms import Terms
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Crash(Exception):
+    """The process of a device, or of the server, has ended at this point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """How often each thing goes wrong, as a probability at every opportunity.
+
+    >>> Faults(seed=1, loss=0.1).loss
+    0.1
+    """
+
+    seed: int
+    loss: float = 0.0
+    delay: float = 0.0
+    repeat: float = 0.0
+    disorder: float = 0.0
+    crash: float = 0.0
+    server_crash: float = 0.0
+
+
+class FaultyTransport(MemoryTransport):
+    """Devices in one process behind a network that fails by a seeded schedule; a crashed device is started anew.
+
+    `start(number)` builds a device over what it has on disk; it should pass its durable steps through `crashing`.
+    """
+
+    def __init__(self, faults: Faults, numbers: range, start: Callable[[int], Device]) -> None:
+        # Not for secrets: the same seed must give the same faults.
+        self._dice = random.Random(faults.seed)  # noqa: S311
+        self.faults, self._start = faults, start
+        self._late_requests: list[tuple[int, bytes]] = []
+        self._late_replies: list[tuple[int, bytes]] = []
+        super().__init__(start(number) for number in numbers)
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """The replies that get through, late ones of earlier exchanges among them; may raise Crash for the server."""
+        requests, self._late_requests = self._pass([*self._late_requests, *outbox.items()])
+        replies = [reply for request in requests for reply in self._deliver(*request)]
+        arrived, self._late_replies = self._pass([*self._late_replies, *replies])
+        for reply in arrived:
+            if self._happens(self.faults.server_crash):
+                raise Crash
+            yield reply
+
+    def crashing(self, action: Callable[P, R]) -> Callable[P, R]:
+        """The action, now and then with a crash right before or right after it."""
+
+        def crashing_action(*args: P.args, **kwargs: P.kwargs) -> R:
+            if self._happens(self.faults.crash):
+                raise Crash
+            result = action(*args, **kwargs)
+            if self._happens(self.faults.crash):
+                raise Crash
+            return result
+
+        return crashing_action
+
+    def _deliver(self, number: int, frame: bytes) -> list[tuple[int, bytes]]:
+        try:
+            reply = self.crashing(self.devices[number].answer)(frame)
+        except Crash:
+            self.devices[number] = self._start(number)
+            return []
+        return [(number, reply)]
+
+    def _pass(self, mail: list[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+        """What arrives now, and what arrives later."""
+        now: list[tuple[int, bytes]] = []
+        late: list[tuple[int, bytes]] = []
+        for item in mail:
+            if self._happens(self.faults.loss):
+                continue
+            (late if self._happens(self.faults.delay) else now).append(item)
+            if self._happens(self.faults.repeat):
+                (late if self._happens(self.faults.delay) else now).append(item)
+        if self._happens(self.faults.disorder):
+            self._dice.shuffle(now)
+        return now, late
+
+    def _happens(self, probability: float) -> bool:
+        return self._dice.random() < probability
+
+
+def drops_out(seed: int, rate: float, turn: Turn, number: int) -> bool:
+    """Whether a device drops out of a turn: the same answer wherever it is asked, so every backend loses the same ones.
+
+    >>> [number for number in range(10) if drops_out(7, 0.2, Turn(0, 0), number)]
+    [8]
+    """
+    text = f"choral/1 drop-out {seed} {turn.round} {turn.attempt} {number}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < rate * 2**64
+
+
+class DroppingTransport:
+    """A transport on which a device, now and then, is gone between OMEGA and the end of the turn."""
+
+    def __init__(self, terms: Terms, inner: Transport, *, rate: float, seed: int) -> None:
+        self._terms, self._inner, self._rate, self._seed = terms, inner, rate, seed
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """The replies of those who stayed."""
+        kept = {number: frame for number, frame in outbox.items() if not self._gone(number, frame)}
+        yield from self._inner.exchange(kept)
+
+    def _gone(self, number: int, frame: bytes) -> bool:
+        message, _ = decode(frame, vector_bytes=self._terms.model_bytes, records_bytes=self._terms.records_bytes)
+        return isinstance(message, Omega) and drops_out(self._seed, self._rate, message.turn, number)

@@ -1,0 +1,158 @@
+"""Rounds over a transport: send, take what comes back, go on without the rest; and the transport within one process."""
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import SumError
+from choral.protocol.device import Device
+from choral.protocol.messages import Turn, Vector
+from choral.protocol.round import Muster, Round, Sum
+from choral.protocol.terms import MODEL_TYPE, Terms
+
+SHELF_BYTES = 256 * 2**20
+_START = Turn(0, 0)
+
+
+class Transport(Protocol):
+    """Carries frames to devices and their replies back, as they come; who is missing has dropped out."""
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterable[tuple[int, bytes]]:
+        """The replies, each with the device that the transport knows to have sent it."""
+
+
+class Wire:
+    """Sums over a transport, each round tried a few times; every attempt has its own masks, noise and charge.
+
+    `first` is the turn to begin with after a restart of the server: the one after the last that was tried.
+    """
+
+    def __init__(self, terms: Terms, transport: Transport, *, attempts: int = 3, first: Turn = _START) -> None:
+        self.terms, self.transport, self.attempts = terms, transport, attempts
+        self.refusals: dict[int, str] = {}
+        self._first = first
+        self._gathered: Muster | None = None
+
+    def sum(
+        self,
+        round: int,
+        called: Iterable[int],
+        model: NDArray[np.float32],
+        *,
+        following: Iterable[int] | None = None,
+    ) -> Sum:
+        """The sum of the called devices' updates to the model, or the error of the last attempt.
+
+        `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
+        which nobody is missing takes two exchanges.
+        """
+        called, following = tuple(called), None if following is None else tuple(following)
+        vector = model.astype(MODEL_TYPE, copy=False).tobytes()
+        start = self._first.attempt if self._first.round == round else 0
+        last = start + self.attempts - 1
+        for attempt in range(start, last):
+            with contextlib.suppress(SumError):
+                return self._attempt(Turn(round, attempt), called, vector, following)
+        return self._attempt(Turn(round, last), called, vector, following)
+
+    def _attempt(self, turn: Turn, called: tuple[int, ...], model: bytes, following: Iterable[int] | None) -> Sum:
+        muster = self._muster(turn, called)
+        ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
+        with Shelf(SHELF_BYTES) as shelf:
+            return self._run(Round(muster, model, following=ahead, shelf=shelf))
+
+    def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
+        gathered, self._gathered = self._gathered, None
+        muster = Muster(self.terms, turn, called)
+        if gathered is not None and (gathered.turn, gathered.called) == (turn, muster.called):
+            muster = gathered
+        if outbox := muster.outbox():
+            for sender, frame in self.transport.exchange(outbox):
+                muster.receive(sender, frame)
+        self.refusals = muster.refusals
+        return muster
+
+    def _run(self, round: Round) -> Sum:
+        while round.sum is None:
+            for sender, frame in self.transport.exchange(round.outbox()):
+                round.receive(sender, frame)
+            self.refusals |= round.refusals
+            round.advance()
+        self._gathered = round.following
+        return round.sum
+
+
+class Shelf(MutableMapping[int, Vector]):
+    """Masked updates laid aside: in memory up to a limit, beyond it in a file without a name.
+
+    >>> with Shelf(limit=3) as shelf:
+    ...     shelf[1] = b"ab"; shelf[2] = b"cd"
+    ...     bytes(shelf.pop(2)), len(shelf)
+    (b'cd', 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._kept: dict[int, Vector] = {}
+        self._filed: dict[int, tuple[int, int]] = {}
+        self._file: io.FileIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def __setitem__(self, number: int, vector: Vector) -> None:
+        self._size += len(vector)
+        if self._size <= self._limit:
+            self._kept[number] = vector
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by `clear`
+        self._filed[number] = (self._file.seek(0, os.SEEK_END), len(vector))
+        self._file.write(vector)
+
+    def __getitem__(self, number: int) -> Vector:
+        if self._file is None or number in self._kept:
+            return self._kept[number]
+        start, size = self._filed[number]
+        self._file.seek(start)
+        return self._file.read(size)
+
+    def __delitem__(self, number: int) -> None:
+        if self._kept.pop(number, None) is None:
+            del self._filed[number]
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._kept
+        yield from self._filed
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._filed)
+
+    def clear(self) -> None:
+        """Forget every vector and the file."""
+        self._kept.clear()
+        self._filed.clear()
+        if self._file is not None:
+            self._file.close()
+        self._file, self._size = None, 0
+
+
+class MemoryTransport:
+    """Every device in this process; each frame is answered at once."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        self.devices = {device.number: device for device in devices}
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """The replies in the order of the outbox."""
+        for number, frame in outbox.items():
+            yield number, self.devices[number].answer(frame)

@@ -1,0 +1,270 @@
+"""The device's half of a turn: it holds every secret, charges before it sends, and refuses whatever could expose it."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import ChoralError, SumError, TrustError
+from choral.protocol.messages import (
+    DIGEST_BYTES,
+    NONCE_BYTES,
+    Call,
+    Drop,
+    Edges,
+    Final,
+    Message,
+    Omega,
+    Opening,
+    Ready,
+    Refusal,
+    Turn,
+    Upload,
+    Vector,
+    decode,
+    encode,
+    malformed,
+    pack,
+    unpack,
+)
+from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, SHARE_BYTES, Cohort, Terms, refused
+from choral.protocol.vault import Vault
+from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, seal, unseal
+from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, self_mask
+from choral.secagg.shares import commitment, fresh_secret, split
+
+Update = NDArray[np.floating[Any]]
+Train = Callable[[NDArray[np.float32], int, int], Update]
+Encode = Callable[[Update, int, int], Words]
+
+
+class Receipt(Protocol):
+    """What a ledger returns once a charge is durable."""
+
+    @property
+    def entries(self) -> int:
+        """How long the ledger is."""
+
+    @property
+    def seal(self) -> str:
+        """How it ends."""
+
+
+# Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
+Charger = Callable[[int, int], Receipt]
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A turn between UPLOAD and FINAL; it lives in memory only, so a restart in mid-turn is a drop-out."""
+
+    cohort: Cohort
+    dropped: frozenset[int] = frozenset()
+
+
+class Device:
+    """One enrolled device: feed it frames with `answer`, send back what it returns.
+
+    `train(model, round, attempt)` gives the update, `charge(round, attempt)` makes the privacy charge durable; the
+    masked update is not handed out before both the charge and the turn are on disk. `encode` replaces the codec's own
+    rounding by a fresh secret stream, for simulations that must be repeated and for discrete noise.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        vault: Vault,
+        *,
+        train: Train,
+        charge: Charger,
+        encode: Encode | None = None,
+    ) -> None:
+        identity = Identity(vault.memory.id, vault.memory.secret)
+        if identity.bundle not in terms.roster.bundles:
+            raise TrustError(
+                "CH601",
+                f'the roster does not hold the keys of device "{identity.id}" as they are.',
+                fix="Enrol again; never take part under keys that somebody else made.",
+            )
+        vault.pin(roster=terms.roster_digest, terms=terms.digest)
+        self.terms, self.vault = terms, vault
+        self.number = terms.numbers[identity.id]
+        self.refusal: ChoralError | None = None
+        self._identity, self._train, self._charge = identity, train, charge
+        self._encode: Encode = encode or (lambda update, *_: terms.codec.encode(update, Stream.fresh()))
+        self._pairs = {peer: _pair_of(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
+        self._ready: tuple[Turn, bytes] | None = None
+        self._live: _Live | None = None
+
+    def __repr__(self) -> str:
+        return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
+
+    def answer(self, frame: Vector) -> bytes:
+        """The reply to a frame, or a Refusal that carries a code and nothing else; `refusal` keeps the reason here."""
+        turn = Turn(0, 0)
+        try:
+            message, vector = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
+            turn = message.turn
+            return self._reply(message, vector)
+        except ChoralError as error:
+            self.refusal = error
+            return encode(Refusal(turn=turn, device=self.number, code=error.code))
+
+    def _reply(self, message: Message, vector: memoryview) -> bytes:
+        match message:
+            case Call():
+                return encode(Ready(turn=message.turn, device=self.number, nonce=self._get_ready(message.turn)))
+            case Omega():
+                return self._upload(message, vector)
+            case Drop():
+                return encode(self._reveal(message))
+            case Final():
+                return encode(self._finish(message))
+            case _:
+                raise malformed("a device's message was sent to a device")
+
+    # READY
+
+    def _get_ready(self, turn: Turn) -> bytes:
+        self._refuse_old(turn)
+        # A later turn was called, so the one under way has failed: its secrets go, and nothing more is said about it.
+        self._live = None
+        nonce = os.urandom(NONCE_BYTES)
+        self._ready = (turn, nonce)
+        return nonce
+
+    def _refuse_old(self, turn: Turn) -> None:
+        last = self.vault.memory.turn
+        if last is not None and turn <= last:
+            raise refused(
+                f"round {turn.round}, attempt {turn.attempt} is not after the last,"
+                f" round {last.round}, attempt {last.attempt}."
+            )
+
+    # OMEGA -> UPLOAD
+
+    def _upload(self, message: Omega, model: memoryview) -> bytes:
+        cohort = self._check_cohort(message, model)
+        turn = message.turn
+        update = self._train(np.frombuffer(model, MODEL_TYPE), turn.round, turn.attempt)
+        self._check_shape(update)
+        words = self._encode(update, turn.round, turn.attempt)
+        del update
+        own = self.number
+        neighbours = cohort.neighbours(own)
+        masks = [mask for peer in neighbours for mask in self._pair_masks(peer, cohort.context)]
+        promise = bytes(DIGEST_BYTES)
+        envelopes: Mapping[int, bytes] = {}
+        if self.terms.self_masked:
+            secret = fresh_secret()
+            masks.append(self_mask(secret, cohort.context, self._identity.id))
+            promise = commitment(secret, cohort.context, self._identity.id)
+            envelopes = self._envelopes(secret, cohort, neighbours)
+            del secret
+        add_masks(words, masks)
+        # From here the update counts as released: it can't be taken back once it is handed out.
+        receipt = self._charge(turn.round, turn.attempt)
+        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
+        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)
+        if self.terms.self_masked:
+            self._live = _Live(cohort)
+        upload = Upload(turn=turn, device=own, commitment=promise, envelopes=pack(envelopes))
+        return encode(upload, words.data.cast("B") if len(words) else b"")
+
+    def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
+        ready, self._ready = self._ready, None
+        self._refuse_old(message.turn)
+        if ready is None or ready[0] != message.turn:
+            raise refused("this device did not say that it is ready for the turn, or was restarted since.")
+        if message.terms != self.terms.digest:
+            raise refused("the server's plan is not the one that was approved here.", code="CH603")
+        secure = self.terms.secure
+        nonces = unpack(message.cohort, NONCE_BYTES, most=secure.cohort)
+        if len(nonces) < secure.smallest_sum:
+            raise refused(f"a cohort of {len(nonces)}, the plan needs {secure.smallest_sum}.")
+        if max(nonces) >= len(self.terms.ids):
+            raise refused("a cohort with devices that are not enrolled.")
+        if nonces.get(self.number) != ready[1]:
+            raise refused("a cohort without this device as it announced itself.", code="CH604")
+        return Cohort(self.terms, message.turn, model, nonces)
+
+    def _check_shape(self, update: Update) -> None:
+        if update.shape != (self.terms.parameters,):
+            raise SumError(
+                "CH500",
+                f"training returned an update of shape {update.shape}, not ({self.terms.parameters},).",
+                fix="Return one flat vector with a number for every parameter of the model.",
+            )
+
+    def _envelopes(self, secret: bytes, cohort: Cohort, neighbours: tuple[int, ...]) -> Mapping[int, bytes]:
+        points = [cohort.point(peer) for peer in neighbours]
+        shares = split(secret, self.terms.secure.threshold, points)
+        return {
+            peer: seal(self._pair(peer), cohort.context, share) for peer, share in zip(neighbours, shares, strict=True)
+        }
+
+    # EDGES and FINAL
+
+    def _reveal(self, message: Drop) -> Edges:
+        live, self._live = self._in(message.turn), None  # out, unless the list is harmless
+        dropped = frozenset(unpack(message.dropped, 0, most=len(live.cohort)))
+        left = len(live.cohort) - len(dropped)
+        if self.number in dropped:
+            raise refused("the server counts this device as dropped.")
+        if not dropped <= live.cohort.places.keys():
+            raise refused("the server counts devices as dropped that are not in the cohort.")
+        if not live.dropped <= dropped:
+            raise refused("a device came back after it had dropped out.")
+        if left < self.terms.secure.smallest_sum:
+            raise refused(
+                f"{left} devices are left, the plan opens no sum of fewer than {self.terms.secure.smallest_sum}."
+            )
+        self._live = _Live(live.cohort, dropped)
+        keys = {
+            peer: b"".join(mask.key for mask in self._pair_masks(peer, live.cohort.context))
+            for peer in live.cohort.neighbours(self.number)
+            if peer in dropped
+        }
+        return Edges(turn=message.turn, device=self.number, keys=pack(keys))
+
+    def _finish(self, message: Final) -> Opening:
+        # Whatever happens now, this was the one time: a second FINAL could ask for the other half of a device's masks.
+        live, self._live = self._in(message.turn), None
+        included = set(live.cohort.neighbours(self.number)) - live.dropped
+        envelopes = unpack(message.envelopes, ENVELOPE_BYTES, most=len(live.cohort))
+        if envelopes.keys() != included:
+            raise refused("the envelopes are not those of the devices that are still in the sum.", code="CH604")
+        shares = {peer: unseal(self._pair(peer), live.cohort.context, envelopes[peer]) for peer in envelopes}
+        if any(len(share) != SHARE_BYTES for share in shares.values()):
+            raise malformed("a share of the wrong size")
+        nonce = None if message.following is None else self._get_ready(message.following)
+        return Opening(turn=message.turn, device=self.number, shares=pack(shares), nonce=nonce)
+
+    def _in(self, turn: Turn) -> _Live:
+        """The turn under way, or a refusal: nothing is said before UPLOAD, after FINAL, or after a restart."""
+        if self._live is None or self._live.cohort.turn != turn:
+            raise refused(f"round {turn.round}, attempt {turn.attempt} is not under way here.")
+        return self._live
+
+    # What two devices share, agreed when first needed and remembered
+
+    def _pair_masks(self, peer: int, context: bytes) -> tuple[Mask, ...]:
+        return pair_masks(self._pair(peer), context, self.terms.secure.masks)
+
+    def _pair(self, peer: int) -> PairSecret:
+        id = self.terms.ids[peer]
+        if id not in self._pairs:
+            self._pairs[id] = self._identity.pair(self.terms.roster.bundles[peer], self.terms.roster_digest)
+        return self._pairs[id]
+
+
+def _pair_bytes(pair: PairSecret) -> bytes:
+    return pair.rising + pair.falling + pair.seals + pair.opens
+
+
+def _pair_of(own: str, peer: str, data: bytes) -> PairSecret:
+    rising, falling, seals, opens = (data[start : start + KEY_SIZE] for start in range(0, 4 * KEY_SIZE, KEY_SIZE))
+    return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)

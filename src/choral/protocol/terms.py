@@ -1,0 +1,149 @@
+"""What both sides fix before the first round, and what one turn adds to it; every mask is bound to both."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+
+from choral.errors import PlanError, TrustError
+from choral.plan import SecureSum
+from choral.protocol.messages import KEY_BYTES, VERSION, Turn, Vector
+from choral.secagg.codec import Codec
+from choral.secagg.graph import Graph
+from choral.secagg.keys import NONCE_SIZE, Roster, digest
+from choral.secagg.masks import ring, round_context
+from choral.secagg.shares import SHARE_SIZE
+
+MODEL_TYPE = "<f4"
+SHARE_BYTES = SHARE_SIZE
+ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
+_RECORD_BYTES = 4 + max(ENVELOPE_BYTES, 2 * KEY_BYTES)
+
+
+def refused(what: str, *, code: str = "CH605", fix: str = "The device drops out of this turn.") -> TrustError:
+    """The error of a device that will not answer, since the answer could break the protocol."""
+    return TrustError(code, what, fix=fix)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The agreement of a run: who is enrolled, how sums are protected and encoded, and the digest of the plan.
+
+    Devices are known by number: the place of their id in the sorted roster, so numbers order like ids.
+    """
+
+    roster: Roster
+    secure: SecureSum
+    codec: Codec
+    parameters: int
+    plan: str
+
+    def __post_init__(self) -> None:
+        if len(self.roster) < self.secure.smallest_sum:
+            raise PlanError(
+                "CH204",
+                f"{len(self.roster)} devices are enrolled, but a sum needs {self.secure.smallest_sum}.",
+                fix="Enrol more devices, or plan for a smaller cohort.",
+            )
+        secure, codec = self.secure, self.codec
+        if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
+            raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The id of every device number."""
+        return tuple(bundle.id for bundle in self.roster)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of every id."""
+        return {id: number for number, id in enumerate(self.ids)}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What both sides compare: a change of any number, key or version changes it."""
+        described = {
+            "protocol": VERSION,
+            "secure": asdict(self.secure),
+            "codec": asdict(self.codec),
+            "parameters": self.parameters,
+            "plan": self.plan,
+        }
+        text = json.dumps(described, sort_keys=True, separators=(",", ":"))
+        return digest("terms", text.encode(), self.roster_digest)
+
+    @cached_property
+    def roster_digest(self) -> bytes:
+        """The roster's own digest, computed once."""
+        return self.roster.digest
+
+    @cached_property
+    def words(self) -> int:
+        """How many ring words a masked update has."""
+        return self.codec.length(self.parameters)
+
+    @property
+    def upload_bytes(self) -> int:
+        """The size of a masked update on the wire."""
+        return self.words * ring(self.codec.word_bits).itemsize
+
+    @property
+    def model_bytes(self) -> int:
+        """The size of a model on the wire."""
+        return 4 * self.parameters
+
+    @property
+    def records_bytes(self) -> int:
+        """The most that the records of one header may take."""
+        return self.secure.cohort * _RECORD_BYTES
+
+    @property
+    def edge_bytes(self) -> int:
+        """The size of a revealed pair key: two keys where masks are directed."""
+        return KEY_BYTES * (2 if self.secure.masks == "directed" else 1)
+
+    @property
+    def self_masked(self) -> bool:
+        """Whether updates carry self masks; the paper's protocol has none."""
+        return self.secure.mode != "paper"
+
+
+@lru_cache(maxsize=4)
+def _graph(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
+    """The turn's graph, drawn once where many devices live in one process."""
+    return Graph(ids, context, degree)
+
+
+class Cohort:
+    """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
+
+    def __init__(self, terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> None:
+        self.terms, self.turn = terms, turn
+        self.numbers = tuple(sorted(nonces))
+        self.places = {number: place for place, number in enumerate(self.numbers)}
+        ids = tuple(terms.ids[number] for number in self.numbers)
+        self.context = round_context(
+            config=terms.digest,
+            roster=terms.roster_digest,
+            round=turn.round,
+            attempt=turn.attempt,
+            model=hashlib.sha256(model).digest(),
+            cohort=[(terms.ids[number], nonces[number]) for number in self.numbers],
+        )
+        self._graph = _graph(ids, self.context, terms.secure.neighbours)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __repr__(self) -> str:
+        return f"Cohort({self.turn}, {len(self)} devices)"
+
+    def neighbours(self, number: int) -> tuple[int, ...]:
+        """Who shares a mask with this device, ascending."""
+        numbers = self.terms.numbers
+        return tuple(numbers[id] for id in self._graph.neighbours(self.terms.ids[number]))
+
+    def point(self, number: int) -> int:
+        """Where this device's shares lie on the polynomials: its place in the cohort, from 1."""
+        return self.places[number] + 1

@@ -1,0 +1,157 @@
+"""What a lying server and its colluders can compute from all that they have seen of one turn."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from choral.errors import SumError
+from choral.protocol.messages import (
+    KEY_BYTES,
+    Drop,
+    Edges,
+    Final,
+    Omega,
+    Opening,
+    Refusal,
+    Turn,
+    Upload,
+    encode,
+    pack,
+    pack_numbers,
+    unpack,
+)
+from choral.protocol.round import Muster
+from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort
+from choral.secagg.keys import PairSecret, unseal
+from choral.secagg.masks import Mask, add_masks, pair_masks, ring, self_mask
+from choral.secagg.shares import commitment, join
+from tests.protocol.world import FIRST, World
+
+
+@dataclass
+class Loot:
+    """Uploads, revealed keys and shares of a turn; `openable` tries every set of honest devices with them."""
+
+    world: World
+    muster: Muster
+    colluders: frozenset[int] = frozenset()
+    uploads: dict[int, tuple[Upload, np.ndarray]] = field(default_factory=dict)
+    edges: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    shares: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    refusals: dict[int, str] = field(default_factory=dict)
+    self_mask_keys: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cohort = Cohort(self.world.terms, self.muster.turn, self.world.model.tobytes(), self.muster.nonces)
+
+    # What the server does
+
+    @property
+    def turn(self) -> Turn:
+        return self.muster.turn
+
+    def ask(self, number: int, frame: bytes) -> None:
+        """Send one frame to a device and keep whatever comes back."""
+        self.keep(number, self.world.devices[number].answer(frame))
+
+    def keep(self, number: int, reply: bytes) -> None:
+        message, vector = self.world.read_all(reply)
+        match message:
+            case Upload():
+                words = np.frombuffer(vector, ring(self.world.terms.codec.word_bits)).copy()
+                self.uploads[number] = (message, words)
+            case Edges():
+                for other, keys in unpack(message.keys, self.world.terms.edge_bytes, most=len(self.cohort)).items():
+                    self.edges[min(number, other), max(number, other)] = keys
+            case Opening():
+                for owner, share in unpack(message.shares, SHARE_BYTES, most=len(self.cohort)).items():
+                    self.shares.setdefault(owner, {})[number] = share
+            case Refusal():
+                self.refusals[number] = message.code
+
+    def drop(self, number: int, dropped: Iterable[int]) -> None:
+        """Tell one device who has dropped out."""
+        self.ask(number, encode(Drop(turn=self.turn, dropped=pack_numbers(dropped))))
+
+    def final(self, number: int, included: Iterable[int]) -> None:
+        """Ask one device for its shares of these."""
+        mail = {sender: self.envelope(sender, number) for sender in included if sender != number}
+        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail))))
+
+    def envelope(self, sender: int, receiver: int) -> bytes:
+        records = unpack(self.uploads[sender][0].envelopes, ENVELOPE_BYTES, most=len(self.cohort))
+        return records[receiver]
+
+    # What it can compute
+
+    def openable(self) -> dict[frozenset[int], list[int]]:
+        """Every set of honest devices whose sum can be opened, with the sum that was really computed from the loot."""
+        honest = sorted(self.uploads.keys() - self.colluders)
+        keys = {number: key for number in honest if (key := self._self_key(number)) is not None}
+        found = {}
+        for size in range(1, len(keys) + 1):
+            for chosen in combinations(sorted(keys), size):
+                masks = [Mask(keys[number], True).undone() for number in chosen]
+                edges = list(self._outer_edges(frozenset(chosen)))
+                if None not in edges:
+                    opened = self._open(chosen, masks + [mask for edge in edges for mask in edge or ()])
+                    if opened is not None:
+                        found[frozenset(chosen)] = opened
+        return found
+
+    def _open(self, chosen: tuple[int, ...], masks: list[Mask]) -> list[int] | None:
+        total = np.add.reduce([self.uploads[number][1] for number in chosen], dtype=self.uploads[chosen[0]][1].dtype)
+        add_masks(total, masks)
+        try:
+            return self.world.terms.codec.decode(total, self.world.terms.parameters, count=len(chosen)).tolist()
+        except SumError:
+            return None
+
+    def _outer_edges(self, chosen: frozenset[int]) -> Iterator[list[Mask] | None]:
+        """The masks between the chosen and the others, or None for one that is not known."""
+        for one in chosen:
+            for other in self.cohort.neighbours(one):
+                if other not in chosen:
+                    yield self._edge(one, other)
+
+    def _edge(self, one: int, other: int) -> list[Mask] | None:
+        if other in self.colluders:
+            masks = pair_masks(self.pair(other, one), self.cohort.context, self.world.terms.secure.masks)
+            return list(masks)  # the colluder's own masks are the opposite of what the device added
+        keys = self.edges.get((min(one, other), max(one, other)))
+        if keys is None:
+            return None
+        halves = [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
+        return [Mask(key, (one < other) == (index == 0)).undone() for index, key in enumerate(halves)]
+
+    def _self_key(self, owner: int) -> bytes | None:
+        if owner in self.self_mask_keys:
+            return self.self_mask_keys[owner]
+        held = dict(self.shares.get(owner, {}))
+        for colluder in self.colluders & self.cohort.places.keys():
+            pair = self.pair(colluder, owner)
+            held[colluder] = unseal(pair, self.cohort.context, self.envelope(owner, colluder))
+        threshold = self.world.terms.secure.threshold
+        if len(held) < threshold:
+            return None
+        id = self.world.terms.ids[owner]
+        secret = join({self.cohort.point(holder): share for holder, share in held.items()}, threshold)
+        if commitment(secret, self.cohort.context, id) != self.uploads[owner][0].commitment:
+            return None
+        return self_mask(secret, self.cohort.context, id).key
+
+    def pair(self, colluder: int, peer: int) -> PairSecret:
+        """What a colluder knows of a pair: everything."""
+        bundle = self.world.terms.roster.bundles[peer]
+        return self.world.identities[colluder].pair(bundle, self.world.terms.roster_digest)
+
+
+def after_upload(world: World, turn: Turn = FIRST, *, colluders: Iterable[int] = ()) -> Loot:
+    """The loot when every device has answered an honest OMEGA."""
+    loot = Loot(world, world.muster(turn), frozenset(colluders))
+    omega = Omega(turn=turn, terms=world.terms.digest, cohort=pack(loot.muster.nonces))
+    for number in loot.cohort.numbers:
+        loot.ask(number, encode(omega, world.model.tobytes()))
+    return loot

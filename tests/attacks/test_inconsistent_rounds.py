@@ -1,0 +1,167 @@
+"""A server that shows one device another round than the rest: another model, cohort, ν, plan or roster."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from choral.errors import SumError, TrustError
+from choral.plan import SecureSum
+from choral.protocol import terms as terms_module
+from choral.protocol.messages import Omega, encode, pack
+from choral.protocol.round import Muster, Round
+from choral.protocol.terms import Terms
+from choral.protocol.vault import Memory, MemoryStore, Vault
+from choral.secagg.keys import Identity, Roster
+from tests.attacks.loot import Loot
+from tests.protocol.world import FIRST, TEN, World
+
+VICTIM = 3
+
+
+def shown(
+    world: World, *, nonces: dict[int, bytes], digest: bytes | None = None, model: np.ndarray | None = None
+) -> bytes:
+    omega = Omega(turn=FIRST, terms=digest or world.terms.digest, cohort=pack(nonces))
+    return encode(omega, (world.model if model is None else model).tobytes())
+
+
+def run(world: World, muster: Muster, frame_for_victim: bytes) -> tuple[Loot, Round]:
+    """A round in which the victim alone gets another OMEGA, and everything else is honest."""
+    round, loot = Round(muster, world.model.tobytes()), Loot(world, muster)
+    while round.sum is None:
+        for number, frame in round.outbox().items():
+            special = round.stage == "upload" and number == VICTIM
+            reply = world.devices[number].answer(frame_for_victim if special else frame)
+            loot.keep(number, reply)
+            round.receive(number, reply)
+        round.advance()
+    return loot, round
+
+
+def another_model(world: World, muster: Muster) -> bytes:
+    return shown(world, nonces=muster.nonces, model=world.model + 1)
+
+
+def another_nonce(world: World, muster: Muster) -> bytes:
+    return shown(world, nonces=muster.nonces | {7: bytes(16)})
+
+
+def another_cohort(world: World, muster: Muster) -> bytes:
+    return shown(world, nonces={number: nonce for number, nonce in muster.nonces.items() if number != 7})
+
+
+@pytest.mark.parametrize("lie", [another_model, another_nonce])
+def test_masks_do_not_cancel_for_a_device_that_was_shown_another_round(lie):
+    world = World()
+    muster = world.muster()
+    with pytest.raises(SumError) as failure:
+        run(world, muster, lie(world, muster))
+    assert failure.value.code in ("CH503", "CH504")
+
+
+def test_a_device_that_was_shown_another_cohort_is_left_out_of_the_sum_and_stays_masked():
+    world = World()
+    muster = world.muster()
+    loot, round = run(world, muster, another_cohort(world, muster))
+    assert round.sum is not None and round.sum.count == 9 and world.agrees(round.sum)
+    assert VICTIM in loot.uploads
+    assert set(loot.openable()) == {frozenset(range(10)) - {VICTIM}}
+
+
+@pytest.mark.parametrize(("lie", "field"), [(another_model, "model"), (another_nonce, "cohort")])
+def test_a_context_that_leaves_the_field_out_lets_the_lie_pass(lie, field, monkeypatch):
+    # The field that binds the round is blanked for everybody: the sum opens although one device was told otherwise.
+    honest_context = terms_module.round_context
+    blank = {"model": b"", "cohort": []}[field]
+    monkeypatch.setattr(terms_module, "round_context", lambda **fields: honest_context(**(fields | {field: blank})))
+    world = World()
+    muster = world.muster()
+    _, round = run(world, muster, lie(world, muster))
+    assert round.sum is not None and world.agrees(round.sum)
+
+
+def test_a_cohort_without_the_devices_own_nonce_is_refused():
+    world = World()
+    muster = world.muster()
+    for nonces in (
+        muster.nonces | {VICTIM: bytes(16)},
+        {number: nonce for number, nonce in muster.nonces.items() if number != VICTIM},
+    ):
+        world.muster()
+        device = world.devices[VICTIM]
+        device.answer(shown(world, nonces=nonces))
+        assert device.refusal is not None and device.refusal.code == "CH604"
+
+
+def test_the_server_has_no_say_in_threshold_modulus_or_smallest_sum():
+    # The only word about the plan in any message is its digest.
+    assert Omega.__struct_fields__ == ("turn", "terms", "cohort")
+    world = World()
+    muster = world.muster()
+    for weaker in (
+        replace(TEN, smallest_sum=7, threshold=6, colluders=2),
+        replace(TEN, modulus_bits=64),
+        SecureSum(cohort=10, smallest_sum=8, threshold=3, colluders=2, adversary="curious"),
+        SecureSum.of_paper(10),
+    ):
+        codec = replace(world.terms.codec, word_bits=weaker.modulus_bits)
+        other = replace(world.terms, secure=weaker, codec=codec)
+        assert other.digest != world.terms.digest
+        device = world.devices[VICTIM]
+        world.muster()
+        device.answer(shown(world, nonces=muster.nonces, digest=other.digest))
+        assert device.refusal is not None and device.refusal.code == "CH603"
+
+
+@pytest.mark.parametrize("change", ["parameters", "plan", "codec"])
+def test_every_agreed_number_is_under_the_digest(change):
+    terms = World().terms
+    other = {"parameters": 6, "plan": "other", "codec": replace(terms.codec, grid=0.5)}[change]
+    assert replace(terms, **{change: other}).digest != terms.digest
+
+
+def vault_of(identity: Identity) -> Vault:
+    return Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes()))
+
+
+def made_by_the_server(world: World) -> tuple[Terms, list[Identity]]:
+    """A roster in which everybody but the victim has keys that the server made."""
+    fakes = [
+        identity if number == VICTIM else Identity.fresh(identity.id)
+        for number, identity in enumerate(world.identities)
+    ]
+    return replace(world.terms, roster=Roster.of(identity.bundle for identity in fakes)), fakes
+
+
+def test_server_made_keys_are_refused_where_a_roster_is_pinned_and_open_the_victim_where_none_is():
+    world = World()
+    terms, fakes = made_by_the_server(world)
+    with pytest.raises(TrustError) as refusal:
+        type(world.devices[VICTIM])(terms, world.devices[VICTIM].vault, train=lambda *_: None, charge=lambda *_: None)
+    assert refusal.value.code == "CH601"
+
+    # A device that accepts the roster without comparing safety numbers is alone among the server's puppets.
+    world.terms, world.identities = terms, tuple(fakes)
+    for number, identity in enumerate(fakes):
+        vault = vault_of(identity)
+        world.stores[number].data = vault.store.read()
+        world.devices[number] = world.start(number)
+    puppets = frozenset(range(10)) - {VICTIM}
+    loot = Loot(world, world.muster(), puppets)
+    loot.ask(VICTIM, shown(world, nonces=loot.muster.nonces))
+    assert loot.openable() == {frozenset({VICTIM}): world.update(VICTIM).tolist()}
+
+
+def test_a_roster_with_the_devices_own_key_replaced_is_refused():
+    world = World()
+    fakes = [
+        Identity.fresh(identity.id) if number == VICTIM else identity
+        for number, identity in enumerate(world.identities)
+    ]
+    terms = replace(world.terms, roster=Roster.of(identity.bundle for identity in fakes))
+    with pytest.raises(TrustError) as refusal:
+        type(world.devices[VICTIM])(
+            terms, vault_of(world.identities[VICTIM]), train=lambda *_: None, charge=lambda *_: None
+        )
+    assert refusal.value.code == "CH601"

@@ -1,0 +1,143 @@
+"""A small federation in memory for the tests: known updates, vaults that survive a restart, readable ledgers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from choral.backends.wire import MemoryTransport, Wire
+from choral.errors import LedgerError
+from choral.plan import SecureSum
+from choral.protocol.device import Device
+from choral.protocol.messages import Message, Turn, decode
+from choral.protocol.round import Muster, Round, Sum
+from choral.protocol.terms import Terms
+from choral.protocol.vault import Memory, MemoryStore, Vault
+from choral.secagg.codec import Codec
+from choral.secagg.keys import Identity, Roster
+
+FIRST = Turn(0, 0)
+TEN = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
+
+
+@lru_cache
+def enrolled(count: int) -> tuple[tuple[Identity, ...], Roster]:
+    """The same devices for every test that asks for as many: keys are slow to make."""
+    identities = tuple(Identity.fresh(f"device-{number:04}") for number in range(count))
+    return identities, Roster.of(identity.bundle for identity in identities)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    entries: int
+    seal: str = "0" * 64
+
+
+@dataclass
+class FakeLedger:
+    """Counts charges, and refuses beyond a limit, as the real one does."""
+
+    limit: int = 10**9
+    charged: list[tuple[int, int]] = field(default_factory=list)
+
+    def charge(self, round: int, attempt: int) -> Receipt:
+        if len(self.charged) >= self.limit:
+            raise LedgerError("CH401", "the budget is spent.")
+        self.charged.append((round, attempt))
+        return Receipt(len(self.charged))
+
+
+class World:
+    """Devices 0..n-1 under one set of terms; updates are whole numbers, so the expected sum is exact."""
+
+    def __init__(
+        self, secure: SecureSum = TEN, *, devices: int | None = None, parameters: int = 5, seed: int = 0
+    ) -> None:
+        self.identities, roster = enrolled(secure.cohort if devices is None else devices)
+        lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
+        largest = min((2**lane_bits - 1) // (2 * secure.cohort), 2**23 - 1)
+        codec = Codec(
+            grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes
+        )
+        self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test")
+        self.seed = seed
+        self.stores = [MemoryStore() for _ in self.identities]
+        self.ledgers = [FakeLedger() for _ in self.identities]
+        for identity, store in zip(self.identities, self.stores, strict=True):
+            Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes()))
+        self.devices = [self.start(number) for number in range(len(self.identities))]
+        self.model = np.arange(parameters, dtype=np.float32)
+
+    def start(self, number: int, **changes: object) -> Device:
+        """A device over what its store holds, as after a restart."""
+        given = {
+            "train": lambda _model, round, attempt: self.update(number, round, attempt),
+            "charge": self.ledgers[number].charge,
+        }
+        return Device(self.terms, Vault.open(self.stores[number]), **(given | changes))  # type: ignore[arg-type]
+
+    def update(self, number: int, round: int = 0, attempt: int = 0) -> np.ndarray:
+        """A device's update in a turn: whole numbers over the whole range, different in every attempt."""
+        most = self.terms.codec.largest - 1
+        rng = np.random.default_rng((self.seed, number, round, attempt))
+        return rng.integers(-most, most, self.terms.parameters, endpoint=True).astype(np.float32)
+
+    def expected(self, included: Iterable[str], turn: Turn) -> list[int]:
+        """The plain sum."""
+        numbers = [self.terms.numbers[id] for id in included]
+        total = sum(self.update(number, turn.round, turn.attempt).astype(np.int64) for number in numbers)
+        return np.asarray(total).tolist()
+
+    def agrees(self, sum: Sum) -> bool:
+        """Whether an opened sum is the plain sum of the devices that it names."""
+        return sum.integers.tolist() == self.expected(sum.included, sum.turn)
+
+    def wire(self, transport: object = None, **options: object) -> Wire:
+        return Wire(self.terms, transport or MemoryTransport(self.devices), **options)  # type: ignore[arg-type]
+
+    def muster(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Muster:
+        """Everybody's READY."""
+        muster = Muster(self.terms, turn, range(self.terms.secure.cohort) if called is None else called)
+        for number, frame in muster.outbox().items():
+            muster.receive(number, self.devices[number].answer(frame))
+        return muster
+
+    def round(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Round:
+        return Round(self.muster(turn, called), self.model.tobytes())
+
+    def step(self, round: Round, silent: Iterable[int] = ()) -> dict[int, Message]:
+        """One step of a round in which some stay silent; the answers, read."""
+        answers = {}
+        for number, frame in round.outbox().items():
+            if number not in silent:
+                reply = self.devices[number].answer(frame)
+                round.receive(number, reply)
+                answers[number] = self.read(reply)
+        round.advance()
+        return answers
+
+    def finish(self, round: Round) -> Sum:
+        while round.sum is None:
+            self.step(round)
+        return round.sum
+
+    def read(self, frame: bytes) -> Message:
+        """A device's message without its vector."""
+        return self.read_all(frame)[0]
+
+    def read_all(self, frame: bytes) -> tuple[Message, memoryview]:
+        return decode(frame, vector_bytes=self.terms.upload_bytes, records_bytes=self.terms.records_bytes)
+
+
+class SilentTransport:
+    """Devices of a world of which some are silent from a given exchange on: {device: exchange}."""
+
+    def __init__(self, world: World, silent_from: Mapping[int, int]) -> None:
+        self._world, self._silent_from, self.exchanges = world, silent_from, 0
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        step, self.exchanges = self.exchanges, self.exchanges + 1
+        for number, frame in outbox.items():
+            if step < self._silent_from.get(number, step + 1):
+                yield number, self._world.devices[number].answer(frame)
