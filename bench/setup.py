@@ -1,6 +1,7 @@
 """Installs each peer into an environment of its own under .bench, so that no peer bends another's versions.
 
-A peer is a file `bench/peers/<name>.txt` of pip requirements; its environment is `.bench/<name>`.
+A peer is a file `bench/peers/<name>.txt` of pip requirements; its environment is `.bench/<name>`. A peer that can't be
+installed here does not stop the others: the figures beside it become null, with that reason.
 """
 
 import shutil
@@ -28,8 +29,11 @@ def install(requirements: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     venv.create(place, with_pip=True)
     command = [python_of(requirements.stem), "-m", "pip", "install", "-q", "-r", requirements]
-    subprocess.run(command, check=True)
-    shutil.copy(requirements, stamp)
+    if subprocess.run(command).returncode:
+        print(f"{requirements.stem} can't be installed here", file=sys.stderr)
+        shutil.rmtree(place)
+    else:
+        shutil.copy(requirements, stamp)
 
 
 if __name__ == "__main__":

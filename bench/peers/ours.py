@@ -1,0 +1,80 @@
+"""choral itself: the vectorised backend, round after round, as a run calls it. `poisson` draws Poisson batches.
+
+A round draws its batches, trains the cohort, sums in the codec's integers and applies the mean. The default is the
+partition, whose batches hold exactly γ rows as every peer's do.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.peers import rounding  # noqa: F401 - before the engine, which rounds as the codec does
+from bench.work import Work, cohort_of, first_weights, rows_of
+from bench.worker import serve
+from choral.backends.vectorised import Vectorised
+from choral.learning import models
+from choral.learning.records import Records
+from choral.plan import Plan
+
+
+class Grid:
+    """A grid of the fineness that the codec takes for these works, without the codec's checks."""
+
+    grid = 2.0**-20
+    largest = 2**23 - 1
+
+
+def backend_of(work: Work, *, sampling: str = "partition", **options: Any) -> Vectorised:  # noqa: ANN401
+    """The engine for a work."""
+    rows = rows_of(work)
+    hidden, classes = work.layers[1:-1], work.layers[-1]
+    model = models.mlp(work.layers[0], hidden, classes) if hidden else models.logistic(work.layers[0], classes)
+    records = Records(
+        features=rows.features,
+        labels=rows.labels,
+        offsets=rows.offsets,
+        names=tuple(map(str, range(work.devices))),
+        classes=classes,
+    )
+    plan = Plan(
+        devices=work.devices,
+        cohort=work.cohort,
+        rounds=100,
+        rows=min(work.fewest_rows, int(records.sizes.min())),
+        batch=work.batch,
+        step_size=work.step_size,
+        clip=work.clip,
+        noise=work.noise,
+        local_steps=work.steps,
+        sampling=sampling,  # type: ignore[arg-type]
+    )
+    return Vectorised(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
+
+
+def flat_weights(work: Work) -> NDArray[np.float32]:
+    """The first weights as the engine's flat vector."""
+    return np.concatenate([part.ravel() for layer in first_weights(work) for part in layer])
+
+
+def prepare(values: dict[str, Any]) -> Callable[[int], NDArray[np.float32]]:
+    work = Work.from_dict(values)
+    backend = backend_of(work, sampling=sys.argv[1] if len(sys.argv) > 1 else "partition")
+    shared = flat_weights(work)
+    done = 0
+
+    def rounds(count: int) -> NDArray[np.float32]:
+        nonlocal shared, done
+        for number in range(done, done + count):
+            result = backend.train(shared, number, cohort_of(work, number))
+            shared = backend.apply(shared, result.total, result.count)
+        done += count
+        return shared
+
+    return rounds
+
+
+if __name__ == "__main__":
+    serve(prepare)

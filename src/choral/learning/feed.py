@@ -1,0 +1,77 @@
+"""How rows reach the processor: all of them once, or only those that a block of devices uses, when they are many."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from choral.learning.records import Records
+
+RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
+RESIDENT_ELSEWHERE = 2**35
+ALIGNMENT = 64  # bytes; rows in host memory that begin so are used in place on a CPU, memory-mapped files included
+
+
+class Feed:
+    """Rows for compiled calls that always have the same shapes: features, labels, and each device's first row in them.
+
+    `slots` is how many devices a call serves, `most_rows` how many different rows one device can use in a round.
+    """
+
+    def __init__(self, records: Records, processors: Sequence[Any], slots: int, most_rows: int) -> None:
+        self.records, self.processors, self.slots = records, processors, slots
+        self.slot = min(int(records.sizes.max()), most_rows)
+        kind = processors[0].platform
+        size = records.features.nbytes
+        in_place = kind == "cpu" and records.features.ctypes.data % ALIGNMENT == 0
+        mapped = isinstance(records.features, np.memmap)
+        self.resident = in_place or (size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped)
+        self.bytes_in_flight = 0 if self.resident else self.slot * (4 * records.features.shape[1] + 4)
+        self._held: list[tuple[Array, Array]] = []
+        if self.resident:
+            arrays = (np.asarray(records.features), np.asarray(records.labels))
+            self._held = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
+
+    def rows(
+        self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
+    ) -> tuple[Array, Array, NDArray[np.int32]]:
+        """Features, labels and, for each wanted row of each device, where it is in them; on processor number `at`."""
+        if self.resident:
+            first = self.records.offsets[devices]
+            return *self._held[at], (first[:, None, None] + wanted).astype(np.int32)
+        features = np.zeros((self.slots * self.slot, self.records.features.shape[1]), dtype=np.float32)
+        labels = np.zeros(len(features), dtype=self.records.labels.dtype)
+        places = np.empty_like(wanted)
+        for number, device in enumerate(devices):
+            start, begin = number * self.slot, self.records.offsets[device]
+            size = int(self.records.offsets[device + 1] - begin)
+            if size <= self.slot:
+                chosen: Any = slice(begin, begin + size)
+                places[number] = start + wanted[number]
+            else:  # more rows than a round can use: only the used ones are read
+                used, where = np.unique(wanted[number], return_inverse=True)
+                chosen, size = begin + used, len(used)
+                places[number] = start + where.reshape(wanted[number].shape)
+            features[start : start + size] = self.records.features[chosen]
+            labels[start : start + size] = self.records.labels[chosen]
+        processor = self.processors[at]
+        return jax.device_put(features, processor), jax.device_put(labels, processor), places
+
+
+def devices_in_flight(bytes_per_device: int, least: int) -> int:
+    """How many devices may be under way before the host waits: as many as a quarter of the free memory holds.
+
+    >>> devices_in_flight(10**15, 8)
+    8
+    """
+    import os
+
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not on this system: assume little
+        free = 2**30
+    return max(least, math.floor(free / 4 / max(bytes_per_device, 1)))

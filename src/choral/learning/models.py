@@ -1,0 +1,221 @@
+"""Models as pure functions over a flat float32 vector: dense stacks in closed form, and a user's own."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from choral.errors import PlanError, TrainingError
+from choral.plan import require_whole
+
+Tree = Any  # a pytree of arrays: whatever a user's init returns
+Link = Literal["softmax", "sigmoid", "squared"]
+MOST_PARAMETERS = 2**31 - 1
+
+_shape: Callable[..., Any] = jax.ShapeDtypeStruct
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """What is trained: where it starts, what one example loses, what it predicts; d parameters on the wire.
+
+    `init(seed)` gives a pytree of float32 arrays, `loss(tree, x, y)` one number for one example, `predict(tree, rows)`
+    a row of outputs for each row. A dense stack also has its `widths`, and then its gradients are clipped in closed
+    form; else by `vmap(grad)`.
+
+    >>> mlp(104, (64, 32), 2).size
+    8866
+    """
+
+    name: str
+    features: int
+    classes: int  # 0 for a regression
+    init: Callable[[int], Tree]
+    loss: Callable[[Tree, Array, Array], Array]
+    predict: Callable[[Tree, Array], Array]
+    widths: tuple[int, ...] = ()
+    link: Link = "softmax"
+
+    @cached_property
+    def _shapes(self) -> tuple[list[tuple[int, ...]], Any]:
+        leaves, form = jax.tree.flatten(jax.eval_shape(lambda: self.init(0)))
+        return [leaf.shape for leaf in leaves], form
+
+    @cached_property
+    def size(self) -> int:
+        """d, the number of parameters."""
+        return sum(math.prod(shape) for shape in self._shapes[0])
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each leaf of the tree starts in the flat vector."""
+        sizes = [math.prod(shape) for shape in self._shapes[0]]
+        return [sum(sizes[:leaf]) for leaf in range(len(sizes))]
+
+    def start(self, seed: int = 0) -> NDArray[np.float32]:
+        """θ⁰, the flat vector that all devices start from."""
+        return np.asarray(self.ravel(self.init(seed)))
+
+    def ravel(self, tree: Tree) -> Array:
+        """The tree as one flat float32 vector."""
+        return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(tree)])
+
+    def unravel(self, flat: Array) -> Tree:
+        """The tree that `ravel` flattened."""
+        shapes, form = self._shapes
+        parts = [
+            flat[start : start + math.prod(shape)].reshape(shape)
+            for start, shape in zip(self.starts, shapes, strict=True)
+        ]
+        return jax.tree.unflatten(form, parts)
+
+
+def _dense(name: str, widths: tuple[int, ...], link: Link, classes: int) -> Model:
+    for width in widths:
+        require_whole("a layer's width", width)
+
+    def init(seed: int) -> Tree:
+        if len(widths) == 2:  # a linear model starts at zero: its loss is convex
+            return [(jnp.zeros(widths), jnp.zeros(widths[1]))]
+        draw = np.random.Generator(np.random.Philox(seed))
+        return [
+            (jnp.asarray(draw.normal(0, math.sqrt(2 / fan), (fan, out)), dtype=jnp.float32), jnp.zeros(out))
+            for fan, out in pairwise(widths)
+        ]
+
+    def predict(tree: Tree, rows: Array) -> Array:
+        for weight, bias in tree[:-1]:
+            rows = jax.nn.relu(rows @ weight + bias)
+        outputs: Array = rows @ tree[-1][0] + tree[-1][1]
+        return outputs
+
+    def loss(tree: Tree, x: Array, y: Array) -> Array:
+        return losses(link, predict(tree, x[None]), y[None])[0]
+
+    return Model(
+        name=name,
+        features=widths[0],
+        classes=classes,
+        init=init,
+        loss=loss,
+        predict=predict,
+        widths=widths,
+        link=link,
+    )
+
+
+def losses(link: Link, outputs: Array, labels: Array) -> Array:
+    """Each row's loss for these outputs: cross-entropy, logistic, or half the squared error.
+
+    >>> losses("squared", jnp.array([[3.0]]), jnp.array([1])).tolist()
+    [2.0]
+    """
+    if link == "softmax":
+        return -jnp.take_along_axis(jax.nn.log_softmax(outputs), labels[:, None], axis=1)[:, 0]
+    if link == "sigmoid":
+        return jax.nn.softplus(outputs[:, 0]) - labels * outputs[:, 0]
+    return 0.5 * jnp.square(outputs[:, 0] - labels)
+
+
+def slopes(link: Link, outputs: Array, labels: Array) -> Array:
+    """Each row's gradient of `losses` in its outputs.
+
+    >>> slopes("squared", jnp.array([[3.0]]), jnp.array([1])).tolist()
+    [[2.0]]
+    """
+    if link == "softmax":
+        return jax.nn.softmax(outputs) - jax.nn.one_hot(labels, outputs.shape[1])
+    if link == "sigmoid":
+        return jax.nn.sigmoid(outputs) - labels[:, None]
+    return outputs - labels[:, None]
+
+
+def logistic(features: int, classes: int = 2) -> Model:
+    """Logistic regression: softmax over the classes, d = (features + 1)·classes.
+
+    >>> logistic(104).size
+    210
+    """
+    require_whole("classes", classes, least=2)
+    return _dense("logistic", (features, classes), "softmax", classes)
+
+
+def binary(features: int) -> Model:
+    """Logistic regression of two classes with one output, d = features + 1.
+
+    >>> binary(104).size
+    105
+    """
+    return _dense("binary", (features, 1), "sigmoid", 2)
+
+
+def linear(features: int) -> Model:
+    """Least squares: half the squared error of one output.
+
+    >>> linear(3).size
+    4
+    """
+    return _dense("linear", (features, 1), "squared", 0)
+
+
+def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> Model:
+    """A multilayer perceptron with ReLU between layers of these hidden sizes, softmax over the classes.
+
+    >>> mlp(784, (200, 200), 10).size
+    199210
+    """
+    require_whole("classes", classes, least=2)
+    return _dense("mlp", (features, *hidden, classes), "softmax", classes)
+
+
+def own(
+    init: Callable[[int], Tree],
+    loss: Callable[[Tree, Array, Array], Array],
+    predict: Callable[[Tree, Array], Array],
+    *,
+    features: int,
+    classes: int = 2,
+    name: str = "own",
+) -> Model:
+    """A user's own model in JAX, its shapes checked before anything is trained.
+
+    >>> def loss(w, x, y):
+    ...     return jnp.square(x @ w - y)
+    >>> own(lambda seed: jnp.zeros(3), loss, lambda w, rows: rows @ w[:, None], features=3, classes=0).size
+    3
+    """
+    model = Model(name=name, features=features, classes=classes, init=init, loss=loss, predict=predict)
+    row, label = _shape((features,), jnp.float32), _shape((), jnp.int32)
+    tree = jax.eval_shape(lambda: init(0))
+    if not jax.tree.leaves(tree) or model.size > MOST_PARAMETERS:
+        raise PlanError("CH200", f'the model "{name}" has {model.size:,} parameters.', fix="Use 1 to 2,147,483,647.")
+    try:
+        lost = jax.eval_shape(loss, tree, row, label)
+        outputs = jax.eval_shape(predict, tree, _shape((2, features), jnp.float32))
+    except (TypeError, ValueError) as error:
+        raise TrainingError(
+            "CH701",
+            f'the model "{name}" does not accept {features} features: {str(error).splitlines()[0]}',
+            fix="loss takes (parameters, one row, one label), predict takes (parameters, rows).",
+        ) from error
+    if lost.shape != ():
+        raise TrainingError(
+            "CH701",
+            f'the loss of the model "{name}" has shape {lost.shape} for one example.',
+            fix="Return one number, for example with jnp.sum or jnp.mean.",
+        )
+    if outputs.shape[:1] != (2,) or (classes and outputs.shape[1:] not in ((classes,), (1,))):
+        raise TrainingError(
+            "CH701",
+            f'the model "{name}" predicts shape {outputs.shape} for 2 rows.',
+            fix=f"Return shape (rows, {classes or 1}).",
+        )
+    return model
