@@ -40,7 +40,9 @@ class Tally:
         Tally(trainings=2, false_alarms=1, hits=2)
         """
         if first.shape != second.shape or first.ndim != 1:
-            raise PlanError("CH200", f"scores of shapes {first.shape} and {second.shape}.", fix="Must be of one length.")
+            raise PlanError(
+                "CH200", f"scores of shapes {first.shape} and {second.shape}.", fix="Must be of one length."
+            )
         return cls(
             trainings=len(first),
             false_alarms=int(np.count_nonzero(first > threshold)),
@@ -74,7 +76,7 @@ def _rates(tally: Tally, confidence: float) -> tuple[float, float]:
 def least_epsilon(tally: Tally, *, delta: float, confidence: float = 0.99) -> float:
     """ε is at least this at δ, with this confidence, whoever's mechanism gave these counts.
 
-    An (ε, δ)-private mechanism has TPR ≤ e^ε·FPR + δ, and the same for the two misses; one pair of intervals serves both.
+    An (ε, δ)-private mechanism has TPR ≤ e^ε·FPR + δ, and the same of its misses; one pair of intervals serves both.
 
     >>> round(least_epsilon(Tally(trainings=100_000, false_alarms=100, hits=5_000), delta=1e-4), 2)
     3.62
@@ -95,7 +97,7 @@ def least_mu(tally: Tally, *, confidence: float = 0.99) -> float:
     with this one point on its curve may have a smaller ε there.
 
     >>> round(least_mu(Tally(trainings=100_000, false_alarms=1_000, hits=10_000)), 2)
-    1.01
+    1.0
     """
     hit, alarm = _rates(tally, confidence)
     return max(0.0, float(special.ndtri(hit) - special.ndtri(alarm))) if hit > 0 and alarm < 1 else 0.0
@@ -162,9 +164,7 @@ def one_run_epsilon(*, canaries: int, guesses: int, correct: int, delta: float, 
     miss = 1 - require_number("confidence", confidence, below=1.0)
 
     def refuted(epsilon: float) -> bool:
-        return (
-            one_run_p_value(canaries=canaries, guesses=guesses, correct=correct, epsilon=epsilon, delta=delta) < miss
-        )
+        return one_run_p_value(canaries=canaries, guesses=guesses, correct=correct, epsilon=epsilon, delta=delta) < miss
 
     if not refuted(0.0):
         return 0.0
