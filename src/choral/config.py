@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from choral.errors import ConfigError
 from choral.learning.splits import PARTITIONS, Partition
-from choral.plan import PASSES, SAMPLINGS, Passes, Sampling
+from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, Participation, Passes, Sampling
 
 T = TypeVar("T")
 
@@ -42,11 +42,12 @@ class Whole:
     """A whole number within its range."""
 
     least: int = 0
+    most: int = 2**63 - 1
     suggest: str = ""
 
     def fits(self, value: object) -> bool:
         """True for a value of this kind."""
-        return isinstance(value, int) and not isinstance(value, bool) and value >= self.least
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
 
     def __str__(self) -> str:
         return f"a whole number, at least {self.least:,}"
@@ -96,7 +97,22 @@ class Tables:
         return "a table for each column, such as [data.columns.age]"
 
 
-Kind = Number | Whole | Text | ListOf | Tables
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """A table of numbers by name, such as [privacy.limits]."""
+
+    of: Number
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(map(self.of.fits, value.values()))
+
+    def __str__(self) -> str:
+        return f"a table with {self.of} for each name"
+
+
+Kind = Number | Whole | Text | ListOf | Tables | Numbers
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -110,6 +126,7 @@ class PrivacySettings:
     epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="2.0"))
     delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
     noise: float | None = _setting(Number(above=0, or_equal=True))
+    limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +136,8 @@ class FederationSettings:
     devices: int | None = _setting(Whole(least=1, suggest="16"))
     cohort: int | None = _setting(Whole(least=1, suggest="10"))
     rounds: int | None = _setting(Whole(least=1, suggest="20"))
-    colluders: int = _setting(Whole(least=0), 0)
+    colluders: int | None = _setting(Whole(least=0))
+    participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +241,29 @@ def parse(text: str, *, source: str = "choral.toml") -> Job:
         place = f"{source}:{found.group(1)}" if found else f"{source}:{text.count(chr(10)) + 1}"
         what = re.sub(r"\s*\(at .*\)$", "", str(error))
         raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix="See https://toml.io.") from None
+    return _job(content, source=source, text=text)
+
+
+def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
+    """The Job of settings given by name, each put into the table that knows it; None means not given.
+
+    >>> job_of(epsilon=2.0, local_steps=5).local.steps
+    5
+    """
+    renamed = {"local_steps": "steps", "model": "kind"}
+    content: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        name = renamed.get(key, key)
+        owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
+        if owner is None:
+            known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}
+            raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
+        if value is not None:
+            content.setdefault(owner, {})[name] = value
+    return _job(content, source="settings", text="")
+
+
+def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
     for name, value in content.items():
         if name not in _TABLES or not isinstance(value, dict):
             raise ConfigError(

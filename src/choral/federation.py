@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import SumError
-from choral.plan import Plan
+from choral.plan import Participation, Plan
 from choral.secagg.codec import mean
 
-Participation = Literal["uniform", "balanced"]
 MOST_ATTEMPTS = 3  # of one round: each costs every device that uploads, so a round is not tried for ever
 
 

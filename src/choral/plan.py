@@ -11,8 +11,10 @@ from choral.errors import PlanError
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Adversary = Literal["curious", "lying"]
+Participation = Literal["uniform", "balanced"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
+PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 
 
 def require_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:

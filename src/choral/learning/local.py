@@ -168,11 +168,13 @@ def norm(rows: Array) -> Array:
 
 
 def clip_factor(norms: Array, clip: float) -> Array:
-    """min(1, G/norm) for each norm; 0 for one that is not finite, so that such an example has no say.
+    """min(1, G/norm) for each norm; 0 for one that is not finite: such an example has no say. Without a clip, 1.
 
     >>> clip_factor(jnp.array([0.0, 0.5, 4.0, jnp.inf, jnp.nan]), 1.0).tolist()
     [1.0, 1.0, 0.25, 0.0, 0.0]
     """
+    if clip == math.inf:
+        return jnp.ones_like(norms)
     return jnp.where(norms < jnp.inf, jnp.minimum(1, clip / jnp.maximum(norms, clip)), 0)
 
 

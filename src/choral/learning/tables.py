@@ -167,6 +167,7 @@ class Dataset:
     features: tuple[str, ...]
     classes: tuple[str, ...]
     columns_from: Origin
+    columns: tuple[Numeric | Categorical, ...] = ()  # none if the features were given as arrays
     notes: tuple[str, ...] = ()
 
 
@@ -195,6 +196,7 @@ def load(
     if isinstance(source, tuple) and len(source) == 2:
         features, labels, names, origin = _from_arrays(*source)
         tables: list[tuple[str, Table]] = []
+        kinds: list[Numeric | Categorical] = []
     else:
         tables = _read(source, delimiter=delimiter)
         kinds, target, origin = _columns_of(
@@ -206,9 +208,8 @@ def load(
             origin=columns_from,
             deployment=deployment,
         )
-        encoded = [_encode(table, kinds, target) for _, table in tables]
-        features = np.concatenate([rows for rows, _ in encoded])
-        labels = np.concatenate([codes for _, codes in encoded])
+        features = np.concatenate([encode(table, kinds) for _, table in tables])
+        labels = np.concatenate([target.codes(table.cells(label), source=table.source) for _, table in tables])
         names = tuple(name for kind in kinds for name in kind.features)
         classes = target.levels
     if len(np.unique(labels)) < 2:
@@ -218,7 +219,8 @@ def load(
     shares = _shares(
         tables, labels, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
     )
-    keep = {name: rows for name, rows in shares.items() if len(rows) >= FEWEST_ROWS}
+    # In the order of their names, which is the order of a roster: a device has the same number everywhere.
+    keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
     notes = tuple(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep)
     if not keep:
         largest = max(map(len, shares.values()))
@@ -231,7 +233,9 @@ def load(
     records = Records.of(
         [(name, features[rows], labels[rows]) for name, rows in keep.items()], classes=len(class_names)
     )
-    return Dataset(records=records, features=names, classes=class_names, columns_from=origin, notes=notes)
+    return Dataset(
+        records=records, features=names, classes=class_names, columns_from=origin, columns=tuple(kinds), notes=notes
+    )
 
 
 def load_adult(*, devices: int = 16, seed: int = 0, partition: Partition = "even", skew: float = 0.5) -> Dataset:
@@ -316,12 +320,10 @@ def _columns_of(
     return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin
 
 
-def _encode(
-    table: Table, kinds: Sequence[Numeric | Categorical], target: Categorical
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    blocks = [kind.encode(table.cells(kind.name), source=table.source) for kind in kinds]
-    labels = target.codes(table.cells(target.name), source=table.source)
-    return np.concatenate([np.empty((table.rows, 0), dtype=np.float32), *blocks], axis=1), labels
+def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
+    """The table's rows as features, by the declared columns."""
+    blocks = [column.encode(table.cells(column.name), source=table.source) for column in columns]
+    return np.concatenate([np.empty((table.rows, 0), dtype=np.float32), *blocks], axis=1)
 
 
 def _from_arrays(

@@ -1,7 +1,8 @@
 """The nine messages of a round as bytes: versioned, capped and checked before anything is believed.
 
-A frame is magic ‖ version ‖ header length ‖ header ‖ vector. The header is a msgpack array by a fixed schema; the
-vector (the model, or a masked update) follows as raw bytes, so that a million numbers are never parsed or copied.
+A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array
+by a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed
+or copied.
 Lists inside a header are packed records: a 4-byte device number and a value of fixed width, numbers ascending.
 """
 
@@ -125,7 +126,12 @@ def encode(message: Message, vector: Vector = b"") -> bytes:
     b'chrl\x01\x00'
     """
     header = _encoder.encode(message)
-    return b"".join((_PREFIX.pack(MAGIC, VERSION, len(header)), header, vector))
+    return b"".join((_PREFIX.pack(MAGIC, VERSION, len(header)), header, bytes(_padding(len(header))), vector))
+
+
+def _padding(header_bytes: int) -> int:
+    """Zeros after a header: words that start at a multiple of 8 are added three times as fast."""
+    return -(_PREFIX.size + header_bytes) % 8
 
 
 def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Message, memoryview]:
@@ -136,7 +142,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     Call(turn=Turn(round=3, attempt=0))
     """
     view = memoryview(frame).cast("B")
-    most = _PREFIX.size + _HEADER_BYTES + records_bytes + vector_bytes
+    most = _PREFIX.size + _HEADER_BYTES + records_bytes + 7 + vector_bytes
     if not _PREFIX.size <= len(view) <= most:
         raise malformed(f"{len(view):,} bytes, expected {_PREFIX.size} to {most:,}")
     magic, version, header_bytes = _PREFIX.unpack_from(view)
@@ -148,11 +154,12 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
             f"the other side speaks protocol version {version}, this one {VERSION}.",
             fix="Install the same choral on both sides.",
         )
-    start = _PREFIX.size + header_bytes
-    if start > len(view) or header_bytes > _HEADER_BYTES + records_bytes:
+    end = _PREFIX.size + header_bytes
+    start = end + _padding(header_bytes)
+    if start > len(view) or header_bytes > _HEADER_BYTES + records_bytes or any(view[end:start]):
         raise malformed(f"a header of {header_bytes:,} bytes")
     try:
-        message: Message = _decoder.decode(view[_PREFIX.size : start])
+        message: Message = _decoder.decode(view[_PREFIX.size : end])
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None

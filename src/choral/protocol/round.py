@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from choral.errors import ChoralError, SumError
+from choral.errors import ChoralError, PlanError, SumError
 from choral.protocol.messages import (
     KEY_BYTES,
     Call,
@@ -54,7 +54,13 @@ class Muster:
     """Who is ready for a turn, and with which ν."""
 
     def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
-        self.terms, self.turn, self.called = terms, turn, tuple(sorted(called))
+        self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
+        if len(self.called) > terms.secure.cohort or not set(self.called) <= set(range(len(terms.ids))):
+            raise PlanError(
+                "CH204",
+                f"{len(self.called)} devices were called, by numbers up to {max(self.called)}.",
+                fix=f"The plan has cohorts of at most {terms.secure.cohort}, of devices 0 to {len(terms.ids) - 1}.",
+            )
         self.nonces: dict[int, bytes] = {}
         self.refusals: dict[int, str] = {}
 

@@ -47,6 +47,12 @@ class Terms:
                 fix="Enrol more devices, or plan for a smaller cohort.",
             )
         secure, codec = self.secure, self.codec
+        if secure.neighbours is not None and secure.neighbours >= secure.smallest_sum:
+            raise PlanError(
+                "CH204",
+                f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
+                fix="Use fewer neighbours than smallest_sum.",
+            )
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 

@@ -1,1 +1,242 @@
 """Ways to run one plan, each into a folder that can be resumed, checked and read."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral import config, federation
+from choral.config import Job
+from choral.errors import ConfigError
+from choral.learning.evaluate import evaluate
+from choral.learning.tables import DataSource
+from choral.run.baselines import baselines
+from choral.run.books import Books
+from choral.run.folder import RunFolder
+from choral.run.places import Rehearsed, Simulated
+from choral.run.result import Result
+from choral.run.statement import privacy_statement
+from choral.run.study import Study, settle
+
+Kind = Literal["simulation", "rehearsal"]
+Line = dict[str, Any]
+
+
+def simulate(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - the keys of choral.toml, each checked there
+    """The result of Algorithm 1 on the fast engine; `data` is a choral.toml, a table, a glob, a frame or arrays.
+
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(400, 3))
+    >>> result = simulate((rows, (rows[:, 0] > 0).astype(int)), devices=4, cohort=4, rounds=3, epsilon=5.0,
+    ...                   delta=1e-4, seed=1)
+    >>> result.privacy["against_everyone"]["rule"]
+    'S5'
+    """
+    return _start("simulation", data, settings)
+
+
+def rehearse(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - as above
+    """The same with the whole protocol in one process: real keys, real masks, every message."""
+    return _start("rehearsal", data, settings)
+
+
+def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
+    out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
+    job, source = _job_of(data, settings)
+    study = settle(job, source)
+    folder = None if out is None else RunFolder.create(Path(out))
+    return Run(kind, job, study, folder=folder, drop=drop, compare=compare).finish()
+
+
+def _job_of(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
+    if isinstance(data, str | Path) and Path(data).suffix == ".toml":
+        if settings:
+            raise ConfigError(
+                "CH104", f'"{next(iter(settings))}" is given beside a choral.toml.', fix="Set it in the file."
+            )
+        return config.read(data), None
+    if isinstance(data, Job):
+        return data, None
+    return config.job_of(**settings), data
+
+
+class Run:
+    """One run under way: iterate over its rounds, or `finish` it at once."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        job: Job,
+        study: Study,
+        *,
+        folder: RunFolder | None = None,
+        drop: float = 0.0,
+        compare: bool = False,
+    ) -> None:
+        self.kind, self.job, self.study, self.folder, self.compare = kind, job, study, folder, compare
+        self.drop = _share("drop", drop)
+        self.lines: list[Line] = []
+        self.parameters: NDArray[np.float32] = study.model.start(0)
+        self.sight: dict[str, Any] | None = None
+        self.first = 1
+        self.seconds = 0.0
+
+    def rounds(self) -> Iterator[Line]:
+        """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
+        study, begin = self.study, time.monotonic()
+        with ExitStack() as stack:
+            path = None if self.folder is None else self.folder.path
+            books = stack.enter_context(Books(study, None if path is None else path / "ledgers"))
+            place = self._place(books, path)
+            steps = federation.rounds(
+                study.plan,
+                place,
+                self.parameters,
+                grid=study.codec.grid,
+                seed=study.seed,
+                may_join=books.may_join,
+                smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
+                participation=study.participation,
+                first=self.first,
+                counts=books.rounds,
+            )
+            for step in steps:
+                self.parameters = step.parameters
+                line = self._line(step, books, time.monotonic() - begin)
+                self.lines.append(line)
+                if isinstance(place, Rehearsed):
+                    self.sight = _sight(study, place, step)
+                if self.folder is not None:
+                    self.folder.add_round(line, step.parameters)
+                yield line
+            self.seconds = time.monotonic() - begin
+
+    def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
+        if self.kind == "simulation":
+            return Simulated(self.study, books, drop=self.drop)
+        return Rehearsed(self.study, books, folder=None if path is None else path / "devices", drop=self.drop)
+
+    def _line(self, step: federation.Step, books: Books, seconds: float) -> Line:
+        line: Line = {
+            "round": step.round,
+            "seconds": round(seconds, 3),
+            "cohort": list(step.cohort),
+            "included": list(step.included),
+            "test": evaluate(self.study.model, step.parameters, self.study.split.test),
+            "note": step.note,
+        }
+        if self.study.plan.devices <= 200 and self.study.plan.noise > 0:
+            line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
+        return line
+
+    def finish(self) -> Result:
+        """Run what is left, write what a reader needs, and give the result."""
+        for _ in self.rounds():
+            pass
+        return self.conclude()
+
+    def conclude(self) -> Result:
+        """The result of rounds that are over."""
+        study = self.study
+        with Books(study, None if self.folder is None else self.folder.path / "ledgers") as books:
+            if self.folder is None or not books.on_disk:
+                books.rounds[:] = _participation(self.lines, study.plan.devices)
+            privacy = privacy_statement(study, books)
+        test = self.lines[-1]["test"] if self.lines else evaluate(study.model, self.parameters, study.split.test)
+        compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
+        result = Result(
+            model=study.model,
+            parameters=self.parameters,
+            classes=study.data.classes,
+            columns=study.data.columns,
+            privacy=privacy,
+            test=test,
+            baselines=compared | (baselines(study) if self.compare else {}),
+            history=self.lines,
+            folder=None if self.folder is None else self.folder.path,
+        )
+        if self.folder is not None:
+            self.folder.finish(self._described(result), self.parameters, model_card(study))
+        return result
+
+    def _described(self, result: Result) -> dict[str, Any]:
+        done, planned = len(self.lines), self.study.plan.rounds
+        short = "too few devices had budget left for another round"
+        return {
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 3),
+            "rounds_done": done,
+            "stopped": "all rounds are done" if done == planned else f"after round {done} of {planned}: {short}",
+            "test": result.test,
+            "baselines": result.baselines,
+            "privacy": result.privacy,
+            "sight": self.sight,
+            "releases": releases(self.study, done),
+        }
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
+        raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
+    return float(value)
+
+
+def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
+    """In how many rounds each device took part, as far as the lines tell."""
+    took_part = [device for line in lines for device in line["included"]]
+    return np.bincount(np.array(took_part, dtype=np.int64), minlength=devices)
+
+
+def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
+    """What one device computed beside what the server received of it."""
+    device = step.included[0]
+    words = np.frombuffer(place.hall.uploads[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
+    return {
+        "device": study.data.records.names[device],
+        "round": step.round,
+        "computed": [round(float(value), 6) for value in place.latest[device][:64]],
+        "received": [int(word) for word in words[:64]],
+    }
+
+
+def releases(study: Study, rounds: int) -> list[dict[str, Any]]:
+    """Everything that left the devices, and what protects it."""
+    return [
+        {
+            "what": "the sum of the included devices' updates",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": f"clipping to {study.plan.clip:g}, noise {study.plan.noise:.4g}, pairwise masks",
+        },
+        {
+            "what": "the model after each round",
+            "to": "the server and every device of the next cohort",
+            "times": rounds,
+            "protected_by": "computed from the sums alone",
+        },
+        {
+            "what": "who took part, and each device's number of rows",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": "nothing: declared public",
+        },
+    ]
+
+
+def model_card(study: Study) -> dict[str, Any]:
+    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
+    return {
+        "kind": study.model.name,
+        "widths": list(study.model.widths),
+        "parameters": study.model.size,
+        "classes": list(study.data.classes),
+        "features": list(study.data.features),
+        "columns": [{"type": type(column).__name__, **asdict(column)} for column in study.data.columns],
+    }

@@ -1,11 +1,15 @@
 """The run folder: what a run writes as it goes, and how it is read back; docs/run-folder.md has the format."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from choral.errors import StorageError
 
@@ -82,3 +86,88 @@ def read_run(folder: str | Path) -> RunRecord:
         )
     result = read_json(folder / "result.json") if (folder / "result.json").exists() else None
     return RunRecord(folder=folder, about=about, rounds=list(read_lines(folder / "rounds.jsonl")), result=result)
+
+
+class RunFolder:
+    """The writer of a run folder: each call leaves the folder whole, whatever happens next."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """A new folder; one that holds anything is refused, so that no run is written over."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise StorageError(
+                "CH800", "exists already.", where=str(path), fix="Choose another --out, or go on with choral resume."
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                "CH801", f"can't be made: {error.strerror}.", where=str(path), fix="Choose another --out."
+            ) from None
+        return cls(path)
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Write what is run."""
+        write_json(self.path / "run.json", {"format": FORMAT, **about})
+
+    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32]) -> None:
+        """Add a finished round: its line first, then the checkpoint that says that the round is over."""
+        text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
+        path = self.path / "rounds.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(
+                "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
+            ) from None
+        write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
+
+    def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
+        """The last round that is over and the parameters after it; (0, None) before the first."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            return 0, None
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                return int(file.metadata()["round"]), file.get_tensor("parameters")
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError):
+            raise StorageError("CH802", "is damaged.", where=str(path), fix="Run it again into a new folder.") from None
+
+    def forget_after(self, last: int) -> list[dict[str, Any]]:
+        """The lines of rounds that are over; a line that a crash left without its checkpoint is taken out."""
+        path = self.path / "rounds.jsonl"
+        lines = [line for line in read_lines(path) if line["round"] <= last]
+        kept = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        write_whole(path, kept.encode())
+        return lines
+
+    def finish(self, result: Mapping[str, Any], parameters: NDArray[np.float32], card: Mapping[str, Any]) -> None:
+        """Write the model and the result; the result names every other file by its hash."""
+        write_whole(self.path / "model.safetensors", _tensors(parameters, {"format": "choral flat vector"}))
+        write_json(self.path / "model.json", card)
+        write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
+
+
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json")
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files that a result vouches for, ledgers included."""
+    paths = [folder / name for name in HASHED] + sorted((folder / "ledgers").glob("*.ledger"))
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.exists()
+    }
+
+
+def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str]) -> bytes:
+    from safetensors.numpy import save
+
+    return bytes(save({"parameters": np.ascontiguousarray(parameters)}, metadata=metadata))

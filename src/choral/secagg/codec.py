@@ -14,7 +14,7 @@ from choral.secagg.masks import Stream, Words, ring
 
 Integers = NDArray[np.signedinteger[Any]]
 
-CHUNK = 16 * 1024  # parameters: small enough that every pass over them stays in the cache
+CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in the cache
 CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
 LANE_BITS = 21
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
@@ -41,13 +41,13 @@ def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any arra
     [0.5, -1.0]
     """
     xp = total.__array_namespace__()
-    return total.astype(xp.float32) * xp.asarray(grid, dtype=xp.float32) / xp.asarray(count, dtype=xp.float32)
+    return total.astype(xp.float32) * xp.asarray(grid / count, dtype=xp.float32)
 
 
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
-    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move a mean by at most 2^-16 of the grid."""
+    """Uniform in [0, 1): given, or drawn in multiples of 2^-16, which move no mean by more than 2^-16 of the grid."""
     if isinstance(source, Stream):
-        return source.words(stop - start, 16) * np.float32(2.0**-16)
+        return source.uniform(stop - start)
     return source[start:stop]
 
 
@@ -169,14 +169,18 @@ class Codec:
         `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
         """
         size = len(update)
-        words = np.zeros(self.length(size), ring(self.word_bits))
+        words = np.empty(self.length(size), ring(self.word_bits))
+        words[size:] = 0  # the lowest lane fills the rest
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if noise is not None:
                 integers = integers + noise(len(integers))
                 self._in_range(integers, self.largest)
             integers += self.largest
-            words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
+            if shift:
+                words[where] += integers.astype(words.dtype) << words.dtype.type(shift)
+            else:
+                words[where] = integers
         lane, place = divmod(size, len(words))
         words[place] += words.dtype.type(1 << lane * LANE_BITS)
         return words

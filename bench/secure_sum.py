@@ -1,0 +1,296 @@
+"""The secure sum beside Flower's SecAgg+ and the speed of AES, in one run.
+
+    python -m bench.secure_sum [--quick] [--json]
+
+Both sides do a whole round on the same vectors without a network. `device` is all that one device computes from the
+finished update to the bytes that it sends, shares and answers included; `server` is all from those bytes to the mean.
+- choral's devices enrolled before and keep their pair secrets, as they do for a whole run; Flower's agree every round.
+- choral hashes the model into every key and checks commitments, lanes and range; Flower has none of these.
+- `..._vs_flower` counts the bytes on the wire for both; `..._vs_flower_without_protobuf` forgives Flower its protobuf.
+- The mask kernel is one turn of the masking loop, for one peer: Flower agrees, draws and adds; choral derives, draws
+  and adds. `mask_stream_vs_flower` forgives Flower the agreement.
+CPU time, the best of interleaved repeats; `spread` is the slowest repeat over the best.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from bench.setup import python_of
+from choral.plan import SecureSum
+from choral.protocol.device import Device
+from choral.protocol.messages import Turn
+from choral.protocol.round import Muster, Round
+from choral.protocol.terms import Terms
+from choral.protocol.vault import Memory, MemoryStore, Vault
+from choral.secagg.codec import Codec, mean
+from choral.secagg.graph import sparse
+from choral.secagg.keys import Identity, Roster
+from choral.secagg.masks import add_masks, pair_masks
+
+clock = time.process_time
+# 30 neighbours are what Flower's own figures use; the threshold is the design's for 22 of 100.
+HUNDRED = SecureSum(
+    cohort=100, smallest_sum=90, threshold=15, colluders=10, adversary="curious", graph="harary", neighbours=30
+)
+
+
+class Flower:
+    """Flower's worker process: one JSON line asks, one answers."""
+
+    def __init__(self) -> None:
+        worker = Path(__file__).with_name("flower_worker.py")
+        command = [str(python_of("flower")), str(worker)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, task: str, **numbers: object) -> dict[str, float]:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps({"task": task, **numbers}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, float] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One round's shape, for both sides."""
+
+    secure: SecureSum
+    dimensions: int
+    dropped: int = 0
+
+    @property
+    def flower(self) -> dict[str, int]:
+        secure = self.secure
+        shares = secure.cohort if secure.neighbours is None else secure.neighbours + 1
+        return {
+            "devices": secure.cohort,
+            "shares": shares,
+            "threshold": secure.threshold,
+            "dimensions": self.dimensions,
+            "dropped": self.dropped,
+        }
+
+
+@dataclass(frozen=True)
+class Receipt:
+    entries: int = 0
+    seal: str = ""
+
+
+class Cohort:
+    """Enrolled devices and their server; `round` runs one turn and says what each side spent."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.turn_number, self.fresh_updates = case, 0, False
+        secure, size = case.secure, case.dimensions
+        self.update = np.random.default_rng(0).uniform(-1, 1, size).astype(np.float32)
+        identities = [Identity.fresh(f"device-{number:05}") for number in range(secure.cohort)]
+        largest = 2 ** min(secure.value_bits - 1, 21) - 1
+        codec = Codec(
+            grid=2.0 ** -((largest - 1).bit_length() - 1),
+            largest=largest,
+            cohort=secure.cohort,
+            word_bits=secure.modulus_bits,
+            lanes=secure.lanes,
+        )
+        roster = Roster.of(identity.bundle for identity in identities)
+        self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
+        self.model = bytes(4 * size)
+        self.devices = [self._device(identity) for identity in identities]
+
+    def _device(self, identity: Identity) -> Device:
+        vault = Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes()))
+        return Device(self.terms, vault, train=self._train, charge=lambda *_: Receipt())
+
+    def _train(self, *_: object) -> NDArray[np.float32]:
+        return self.update.copy() if self.fresh_updates else self.update
+
+    def round(self) -> dict[str, float]:
+        """CPU seconds of a device that stays to the end (the mean) and of the server, and the bytes of an upload."""
+        self.turn_number += 1
+        silent = set(range(self.case.dropped))
+        server, device = Clock(), Clock()
+        with server:
+            muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+            outbox = muster.outbox()
+        with device:
+            frames = self._answers(outbox)
+        with server:
+            for number, frame in frames.items():
+                muster.receive(number, frame)
+            turn = Round(muster, self.model)
+        carried = []  # a transport owns its buffers: they are freed on nobody's time
+        while turn.sum is None:
+            asked = {number: frame for number, frame in turn.outbox().items() if number not in silent}
+            with device:
+                frames = self._answers(asked)
+            carried.append(frames)
+            with server:
+                for number, frame in frames.items():
+                    turn.receive(number, frame)
+                turn.advance()
+        with server:
+            average = mean(turn.sum.integers, turn.sum.count, self.terms.codec.grid)
+        if np.abs(average - self.update).max() > self.terms.codec.grid:
+            raise AssertionError("the sum is wrong")
+        upload = max(len(frame) for frame in carried[0].values())
+        return {"device": device.spent / (len(self.devices) - len(silent)), "server": server.spent, "bytes": upload}
+
+    def _answers(self, outbox: Mapping[int, bytes]) -> dict[int, bytes]:
+        return {number: self.devices[number].answer(frame) for number, frame in outbox.items()}
+
+    def peak(self) -> float:
+        """The most memory that one device needs to make its upload, its update included, in vectors of its words."""
+        self.turn_number += 1
+        muster = Muster(self.terms, Turn(self.turn_number, 0), range(len(self.devices)))
+        for number, frame in self._answers(muster.outbox()).items():
+            muster.receive(number, frame)
+        frame = Round(muster, self.model).outbox()[0]
+        self.fresh_updates = True
+        tracemalloc.start()
+        self.devices[0].answer(frame)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        self.fresh_updates = False
+        return most / self.terms.upload_bytes
+
+
+class Clock:
+    """Adds up the CPU seconds of its `with` blocks."""
+
+    spent = 0.0
+
+    def __enter__(self) -> None:
+        self._start = clock()
+
+    def __exit__(self, *_: object) -> None:
+        self.spent += clock() - self._start
+
+
+def best(repeats: int, work: Callable[[], Any]) -> float:
+    """The least CPU seconds of so many runs."""
+    spent = []
+    for _ in range(repeats):
+        start = clock()
+        work()
+        spent.append(clock() - start)
+    return min(spent)
+
+
+def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
+    """One peer's mask: ours beside Flower's and beside AES alone."""
+    vector = np.zeros(dimensions, "<u4")
+    one, other = Identity.fresh("a"), Identity.fresh("b")
+    pair = one.pair(other.bundle, b"bench")
+    zeros, buffer = memoryview(bytes(1 << 20)), bytearray((1 << 20) + 16)
+
+    def aes() -> None:
+        stream = Cipher(algorithms.AES(bytes(32)), modes.CTR(bytes(16))).encryptor()
+        for start in range(0, vector.nbytes, len(zeros)):
+            stream.update_into(zeros[: vector.nbytes - start], buffer)
+
+    ours, limit, turns, streams = [], [], [], []
+    for _ in range(5):
+        ours.append(best(repeats, lambda: add_masks(vector, pair_masks(pair, b"bench"))))
+        limit.append(best(repeats, aes))
+        answer = flower.ask("mask", dimensions=dimensions, repeats=repeats)
+        turns.append(answer["turn"])
+        streams.append(answer["stream"])
+    return {
+        "mask_kernel_vs_flower": min(turns) / min(ours),
+        "mask_stream_vs_flower": min(streams) / min(ours),
+        "mask_kernel_of_aes_256_ctr": min(limit) / min(ours),
+        "mask_kernel_ns_a_parameter": min(ours) / dimensions * 1e9,
+        "mask_kernel_spread": max(max(times) / min(times) for times in (ours, turns)),
+    }
+
+
+def rounds(name: str, flower: Flower, case: Case, repeats: int) -> dict[str, float]:
+    """One case on both sides: ratios, milliseconds, and how far repeats lay apart."""
+    cohort = Cohort(case)
+    cohort.round()  # pair secrets are agreed once for all rounds
+    ours, theirs = [], []
+    for _ in range(repeats):
+        ours.append(cohort.round())
+        theirs.append(flower.ask("round", **case.flower))
+    found: dict[str, float] = {}
+    for side in ("device", "server"):
+        mine = min(run[side] for run in ours)
+        bare = min(run[side] for run in theirs)
+        full = min(run[side] + run[f"{side}_wire"] for run in theirs)
+        found |= {
+            f"{side}_{name}_vs_flower": full / mine,
+            f"{side}_{name}_vs_flower_without_protobuf": bare / mine,
+            f"{side}_{name}_ms": mine * 1e3,
+            f"{side}_{name}_flower_ms": full * 1e3,
+            f"{side}_{name}_spread": max(
+                max(run[side] for run in runs) / min(run[side] for run in runs) for runs in (ours, theirs)
+            ),
+        }
+    return found
+
+
+def alone(name: str, case: Case) -> dict[str, float]:
+    """One case of choral alone: milliseconds, bytes and memory."""
+    cohort = Cohort(case)
+    cohort.round()
+    run = cohort.round()
+    return {
+        f"device_{name}_ms": run["device"] * 1e3,
+        f"server_{name}_ms": run["server"] * 1e3,
+        f"bytes_per_parameter_{name}": run["bytes"] / case.dimensions,
+        f"device_memory_{name}_vectors": cohort.peak(),
+    }
+
+
+def measure(quick: bool) -> dict[str, float]:
+    """Every figure, by name."""
+    ten, million = SecureSum.for_cohort(10), 10**6
+    flower = Flower()
+    found = kernel(flower, million, 10 if quick else 30)
+    found |= rounds("r10", flower, Case(ten, million), 5 if quick else 10)
+    single = alone("b32", Case(ten, million))
+    found |= single | alone("lanes", Case(SecureSum.for_cohort(10, modulus_bits=64, lanes=3), million))
+    found["bytes_per_parameter"] = single["bytes_per_parameter_b32"]
+    if not quick:
+        found |= rounds("r10_2_dropped", flower, Case(ten, million, dropped=2), 5)
+        found |= rounds("r100_30_neighbours", flower, Case(HUNDRED, million), 1)
+        found |= alone("r1000", Case(sparse(1000), 10**5))
+    flower.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the cohort of ten only, in under a minute")
+    parser.add_argument("--json", action="store_true", help="one JSON object, on the last line")
+    args = parser.parse_args()
+    if not python_of("flower").exists():
+        sys.exit("Flower is not installed: run `make bench-setup` first.")
+    found = {name: float(f"{value:.4g}") for name, value in measure(args.quick).items()}
+    if args.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:<50}{value:>10g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Follow a run on a live page in the browser, on this machine only.
+
+The page shows the curve, each device's budget, who is in the round, and what the
+server can and can't see. Its address holds a random token: keep it to yourself.
+Ctrl-C ends the page; the run goes on.
+"""
+
+import argparse
+import json
+
+from choral.report import serve
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The run's folder, the port, and whether to open a browser."""
+    parser.add_argument("folder", metavar="RUN", help="the run's folder")
+    parser.add_argument("--port", type=int, default=0, help="a port of this machine; 0 takes any (default)")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C."""
+    with serve(args.folder, port=args.port, open_browser=args.open) as live:
+        line = json.dumps({"url": live.url}) if args.json else f"{live.url}  (Ctrl-C ends the page)"
+        print(line, flush=True)
+        try:
+            live.wait()
+        except KeyboardInterrupt:
+            return 0  # the usual way to leave, not a failure
+    return 0

@@ -1,0 +1,201 @@
+"""The live page of a run: on this machine only, behind a token, following the run's folder as it grows.
+
+Nobody else may read it: it listens on loopback, every address starts with a random token, a Host header that is not
+its own is refused (another site's name could be pointed at this machine), and the page loads nothing but its own files.
+"""
+
+import asyncio
+import json
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from choral.errors import ConfigError, StorageError
+from choral.report import charts
+from choral.report.scene import scene
+from choral.report.sheet import static
+from choral.run.folder import read_run
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_LOOPBACK = "127.0.0.1"
+_PAUSE = 0.25  # seconds between two looks at the folder
+_BEAT = 60  # looks between two signs of life, by which a closed page is noticed
+_WATCHED = ("run.json", "rounds.jsonl", "result.json")
+_KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False) -> "LivePage":
+    """The live page of a run folder, served from a thread of its own until it is closed."""
+    read_run(folder)  # what is no run folder is refused here, not in the browser
+    page = LivePage(Path(folder), port)
+    if open_browser:
+        webbrowser.open(page.url)
+    return page
+
+
+class LivePage:
+    """A page that is being served: its address, and the way to end it; a context manager."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        try:
+            import uvicorn
+        except ImportError:
+            raise _missing() from None
+        self._socket = _listen(port)
+        self._stopping = threading.Event()
+        token = secrets.token_urlsafe(24)
+        number = self._socket.getsockname()[1]
+        hosts = (f"{_LOOPBACK}:{number}", f"localhost:{number}")
+        self.url = f"http://{hosts[0]}/{token}/"
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                _application(folder, token, hosts, self._stopping),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, args=([self._socket],), name="choral-live", daemon=True
+        )
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(0.01)
+
+    def __repr__(self) -> str:
+        """Without the address: its token is a secret."""
+        return "LivePage(…)"
+
+    def wait(self) -> None:
+        """Return when the page has been closed."""
+        while self._thread.is_alive():
+            self._thread.join(_PAUSE)  # in short steps, so that Ctrl-C comes through everywhere
+
+    def close(self) -> None:
+        """End the page; open browsers are told."""
+        self._stopping.set()
+        self._server.should_exit = True
+        self.wait()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _missing() -> ConfigError:
+    return ConfigError(
+        "CH106",
+        "the live page needs starlette and uvicorn.",
+        where="choral watch",
+        fix='Use: pip install "choral[live]"',
+    )
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((_LOOPBACK, port))
+    except (OSError, OverflowError):
+        listener.close()
+        raise ConfigError(
+            "CH102",
+            f"port {port} can't be used on this machine.",
+            where="--port",
+            fix="Use --port 0 for any that is free.",
+        ) from None
+    return listener
+
+
+def _application(folder: Path, token: str, hosts: tuple[str, ...], stopping: threading.Event) -> "Starlette":
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import Response, StreamingResponse
+        from starlette.routing import Route
+    except ImportError:
+        raise _missing() from None
+    pages = {"": "live.html", "live.js": "live.js", "live.css": "live.css", "theme.css": "theme.css"}
+    content = {name: static(file) for name, file in pages.items()}
+    content["theme.css"] += charts.STYLE
+    expected = token.encode()
+
+    async def answer(request: "Request") -> "Response":
+        given, slash, name = request.path_params["path"].partition("/")
+        # Compared in constant time, so that the token can't be found digit by digit.
+        if request.headers.get("host") not in hosts or not secrets.compare_digest(given.encode(), expected):
+            return Response("403: the address is printed by choral watch\n", 403, HEADERS, "text/plain")
+        if slash and name == "events":
+            return StreamingResponse(_follow(folder, stopping), 200, HEADERS, "text/event-stream")
+        if slash and name in content:
+            kind = _KINDS[pages[name].rpartition(".")[2]]
+            return Response(content[name], 200, HEADERS, kind)
+        return Response("404: no such page\n", 404, HEADERS, "text/plain")
+
+    return Starlette(routes=[Route("/{path:path}", answer)])
+
+
+async def _follow(folder: Path, stopping: threading.Event) -> AsyncIterator[str]:
+    """Server-sent events: the places of the page whose content has changed, until the run has ended."""
+    shown: dict[str, str] = {}
+    seen: object = None
+    looks = 0
+    while not stopping.is_set():
+        state = [_state(folder / name) for name in _WATCHED]
+        if state != seen:
+            seen = state
+            try:
+                record = await asyncio.to_thread(read_run, folder)
+            except StorageError as error:
+                yield _event("fault", str(error))
+                return
+            for place, markup in scene(record).items():
+                if shown.get(place) != markup:
+                    shown[place] = markup
+                    yield _event("place", {"place": place, "markup": markup})
+            if record.result is not None:
+                yield _event("end", "the run has ended")
+                return
+        looks += 1
+        if looks % _BEAT == 0:
+            yield ": still here\n\n"
+        await asyncio.sleep(_PAUSE)
+    yield _event("fault", "choral watch was closed")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _event(name: str, data: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"  # ASCII and one line, whatever the data holds

@@ -1,0 +1,210 @@
+"""Pieces that the report and the live page share: the banner, the three ε, the curve, the budgets, the colluders."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from choral.report import charts, words
+from choral.report.markup import Markup, element, together
+from choral.run.folder import RunRecord
+
+MOST_BARS = 20  # devices; more are summarised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What one device has used of its limit."""
+
+    name: str
+    epsilon: float
+    limit: float
+    rounds: int
+    full: bool
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> Markup:
+    """A table whose first cell in each row is that row's heading."""
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
+    ]
+    titled = element("caption", caption) if caption else Markup()
+    return element("div", element("table", titled, element("thead", head), element("tbody", *body)), class_="wide")
+
+
+def short(text: str, most: int = 28) -> str:
+    """The text, cut with an ellipsis where it is longer.
+
+    >>> short("a very long name of a device", 12)
+    'a very long…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def not_yet() -> Markup:
+    """What stands where a figure needs the run's end."""
+    return element("p", "Known when the run has ended.", class_="quiet")
+
+
+def banner(record: RunRecord) -> Markup:
+    """The kind of the run and what that means, at the top of everything."""
+    kind, meaning = words.label(record)
+    return element("p", element("strong", kind), f" {meaning}", class_="banner", role="note")
+
+
+def claims_table(record: RunRecord) -> Markup:
+    """The three ε, each with its rule, adjacency and adversary."""
+    claims = words.claims(record)
+    if not claims:
+        return not_yet()
+    columns = ("claim", "at most", "standing", "rule", "adjacency", "against")
+    rows = [
+        element(
+            "tr",
+            element("th", f"{number}. {claim.title}", scope="row"),
+            element(
+                "td",
+                element("b", claim.figure),
+                element("span", f"δ = {words.small(claim.delta)}", class_="quiet"),
+                class_="figure",
+            ),
+            *(
+                element("td", text, data_label=name)
+                for name, text in zip(
+                    columns[2:], (claim.standing, claim.rule, claim.adjacency, claim.adversary), strict=True
+                )
+            ),
+            class_=None if claim.guarantee else "no-guarantee",
+        )
+        for number, claim in enumerate(claims, start=1)
+    ]
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    return element(
+        "div", element("table", element("thead", head), element("tbody", *rows), class_="claims"), class_="wide"
+    )
+
+
+def accuracy_chart(record: RunRecord) -> Markup:
+    """Accuracy on the hold-out after every round, beside the lines without privacy and of each device alone."""
+    points = [(float(line["round"]), line["test"]["accuracy"]) for line in record.rounds if line["test"]]
+    if not points:
+        return element("p", "No round has been evaluated yet.", class_="quiet")
+    baselines = (record.result or {}).get("baselines") or {}
+    last = float(record.about["plan"]["rounds"])
+    series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
+    for name, value in (
+        ("without privacy", baselines.get("without_privacy")),
+        ("each device alone", baselines.get("alone")),
+    ):
+        if value is not None:
+            across = [(points[0][0], value), (last, value)]
+            series.append(charts.Series(name=f"{name}: {value:.3f}", points=across, marks=False))
+    return charts.line_chart(
+        series,
+        title="Accuracy per round",
+        summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
+        x=charts.Axis(label="round", whole=True, least=last),
+        y=charts.Axis(label="accuracy"),
+        height=300,
+    )
+
+
+def spent(record: RunRecord) -> list[Spent]:
+    """What each device has used: from the result, or from the last round of a run under way."""
+    if record.result is not None:
+        names = ("name", "epsilon", "limit", "rounds", "full")
+        return [Spent(**{name: device[name] for name in names}) for device in record.result["privacy"]["devices"]]
+    devices = record.about["devices"]
+    so_far = record.rounds[-1].get("spent") if record.rounds else [0.0] * len(devices)
+    if not so_far:
+        return []
+    taken = [sum(number in line["included"] for line in record.rounds) for number in range(len(devices))]
+    return [
+        Spent(name=device["name"], epsilon=epsilon, limit=device["limit"], rounds=rounds, full=False)
+        for device, epsilon, rounds in zip(devices, so_far, taken, strict=True)
+    ]
+
+
+def budgets(record: RunRecord) -> Markup:
+    """A bar per device with used, limit and rounds; many devices in summary."""
+    devices = spent(record)
+    if not devices:
+        return element("p", "More than 200 devices: known when the run has ended.", class_="quiet")
+    rule = words.rule_in_words(words.ledger_rule(record.about))
+    terms = element(
+        "p",
+        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {words.ADJACENCY}; against {words.EVERYONE}.",
+        class_="quiet",
+    )
+    summary = Markup()
+    if len(devices) > MOST_BARS:
+        summary = _summary(devices)
+        devices = sorted(devices, key=lambda device: -device.epsilon / device.limit)[:8]
+    rows = [
+        element(
+            "tr",
+            element("th", short(device.name), scope="row"),
+            element(
+                "td",
+                charts.bar(
+                    device.epsilon / device.limit,
+                    title=f"{words.percent(device.epsilon / device.limit)} used",
+                    style=1 if device.full else 0,
+                ),
+                class_="bar",
+            ),
+            element("td", f"{words.up(device.epsilon)} / {words.up(device.limit)}", class_="numbers"),
+            element("td", f"{device.rounds:,}" + (" · full" if device.full else ""), class_="numbers"),
+        )
+        for device in devices
+    ]
+    columns = ("device" if not summary else "most used", "", "used / limit", "rounds")
+    head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
+    return together(summary, element("table", element("thead", head), element("tbody", *rows), class_="budgets"), terms)
+
+
+def _summary(devices: Sequence[Spent]) -> Markup:
+    used = [device.epsilon / device.limit for device in devices]
+    full = sum(device.full for device in devices)
+    text = (
+        f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} "
+        f"of their limits, half of them at most {words.percent(statistics.median(used))}; "
+        f"{full:,} are full and refuse the next round."
+    )
+    return element("p", text)
+
+
+def colluder_chart(record: RunRecord) -> Markup:
+    """The proved ε with the secure sum for every number of colluders, beside the ε against everyone."""
+    if record.about["secure_sum"] is None:
+        return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
+    if record.result is None:
+        return not_yet()
+    rows = words.by_colluders(record)
+    points = [(float(colluders), epsilon) for colluders, epsilon, _ in rows if epsilon is not None]
+    everyone, summed, _ = words.claims(record)
+    if not points or everyone.epsilon is None:
+        none = "No provable extra protection here, for any number of colluders."
+        return element("p", f"{none} {everyone.figure} holds ({everyone.terms}).")
+    most = float(max(colluders for colluders, _, _ in rows))
+    return together(
+        charts.line_chart(
+            [
+                charts.Series(name="proved with the secure sum", points=points),
+                charts.Series(
+                    name="against everyone", points=[(0.0, everyone.epsilon), (most, everyone.epsilon)], marks=False
+                ),
+            ],
+            title="ε against the number of colluders",
+            summary=" ".join(sentence for _, _, sentence in rows),
+            x=charts.Axis(label="colluders", whole=True),
+            y=charts.Axis(label="ε", least=0.0),
+            height=170,
+        ),
+        element(
+            "p",
+            f"Rule {summed.rule}; {summed.adjacency}; δ = {words.small(summed.delta)}. "
+            "A colluder shares its noise and keys with the server.",
+            class_="quiet",
+        ),
+    )

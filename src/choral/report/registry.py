@@ -1,0 +1,163 @@
+"""privacy.yaml: the run as an entry of the public registry of differential privacy deployments (OpenDP, NIST).
+
+The names are those of the registry's own schema. What only people know is left as a comment that says FILL IN: an
+entry that nobody has read must not pass for a complete one.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from choral.report import words
+from choral.run.folder import RunRecord
+
+# JSON's quoting is YAML's, but YAML wants more characters escaped: controls, its own line breaks, lone surrogates.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A field that only people can fill in, with a hint for them."""
+
+    hint: str
+
+
+def entry_text(record: RunRecord) -> str:
+    """The registry entry of a finished run as YAML."""
+    kind, meaning = words.label(record)
+    head = f"# {kind}. {meaning}\n# Not a deployment until a person has filled in the lines that say FILL IN.\n"
+    return head + "\n".join(_lines(entry(record), 0)) + "\n"
+
+
+def entry(record: RunRecord) -> dict[str, Any]:
+    """The fields of the registry's schema, in its order."""
+    about, result = record.about, record.result
+    assert result is not None  # noqa: S101 - write_report asks for a finished run's entry only
+    slug = re.sub(r"[^a-z0-9]+", "-", about["name"].lower()).strip("-") or "run"
+    return {
+        "url_slug": slug,
+        "deployment": {
+            "basic": _basic(record),
+            "dp_variant": {
+                "variant_name": "Approximate DP",
+                "data_domain": f"{words.count(about['data']['devices'], 'table')}, one on each device, "
+                f"with {about['data']['features']} declared features; the sizes of the tables are public.",
+                "unprotected_quantities": " ".join(words.NOT_COVERED),
+            },
+            "privacy_loss": _loss(record),
+            "deployment_model": _model(record),
+            "implementation": _implementation(record),
+            "administrative": {
+                "status": "Draft",
+                "registry_authors": Blank("a list of the names of those who fill in this entry"),
+                "tier": 3,
+            },
+        },
+    }
+
+
+def _basic(record: RunRecord) -> dict[str, Any]:
+    about = record.about
+    assert record.result is not None  # noqa: S101 - as above
+    return {
+        "name": about["name"],
+        "data_curators": Blank("a list of data_curator_name and data_curator_type (Government, Industry or Nonprofit)"),
+        "description": words.statement(record)[0],
+        "intended_use": Blank("what the model is for"),
+        "data_product_type": "Machine learning model",
+        "data_product_region": Blank("the region that the data describe or whose law applies"),
+        "data_product_sector": Blank("Technology, Healthcare, Education, Government, Energy or Finance"),
+        "publication_date": record.result["finished"][:10],
+    }
+
+
+def _loss(record: RunRecord) -> dict[str, Any]:
+    first, *others = words.claims(record)
+    details = [f"{first.title}: rule {first.rule}; {first.adjacency}; against {first.adversary}; {first.standing}."]
+    for claim in others:
+        number = (
+            "no figure"
+            if claim.epsilon is None
+            else f"epsilon {words.up(claim.epsilon)}, delta {words.small(claim.delta)}"
+        )
+        details.append(
+            f"{claim.title}: {number}; {claim.standing}; "
+            f"rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
+        )
+    if record.about["seeded"]:
+        details.append(
+            "Seeded run: the noise is predictable, so the parameters describe the mechanism and not this run."
+        )
+    return {
+        "privacy_unit": "Record-level",
+        "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
+        "number_of_privacy_units": record.about["data"]["rows"],
+        "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
+        "privacy_parameters_details": " ".join(details),
+    }
+
+
+def _model(record: RunRecord) -> dict[str, Any]:
+    can, cannot = words.server_sees(record.about)
+    return {
+        "model_name": "Federated",
+        "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",
+        "trust_assumptions": "The parameters above hold against the server and all other devices together. "
+        "Each device, its keys and its data file are trusted by their holder only.",
+        "actors": f"Devices hold the records. The server sees {', '.join(can)}; it does not see {', '.join(cannot)}. "
+        "Whoever holds the model sees the model.",
+        "release_type": "Many releases",
+        "release_type_details": f"{words.count(len(record.rounds), 'round')}; each device's ledger counts every upload "
+        "before it leaves, outlives the run, never resets by itself and refuses at the limit.",
+        "data_source_type": "Static",
+        "access_type": "Non-interactive",
+    }
+
+
+def _implementation(record: RunRecord) -> dict[str, Any]:
+    about, result = record.about, record.result
+    answers = dict(words.questions(record))
+    assert result is not None  # noqa: S101 - as above
+    return {
+        "preprocessing_and_hyperparameter_tuning": answers["What came before? (data)"]
+        + " Tuning on the records outside this run is not counted here.",
+        "mechanisms": f"{answers['By what? (mechanism)']} {answers['What else must hold? (security)']} "
+        f"choral {about['choral']}.",
+        "composition": answers["For how long? (composition)"],
+        "post_processing": "The server averages the opened sums and applies them to the model.",
+        "justification": Blank("why these parameters were chosen, and by whom"),
+        "utility": f"accuracy {result['test']['accuracy']:.4f} on the hold-out",
+        "additional_information": f"plan {about['plan_digest']}; check with: choral verify",
+    }
+
+
+def _lines(value: object, depth: int) -> list[str]:
+    """The value as lines of YAML in block style, every text in double quotes."""
+    assert isinstance(value, dict)  # noqa: S101 - the registry's schema is objects all the way down
+    lines = []
+    for name, item in value.items():
+        if isinstance(item, dict):
+            lines += [f"{'  ' * depth}{name}:", *_lines(item, depth + 1)]
+        elif isinstance(item, Blank):
+            lines.append(f"{'  ' * depth}# {name}: FILL IN: {item.hint}")
+        else:
+            lines.append(f"{'  ' * depth}{name}: {scalar(item)}")
+    return lines
+
+
+def scalar(value: str | float | int) -> str:
+    r"""One value as YAML writes it; a number keeps its point, without which some readers take it for text.
+
+    >>> print(scalar("a: \u2028 b"), scalar(1e-5), scalar(20))
+    "a: \u2028 b" 1.0e-05 20
+    """
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return ".nan" if math.isnan(value) else ".inf"
+        text = repr(value)
+        return text if "." in text else text.replace("e", ".0e")
+    return str(value)

@@ -1,0 +1,235 @@
+"""report.html: one file that a privacy officer reads, prints on two A4 pages, signs and re-checks."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from choral.report import charts, parts, registry, words
+from choral.report.markup import Markup, element, together
+from choral.run.folder import RunRecord, read_run, write_whole
+
+_MOST_RELEASES = 8  # more would not fit on two pages; result.json has them all
+
+
+def write_report(folder: str | Path) -> Path:
+    """report.html of a run, finished or not, and privacy.yaml once it is finished; the path of the former."""
+    record = read_run(folder)
+    target = record.folder / "report.html"
+    # A lone surrogate, as a JSON file can hold one, has no UTF-8: it becomes a question mark.
+    write_whole(target, page(record).encode("utf-8", "replace"))
+    if record.result is not None:
+        write_whole(record.folder / "privacy.yaml", registry.entry_text(record).encode("utf-8", "replace"))
+    return target
+
+
+def page(record: RunRecord) -> str:
+    """The report as one HTML document that needs no network and runs no script."""
+    style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    head = together(
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("link", rel="icon", href="data:,"),
+        element("title", f"Privacy report: {record.about['name']}"),
+        Markup(f"<style>{style}</style>"),
+    )
+    return f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record)), lang='en')}\n"
+
+
+def static(name: str) -> str:
+    """A file of the page's own, as text."""
+    return files("choral.report").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _body(record: RunRecord) -> Markup:
+    sections = (
+        _section("statement", "Statement", _statement(record)),
+        _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
+        element(
+            "div",
+            _section("accuracy", "Accuracy per round", parts.accuracy_chart(record)),
+            _section("budgets", "Budget of each device", parts.budgets(record)),
+            class_="pair",
+        ),
+        element(
+            "div",
+            _section("by-delta", "ε against δ", _by_delta(record)),
+            _section("by-colluders", "ε against the number of colluders", parts.colluder_chart(record)),
+            class_="pair",
+        ),
+        _section("sight", "What the device computed, what the server received", _sight(record)),
+        _section("releases", "Everything that left a device", _releases(record)),
+        _section("check", "Check it again", _check(record)),
+        _section("made-of", "Plan, data and versions", _made_of(record)),
+        _section("signature", "Signature of the privacy officer", _signature()),
+    )
+    return together(_header(record), element("main", *sections))
+
+
+def _section(name: str, heading: str, *content: str) -> Markup:
+    return element("section", element("h2", heading, id=name), *content, aria_labelledby=name)
+
+
+def _header(record: RunRecord) -> Markup:
+    about, result = record.about, record.result
+    when = f"started {about['started']}" + (f", finished {result['finished']}" if result else ", not finished")
+    return element(
+        "header",
+        element("p", f"choral {about['choral']} · {when}", class_="quiet"),
+        element("h1", f"Privacy report: {about['name']}"),
+        parts.banner(record),
+    )
+
+
+def _statement(record: RunRecord) -> Markup:
+    sentences = [element("p", sentence) for sentence in words.statement(record)]
+    asked = [
+        element("div", element("dt", question), element("dd", answer)) for question, answer in words.questions(record)
+    ]
+    uncovered = element("ul", *(element("li", item) for item in words.NOT_COVERED))
+    return together(
+        element("div", element("div", *sentences), _headline(record), class_="statement"),
+        element("h3", "The questions of NIST SP 800-226"),
+        element("dl", *asked, class_="questions"),
+        element("h3", "Not covered"),
+        element("div", uncovered, class_="uncovered"),
+    )
+
+
+def _headline(record: RunRecord) -> Markup:
+    claims = words.claims(record)
+    return element("p", element("b", claims[0].figure), claims[0].terms, class_="headline") if claims else Markup()
+
+
+def _by_delta(record: RunRecord) -> Markup:
+    if record.result is None:
+        return parts.not_yet()
+    privacy = record.result["privacy"]
+    first = words.claims(record)[0]
+    points = sorted((delta, epsilon) for delta, epsilon in privacy["by_delta"])
+    summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {words.up(e)}" for d, e in points)
+    return together(
+        charts.line_chart(
+            [charts.Series(name="proved, against everyone", points=points)],
+            title="ε against δ",
+            summary=summary,
+            x=charts.Axis(label="δ", log=True),
+            y=charts.Axis(label="ε", least=0.0),
+            height=170,
+        ),
+        element("p", f"Rule {first.rule}; {first.adjacency}; against {first.adversary}.", class_="quiet"),
+    )
+
+
+def _sight(record: RunRecord) -> Markup:
+    sight = record.result and record.result["sight"]
+    if not sight:
+        return element("p", "No update was kept for comparison in this run.")
+    secure = record.about["secure_sum"]
+    masked = secure is not None and record.about["kind"] != "simulation"
+    received = [int(value) for value in sight["received"]]
+    middle = 2 ** (secure["modulus_bits"] - 1) if masked else 0
+    rows = (
+        ("computed on the device", sight["computed"], [f"{v:+.4f}" for v in sight["computed"]], 0),
+        ("received by the server", [v - middle for v in received], [f"{v:,}" for v in received], 1),
+    )
+    shown = [
+        element(
+            "tr",
+            element("th", name, scope="row"),
+            element("td", charts.strip(heights, title=f"{name}, as bars", style=style), class_="strip"),
+            element("td", "  ".join(texts[:4]) + " …", class_="numbers"),
+        )
+        for name, heights, texts, style in rows
+    ]
+    verdict = (
+        "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the update. "
+        "The masks cancel in the sum only."
+        if masked
+        else "A simulation leaves the masks out, since they cancel in the sum: this is not what a server would see."
+        if secure
+        else "Without a secure sum the server received the noisy update itself; only its noise protects it."
+    )
+    caption = f"{parts.short(sight['device'])}, round {sight['round']}: the first numbers of its update."
+    head = element("tr", *(element("th", title, scope="col") for title in ("who", "as bars", "first numbers")))
+    return together(
+        element("table", element("caption", caption), element("thead", head), element("tbody", *shown), class_="sight"),
+        element("p", verdict, class_="quiet"),
+    )
+
+
+def _releases(record: RunRecord) -> Markup:
+    if record.result is None:
+        return parts.not_yet()
+    releases = record.result["releases"]
+    rows = [
+        [release["what"], release["to"], f"{release['times']:,}", release["protected_by"]]
+        for release in releases[:_MOST_RELEASES]
+    ]
+    more = len(releases) - len(rows)
+    note = element("p", f"and {more} more in result.json", class_="quiet") if more else Markup()
+    return together(parts.table(("what", "to whom", "times", "protected by"), rows), note)
+
+
+def _check(record: RunRecord) -> Markup:
+    command = element("code", f"choral verify {parts.short(str(record.folder.name), 60)}")
+    text = (
+        " computes every ε of this page again from the devices' ledgers, compares the hashes of all files and ends "
+        "with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for registries: "
+        "privacy.yaml."
+    )
+    hashes = (record.result or {}).get("files", {})
+    named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(hashes.items())]
+    return together(
+        element("p", command, text),
+        element("p", "SHA-256, first 16 digits: ", *named, class_="quiet hashes") if named else Markup(),
+    )
+
+
+def _made_of(record: RunRecord) -> Markup:
+    about = record.about
+    data, model = about["data"], about["model"]
+    layers = f", hidden {model['hidden']}" if model.get("hidden") else ""
+    secure = about["secure_sum"]
+    rows: Sequence[tuple[str, str]] = (
+        ("plan", _pairs(about["plan"])),
+        ("plan digest", about["plan_digest"]),
+        ("secure sum", _pairs(secure) if secure else "none"),
+        (
+            "data",
+            f"{data['source']}: {words.count(data['rows'], 'record')} with {data['features']} features "
+            f"on {words.count(data['devices'], 'device')}",
+        ),
+        ("notes", "; ".join(_texts(data.get("notes"))) or "none"),
+        ("model", f"{model['kind']}, {model['parameters']:,} parameters{layers}"),
+        ("versions", _pairs(about["versions"])),
+    )
+    return element(
+        "dl",
+        *(element("div", element("dt", name), element("dd", text)) for name, text in rows),
+        class_="made-of",
+    )
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value is not None)
+
+
+def _texts(value: object) -> Iterable[str]:
+    return [value] if isinstance(value, str) else [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _signature() -> Markup:
+    lines = [
+        element("div", element("span", name), class_="line")
+        for name in ("name and role", "place and date", "signature")
+    ]
+    intent = "I have read the statement and what it does not cover, and the check above ended with 0."
+    return together(element("p", intent), element("div", *lines, class_="signature"))

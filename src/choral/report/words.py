@@ -1,0 +1,304 @@
+"""What may be said of a run, in plain words: the label, the statement, the three ε, and what is not covered.
+
+Every ε leaves this module rounded up, and together with its rule, its adjacency and its adversary.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from choral.plan import SecureSum
+from choral.run.folder import RunRecord
+
+ADJACENCY = "one record replaced"
+EVERYONE = "the server and all other devices"
+_CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
+_RULES = {
+    "S1": "every noisy step counted on its own",
+    "S2": "one step a round, noise summed over the honest devices",
+    "S3": "steps that do not expand, last noise summed over the honest devices",
+    "S4": "whole updates clipped, noise summed over the honest devices",
+    "S5": "secret Poisson batches inside each device",
+    "S6": "noise before rounding",
+}
+
+NOT_COVERED = (
+    "A device's own computer: its operating system, its memory, its data file.",
+    "Who takes part and when, and the sizes that the plan makes public.",
+    "Declared column ranges, category lists and labels: they are public by design.",
+    "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
+    "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
+    "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One of the three ε, with everything that must stand beside it; `epsilon` is None where nothing can be claimed."""
+
+    title: str
+    epsilon: float | None
+    delta: float
+    standing: str
+    guarantee: bool
+    rule: str
+    adjacency: str
+    adversary: str
+
+    @property
+    def figure(self) -> str:
+        """The number: a bound where it is a guarantee, an equation where it is a formula's value."""
+        if self.epsilon is None:
+            return "none"
+        return f"ε {'≤' if self.guarantee else '='} {up(self.epsilon)}"
+
+    @property
+    def terms(self) -> str:
+        """Everything without which the number means nothing."""
+        return f"δ = {small(self.delta)}, {self.adjacency}, against {self.adversary}, rule {self.rule}"
+
+
+def up(value: float, digits: int = 2) -> str:
+    """The number with so many decimals, never less than it is: a privacy loss is not rounded down.
+
+    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1)
+    ('1.99', '2.00', '0.3')
+    """
+    scale = 10**digits
+    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
+
+
+def small(value: float) -> str:
+    """A δ as people write it.
+
+    >>> small(1e-5), small(0.00025)
+    ('1e-5', '2.5e-4')
+    """
+    return f"{value:.2g}" if value >= 0.001 else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with one decimal, which reaches 100 only when it is.
+
+    >>> percent(0.8808), percent(0.99999)
+    ('88.1 %', '99.9 %')
+    """
+    return f"{min(round(100 * share, 1), 100.0 if share >= 1 else 99.9):g} %"
+
+
+def guess(epsilon: float, delta: float) -> float:
+    """How often the best guess between two equally likely records can be right: (e^ε + δ)/(1 + e^ε).
+
+    >>> round(guess(0.0, 0.0), 3), round(guess(2.0, 1e-5), 3)
+    (0.5, 0.881)
+    """
+    return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def label(record: RunRecord) -> tuple[str, str]:
+    """What kind of run this is, and what that means for its ε."""
+    if record.about["seeded"]:
+        return "SIMULATION", (
+            "Its noise came from a seed and can be computed again. Every ε here describes the mechanism, not this run: "
+            "nobody's data is protected by it, and the model must not be released on its strength."
+        )
+    if record.about["kind"] == "simulation":
+        return "SIMULATION", (
+            "All devices ran in one process, without masks. Every ε here describes the mechanism: "
+            "whoever ran it held all the data."
+        )
+    return "REHEARSAL", (
+        "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
+        "whoever ran it held all the data."
+    )
+
+
+def rule_in_words(rule: str) -> str:
+    """The rule with what it counts, where it is one of choral's own.
+
+    >>> rule_in_words("S1")
+    'S1: every noisy step counted on its own'
+    """
+    return f"{rule}: {_RULES[rule]}" if rule in _RULES else rule
+
+
+def ledger_rule(about: dict[str, Any]) -> str:
+    """The proved rule by which the devices' ledgers charge a round of this plan."""
+    return _CHARGED_BY[about["plan"]["sampling"]]
+
+
+def claims(record: RunRecord) -> tuple[Claim, ...]:
+    """The three ε in their fixed order; none before the run has ended."""
+    if record.result is None:
+        return ()
+    privacy = record.result["privacy"]
+    adjacency, delta = privacy["adjacency"], privacy["delta"]
+    everyone, summed, published = privacy["against_everyone"], privacy["with_secure_sum"], privacy["published"]
+    first = Claim(
+        title="Against everyone",
+        epsilon=everyone["epsilon"],
+        delta=delta,
+        standing="proved; the largest of all devices",
+        guarantee=True,
+        rule=rule_in_words(everyone["rule"]),
+        adjacency=adjacency,
+        adversary=everyone["adversary"],
+    )
+    second = Claim(
+        title="With the secure sum",
+        epsilon=summed and summed["epsilon"],
+        delta=delta,
+        standing=f"proved; certificate: {summed['certificate']}" if summed else "no provable extra protection here",
+        guarantee=summed is not None,
+        rule=rule_in_words(summed["rule"]) if summed else "none applies",
+        adjacency=adjacency,
+        adversary=f"{summed['adversary']}, {count(summed['colluders'], 'colluder')}" if summed else EVERYONE,
+    )
+    third = Claim(
+        title="Published, Theorem 1",
+        epsilon=published["epsilon"],
+        delta=delta,
+        standing="valid here: " + published["because"]
+        if published["valid"]
+        else "published formula, not a guarantee here: " + published["because"],
+        guarantee=published["valid"],
+        rule=published["rule"],
+        adjacency=adjacency,
+        adversary="a curious server, nobody colluding",
+    )
+    return first, second, third
+
+
+def count(number: int, thing: str) -> str:
+    """The number with its thing, in singular or plural.
+
+    >>> count(1, "device"), count(2_000, "row")
+    ('1 device', '2,000 rows')
+    """
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def statement(record: RunRecord) -> tuple[str, ...]:
+    """The statement that an officer signs: whose record, against whom, how much, for how long."""
+    about, plan = record.about, record.about["plan"]
+    done = len(record.rounds)
+    what = (
+        f"A {about['model']['kind']} model was trained on {count(about['data']['rows'], 'record')} that stayed on "
+        f"{count(plan['devices'], 'device')}, in {count(done, 'round')} of {plan['rounds']:,} planned."
+    )
+    if record.result is None:
+        return what, (
+            "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its "
+            "ledger, and below."
+        )
+    first = claims(record)[0]
+    epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
+    chance = percent(guess(epsilon, first.delta))
+    protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
+    promise = (
+        f"Each record {protected} against {first.adversary}, together and with any outside knowledge, "
+        f"by (ε, δ) = ({up(epsilon)}, {small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+    )
+    verb = "would be" if about["seeded"] else "is"
+    meaning = (
+        f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
+        f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
+    )
+    return what, promise, meaning
+
+
+def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
+    about, plan, result = record.about, record.about["plan"], record.result
+    sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
+    noise = "a seed (predictable: simulation only)" if about["seeded"] else "a cryptographic source"
+    full = sum(device["full"] for device in result["privacy"]["devices"]) if result else 0
+    much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
+    reached = f" {count(full, 'device')} reached it." if full else ""
+    return (
+        ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
+        ("How much? (ε, δ)", " ".join(much) or "Open until the run has ended."),
+        (
+            "Against whom? (trust model)",
+            "The server and all other devices together, and whoever holds the model. No trust in the server is needed.",
+        ),
+        (
+            "By what? (mechanism)",
+            f"Gradients clipped to {plan['clip']:g} a record, {sampler}, Gaussian noise of standard deviation "
+            f"{plan['noise']:.4g} on the device, from {noise}.",
+        ),
+        (
+            "For how long? (composition)",
+            f"For ever: the loss of all {count(len(record.rounds), 'round')} is counted together. "
+            f"A device's ledger outlives the run and refuses at its limit.{reached}",
+        ),
+        (
+            "What does it cost? (utility, bias)",
+            "Accuracy below, on a hold-out. Clipping and noise weigh more on small groups; "
+            "accuracy by group was not measured.",
+        ),
+        (
+            "What else must hold? (security)",
+            (
+                "Updates are masked on the device; the server opens sums only. "
+                if about["secure_sum"]
+                else "There was no secure sum. "
+            )
+            + "The devices themselves and their keys must be kept.",
+        ),
+        ("What came before? (data)", _collection(about["data"])),
+    )
+
+
+def _collection(data: dict[str, Any]) -> str:
+    declared = f"Columns from {data['columns_from']}. " if data.get("columns_from") else ""
+    hold_out = f"Hold-out: {data['hold_out']}. " if data.get("hold_out") else ""
+    return f"{declared}{hold_out}How the records were collected is outside this report."
+
+
+def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the server can see of a round, and what it can't."""
+    secure = about["secure_sum"]
+    always = ("which devices are asked and which answer", "the plan, and the size of a message")
+    if secure is None:
+        return (*always, "each device's noisy update by itself"), ("any record, or an update without its noise",)
+    can = (*always, f"the noisy sum of at least {secure['smallest_sum']} devices")
+    return can, (
+        "any single device's update",
+        "any record, or a sum without its noise",
+        "the masks of a pair of devices",
+    )
+
+
+def honest_devices(secure: dict[str, Any], colluders: int) -> int:
+    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding."""
+    planned = SecureSum(**secure).honest_noises(secure.get("adversary", "lying"))
+    return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
+
+
+def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
+    """For every number of colluders: the proved ε, once there is one, and a sentence with all that belongs to it."""
+    secure, result = record.about["secure_sum"], record.result
+    if secure is None:
+        return ()
+    known = dict(result["privacy"]["by_colluders"]) if result else {}
+    return tuple(
+        (c, known.get(c), _with_colluders(record, c, known.get(c))) for c in sorted(known) or range(secure["cohort"])
+    )
+
+
+def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) -> str:
+    honest = honest_devices(record.about["secure_sum"], colluders)
+    opened = (
+        f"every sum that can be opened holds at least {count(honest, 'honest device')}"
+        if honest > 1
+        else "the secure sum no longer hides a single device"
+    )
+    if record.result is None:
+        return f"With {count(colluders, 'colluder')} {opened}."
+    everyone, summed = claims(record)[:2]
+    if epsilon is None or summed.epsilon is None:
+        held = f"{everyone.figure} holds ({everyone.terms})"
+        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
+    terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
+    return f"With {count(colluders, 'colluder')} {opened}: ε ≤ {up(epsilon)} ({terms})."

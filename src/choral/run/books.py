@@ -1,0 +1,88 @@
+"""The devices' ledgers of one run: on disk, one a device, or only counted where a simulation has very many devices."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.run.study import Study
+
+MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
+NO_RECEIPT = Receipt(entries=0, seal="")
+
+
+class Books:
+    """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns."""
+
+    def __init__(self, study: Study, folder: Path | None) -> None:
+        self.study = study
+        self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
+        self._ledgers: list[Ledger] = []
+        if folder is not None and study.plan.devices <= MOST_LEDGERS:
+            folder.mkdir(exist_ok=True)
+            names = study.data.records.names
+            for number, (name, limit) in enumerate(zip(names, study.limits, strict=True)):
+                self._ledgers.append(Ledger.open(folder / ledger_file(number), limit=limit, device=name))
+            self.rounds[:] = [len(ledger.balance.charges) for ledger in self._ledgers]
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether every device has a ledger file."""
+        return bool(self._ledgers)
+
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices can pay for one more round."""
+        return self.rounds < self.study.allowed_rounds
+
+    def charge(self, device: int, *, round: int, attempt: int, again: bool = False) -> Receipt:
+        """The receipt of a charge for one upload, durable by now; refused with CH401 beyond the limit.
+
+        `again` is for simulations that repeat a round after a crash: the same seed releases the very same numbers, so
+        a charge that is there already pays for them.
+        """
+        if not self._ledgers:
+            self.rounds[device] += 1
+            return NO_RECEIPT
+        study, ledger = self.study, self._ledgers[device]
+        charges = ledger.balance.charges
+        turn = (study.plan.digest, round, attempt)
+        if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
+            return ledger.receipt
+        event = study.event(device, len(charges))
+        rule, adversary = study.rule.rule, study.rule.adversary
+        receipt = ledger.charge(
+            Charge(rule=rule, plan=study.plan.digest, round=round, attempt=attempt, event=event, adversary=adversary)
+        )
+        self.rounds[device] = len(ledger.balance.charges)
+        return receipt
+
+    def spent(self) -> list[float]:
+        """ε of each device so far, at its own limit's δ."""
+        known: dict[tuple[int, int, float], float] = {}
+        sizes, limits = self.study.split.train.sizes, self.study.limits
+        spent = []
+        for device, (rounds, size, limit) in enumerate(zip(self.rounds, sizes, limits, strict=True)):
+            key = (int(rounds), int(size), limit.delta)
+            if key not in known:
+                known[key] = self.study.spent(device, int(rounds), limit.delta)
+            spent.append(known[key])
+        return spent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
+
+def ledger_file(number: int) -> str:
+    """The name of a device's ledger in the run folder: by number, since names may hold anything.
+
+    >>> ledger_file(0)
+    'device-0001.ledger'
+    """
+    return f"device-{number + 1:04}.ledger"

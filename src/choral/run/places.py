@@ -1,0 +1,183 @@
+"""The two places of a run in one process: one compiled call for a whole cohort, or the whole protocol."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.backends.vectorised import OVERFLOW, Vectorised
+from choral.backends.wire import MemoryTransport, Wire
+from choral.errors import SumError
+from choral.federation import MOST_ATTEMPTS
+from choral.learning.trainer import Trainer
+from choral.protocol.device import Device, Encode, Train
+from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.terms import Terms
+from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
+from choral.run.books import Books
+from choral.run.study import Study
+from choral.secagg.keys import Identity, Roster
+
+Sight = Callable[[int, int, NDArray[np.float32], bytes], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Opened:
+    """The sum of a round and whose updates are in it."""
+
+    total: NDArray[np.signedinteger[Any]]
+    included: tuple[int, ...]
+
+
+def turn_number(round: int, attempt: int) -> int:
+    """The number that chooses batches, noise and dither: every attempt has its own.
+
+    >>> turn_number(2, 1) == turn_number(2, 0) + 1
+    True
+    """
+    return round * MOST_ATTEMPTS + attempt
+
+
+def vanished(seed: int, *, round: int, attempt: int, devices: int, rate: float) -> NDArray[np.bool_]:
+    """Which devices fall silent in this attempt before they send anything; from the seed, so that runs can be compared.
+
+    >>> bool(vanished(1, round=1, attempt=0, devices=9, rate=0.0).any())
+    False
+    """
+    rng = np.random.Generator(np.random.Philox(key=[seed, 1 << 40 | round << 8 | attempt]))
+    return rng.random(devices) < rate
+
+
+class Simulated:
+    """A round as one compiled call; masks are left out, since they cancel, and the sum is the same to the integer."""
+
+    def __init__(self, study: Study, books: Books, *, drop: float = 0.0) -> None:
+        self.study, self.books, self.drop = study, books, drop
+        self.engine = engine_of(study)
+        self.engine.rounds_of[:] = books.rounds
+
+    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+        """The sum of the cohort's updates, those that vanish left out."""
+        plan = self.study.plan
+        gone = vanished(self.study.seed, round=round, attempt=attempt, devices=plan.devices, rate=self.drop)
+        included = tuple(device for device in cohort if not gone[device])
+        for device in included:
+            self.books.charge(device, round=round, attempt=attempt, again=True)
+        needed = min(self.study.secure.smallest_sum, plan.cohort)
+        if len(included) < needed:
+            raise SumError(
+                "CH503",
+                f"{len(included)} of {len(cohort)} devices answered, {needed} needed; charged to be safe.",
+                where=f"round {round}, attempt {attempt}:",
+            )
+        opened = self.engine.train(parameters, turn_number(round, attempt), np.array(included))
+        return Opened(total=opened.total, included=included)
+
+
+def engine_of(study: Study) -> Vectorised:
+    """The compiled engine over the study's training rows."""
+    return Vectorised(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
+
+
+class _Hall(MemoryTransport):
+    """All devices in one process; those that vanish in an attempt never answer its OMEGA. Watches what goes by."""
+
+    def __init__(self, terms: Terms, study: Study, drop: float) -> None:
+        super().__init__(())
+        self.terms, self.study, self.drop = terms, study, drop
+        self.uploads: dict[int, bytes] = {}
+
+    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """The replies of those who are there."""
+        for number, frame in outbox.items():
+            message, _ = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
+            if isinstance(message, Omega):
+                turn = message.turn
+                gone = vanished(
+                    self.study.seed,
+                    round=turn.round,
+                    attempt=turn.attempt,
+                    devices=self.study.plan.devices,
+                    rate=self.drop,
+                )
+                if gone[number]:
+                    continue
+            reply = self.devices[number].answer(frame)
+            if isinstance(message, Omega):
+                self.uploads[number] = reply
+            yield number, reply
+
+
+class Rehearsed:
+    """A round with real keys, real masks and every message of the protocol, all devices in this process."""
+
+    def __init__(self, study: Study, books: Books, *, folder: Path | None = None, drop: float = 0.0) -> None:
+        self.study, self.books = study, books
+        names = study.data.records.names
+        vaults = [_vault(name, number, folder) for number, name in enumerate(names)]
+        identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
+        roster = Roster.of(identity.bundle for identity in identities)
+        self.terms = Terms(
+            roster=roster,
+            secure=study.secure,
+            codec=study.codec,
+            parameters=study.model.size,
+            plan=study.plan.digest,
+        )
+        self.hall = _Hall(self.terms, study, drop)
+        self.engine = engine_of(study) if study.seeded else None
+        self.latest: dict[
+            int, NDArray[np.float32]
+        ] = {}  # what each device computed last, for the report of a rehearsal
+        for number, vault in enumerate(vaults):
+            train, encode = self._ways_of(number)
+            charge = self._charger(number)
+            self.hall.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
+
+    def _charger(self, number: int) -> Callable[[int, int], Any]:
+        return lambda round, attempt: self.books.charge(number, round=round, attempt=attempt)
+
+    def _ways_of(self, number: int) -> tuple[Train, Encode | None]:
+        """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
+        if (engine := self.engine) is not None:
+
+            def seeded(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
+                self.latest[number] = engine.updates(model, turn_number(round, attempt), np.array([number]))[0]
+                return self.latest[number]
+
+            return seeded, lambda update, round, attempt: self.study.codec.encode(
+                update, engine.dither(turn_number(round, attempt), number)
+            )
+        train = self.study.split.train
+        trainer = Trainer(
+            self.study.model,
+            self.study.plan,
+            train.features_of(number),
+            train.labels_of(number),
+            overflow=OVERFLOW,
+            rounds_before=int(self.books.rounds[number]),
+        )
+
+        def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
+            self.latest[number] = trainer.update(model)
+            return self.latest[number]
+
+        return fresh, None
+
+    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+        """The sum that the server opens."""
+        self.hall.uploads.clear()
+        wire = Wire(self.terms, self.hall, attempts=1, first=Turn(round, attempt))
+        opened = wire.sum(round, cohort, parameters)
+        return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
+
+
+def _vault(name: str, number: int, folder: Path | None) -> Vault:
+    """The device's vault, opened if it is there, else made with fresh keys."""
+    store: Store = MemoryStore() if folder is None else FileStore(folder / f"device-{number + 1:04}" / "vault")
+    if isinstance(store, FileStore) and store.path.exists():
+        return Vault.open(store)
+    return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))

@@ -1,0 +1,64 @@
+"""What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import TableError
+from choral.learning import tables
+from choral.learning.columns import Categorical, Numeric
+from choral.learning.models import Model
+from choral.learning.tables import DataSource
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """A trained model with scikit-learn's manners, and the privacy statement of the run that made it."""
+
+    model: Model = field(repr=False)
+    parameters: NDArray[np.float32] = field(repr=False)
+    classes: tuple[str, ...]
+    columns: tuple[Numeric | Categorical, ...] = field(repr=False)
+    privacy: dict[str, Any] = field(repr=False)
+    test: dict[str, float]
+    baselines: dict[str, float | None]
+    history: list[dict[str, Any]] = field(repr=False)
+    folder: Path | None = None
+
+    def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
+        """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
+        outputs = np.asarray(self.model.predict(self._tree, jnp.asarray(self._features(rows))), dtype=np.float64)
+        if outputs.shape[1] == 1:
+            outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+        powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    def predict(self, rows: DataSource) -> NDArray[np.str_]:
+        """The likeliest class of each row, by name."""
+        return np.asarray(np.array(self.classes)[self.predict_proba(rows).argmax(axis=1)])
+
+    def score(self, rows: DataSource, labels: Sequence[object]) -> float:
+        """The share of rows whose predicted class is the given one."""
+        wanted = np.array([str(label) for label in labels])
+        return float(np.mean(self.predict(rows) == wanted))
+
+    @cached_property
+    def _tree(self) -> Any:  # noqa: ANN401 - a pytree
+        return self.model.unravel(jnp.asarray(self.parameters))
+
+    def _features(self, rows: DataSource) -> NDArray[np.float32]:
+        if isinstance(rows, np.ndarray):
+            if rows.ndim != 2 or rows.shape[1] != self.model.features:
+                raise TableError(
+                    "CH312",
+                    f"rows have shape {rows.shape}, the model takes {self.model.features} features.",
+                    fix="Give a data frame with the table's columns, or rows × features.",
+                )
+            return rows.astype(np.float32)
+        return tables.encode(tables.from_frame(rows), self.columns)

@@ -1,0 +1,248 @@
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.learning import reference
+
+from choral.errors import PlanError
+from choral.learning import models, noise
+from choral.learning.local import (
+    Recipe,
+    clip_factor,
+    dense_clipped_sum,
+    general_clipped_sum,
+    local_update,
+    norm,
+)
+
+STACKS = {
+    "logistic": models.logistic(5, 3),
+    "binary": models.binary(4),
+    "linear": models.linear(4),
+    "mlp": models.mlp(5, (6,), 3),
+    "deep": models.mlp(4, (5, 3, 6), 2),
+}
+
+
+def rows_for(model, count, draw, scale=1.0):
+    features = (draw.normal(size=(count, model.features)) * scale).astype(np.float32)
+    return features, draw.integers(0, model.classes or 5, count).astype(np.int32)
+
+
+def parameters_for(model, draw):
+    return (draw.normal(size=model.size) * 0.5).astype(np.float32)
+
+
+def random_case(number):
+    """One of 50 random plans: model, recipe, records, batches with padding, and keys."""
+    draw = np.random.default_rng(number)
+    model = list(STACKS.values())[number % len(STACKS)]
+    steps, room, batch = 3, 8, int(draw.integers(2, 8))
+    recipe = Recipe(
+        steps=steps,
+        batch=batch,
+        step_size=float(draw.uniform(0.01, 0.5)),
+        clip=float(draw.choice([0.1, 0.7, 3.0])),
+        noise=float(draw.choice([0.0, 0.05, 0.3])),
+        momentum=float(draw.choice([0.0, 0.0, 0.9])),
+    )
+    features, labels = rows_for(model, 20, draw, float(draw.choice([0.1, 1.0, 5.0])))
+    batches, counts = draw.integers(0, 20, (steps, room)), draw.integers(0, room + 1, steps)
+    keys = draw.integers(0, 2**32, (steps + 1, 2), dtype=np.uint32)
+    return model, recipe, parameters_for(model, draw), features, labels, batches, counts, keys
+
+
+def by_hand(model, recipe, start, features, labels, batches, counts, keys):
+    noises = [np.asarray(noise.normal(jnp.asarray(key), (model.size,)), dtype=np.float64) for key in keys[:-1]]
+    return reference.local_update(
+        model.widths,
+        model.link,
+        start,
+        features,
+        labels,
+        [batch[:count] for batch, count in zip(batches, counts, strict=True)],
+        noises,
+        step_size=recipe.step_size,
+        clip=recipe.clip,
+        sigma=recipe.noise,
+        batch=recipe.batch,
+        momentum=recipe.momentum,
+    )
+
+
+@pytest.mark.parametrize("number", range(50))
+def test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5(number):
+    model, recipe, start, *rest = random_case(number)
+    with jax.disable_jit():
+        found = local_update(model, recipe, jnp.asarray(start), *map(jnp.asarray, rest))
+    expected = by_hand(model, recipe, start, *rest)
+    assert np.abs(np.asarray(found) - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_compiled_update_with_a_rare_tail_is_the_papers_algorithm_too(number):
+    model, recipe, start, *rest = random_case(number)
+    found = jax.jit(partial(local_update, model, recipe, usual=3))(start, *rest)
+    assert np.abs(np.asarray(found) - by_hand(model, recipe, start, *rest)).max() <= 1e-5
+
+
+def test_a_rare_tail_changes_no_bit_of_lanes_that_do_not_use_it():
+    model, recipe, start, features, labels, batches, _, keys = random_case(3)
+    update = partial(local_update, model, recipe, *map(jnp.asarray, (start, features, labels)), usual=3)
+    lanes = jax.jit(jax.vmap(update, in_axes=(0, 0, None)))
+    both = np.stack([batches, batches])
+    short, long = [3, 2, 3], [8, 8, 8]
+    alone = np.asarray(lanes(both, np.int32([short, short]), keys))
+    beside = np.asarray(lanes(both, np.int32([short, long]), keys))
+    assert (alone[0] == beside[0]).all()
+    assert (alone[1] != beside[1]).any()
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("clip", [0.2, 1.0, math.inf])
+def test_the_closed_form_equals_per_example_gradients_to_1e_6(name, clip):
+    model, draw = STACKS[name], np.random.default_rng(5)
+    features, labels = rows_for(model, 32, draw, 2.0)
+    tree = model.unravel(jnp.asarray(parameters_for(model, draw)))
+    used = jnp.asarray(draw.random(32) < 0.8)
+    closed = model.ravel(dense_clipped_sum(model, tree, jnp.asarray(features), jnp.asarray(labels), used, clip))
+    general = model.ravel(general_clipped_sum(model, tree, jnp.asarray(features), jnp.asarray(labels), used, clip))
+    assert float(jnp.abs(closed - general).max()) <= 1e-6 * float(jnp.abs(general).max() + 1)
+
+
+ADVERSARIAL = models.mlp(3, (4,), 2)
+ADVERSARIAL_TREE = ADVERSARIAL.unravel(jnp.asarray(parameters_for(ADVERSARIAL, np.random.default_rng(8))))
+NASTY = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    1e-45,
+    1e-38,
+    1e-20,
+    1e10,
+    -1e18,
+    3e19,
+    1e30,
+    8e37,
+    3.4e38,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
+
+
+@partial(jax.jit, static_argnames=("form", "clip"))
+def contributions(form, features, labels, clip):
+    """What each row alone adds to the sum, as flat vectors."""
+
+    def alone(row, label):
+        return ADVERSARIAL.ravel(form(ADVERSARIAL, ADVERSARIAL_TREE, row[None], label[None], jnp.array([True]), clip))
+
+    return jax.vmap(alone)(features, labels)
+
+
+@pytest.mark.parametrize("form", [dense_clipped_sum, general_clipped_sum])
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(
+        st.sampled_from(NASTY) | st.floats(width=32, allow_nan=True, allow_infinity=True), min_size=18, max_size=18
+    )
+)
+def test_no_row_whatever_it_holds_adds_more_than_the_clip(form, values):
+    features = np.array(values, dtype=np.float32).reshape(6, 3)
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    for clip in (0.5, 2.0):
+        added = np.asarray(contributions(form, features, labels, clip), dtype=np.float64)
+        assert (np.linalg.norm(added, axis=1) <= clip * (1 + 1e-5)).all()  # false for NaN too
+
+
+@settings(max_examples=30, deadline=None)
+@given(copies=st.integers(0, 5), bad=st.sampled_from([math.inf, math.nan, 3.4e38, 1e25]))
+def test_a_bad_row_and_duplicates_leave_the_other_rows_as_they_are(copies, bad):
+    good = np.array([[1.0, -2.0, 0.5]], dtype=np.float32)
+    features = np.concatenate([np.repeat(good, copies, axis=0), np.full((6 - copies, 3), bad, dtype=np.float32)])
+    added = np.asarray(contributions(dense_clipped_sum, features, np.zeros(6, dtype=np.int32), 0.5))
+    alone = np.asarray(contributions(dense_clipped_sum, np.repeat(good, 6, axis=0), np.zeros(6, np.int32), 0.5))
+    assert (added[:copies] == alone[:copies]).all()
+    tree = dense_clipped_sum(
+        ADVERSARIAL, ADVERSARIAL_TREE, jnp.asarray(features), jnp.zeros(6, jnp.int32), jnp.ones(6, bool), 0.5
+    )
+    assert np.linalg.norm(np.asarray(ADVERSARIAL.ravel(tree))) <= 0.5 * 6 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-10, 1.0, 1e18, 1e30])
+def test_norms_neither_overflow_nor_underflow(size):
+    # 3-4-12-13, scaled.
+    assert float(norm(jnp.float32([3 * size, 4 * size, 12 * size]))) == pytest.approx(13 * size, rel=1e-6)
+
+
+def test_a_large_but_finite_row_is_clipped_to_the_clip_and_not_dropped():
+    model = models.linear(3)
+    tree = model.unravel(jnp.zeros(model.size))
+    row, label = jnp.full((1, 3), 1e25, jnp.float32), jnp.array([5])
+    added = model.ravel(dense_clipped_sum(model, tree, row, label, jnp.array([True]), 2.0))
+    assert float(jnp.linalg.norm(added)) == pytest.approx(2.0, rel=1e-5)
+
+
+def test_factors_are_one_below_the_clip_and_for_zero_gradients():
+    assert clip_factor(jnp.array([0.0, 1e-38, 0.999, 1.0]), 1.0).tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_an_unclipped_noiseless_recipe_is_plain_federated_averaging():
+    model, draw = STACKS["mlp"], np.random.default_rng(1)
+    features, labels = rows_for(model, 10, draw)
+    start = jnp.asarray(parameters_for(model, draw))
+    recipe = Recipe(steps=2, batch=10, step_size=0.1)
+    batches, counts = jnp.tile(jnp.arange(10), (2, 1)), jnp.array([10, 10])
+    keys = jnp.zeros((3, 2), jnp.uint32)
+    found = local_update(model, recipe, start, jnp.asarray(features), jnp.asarray(labels), batches, counts, keys)
+
+    def mean_loss(flat):
+        return jax.vmap(model.loss, in_axes=(None, 0, 0))(model.unravel(flat), features, labels).mean()
+
+    theta = start
+    for _ in range(2):
+        theta = theta - 0.1 * jax.grad(mean_loss)(theta)
+    assert float(jnp.abs(found - (theta - start)).max()) <= 1e-6
+
+
+def test_update_clipping_bounds_the_update_and_its_noise_is_added_once():
+    model, recipe, start, *rest = random_case(3)
+    clipped = Recipe(steps=3, batch=recipe.batch, step_size=2.0, update_clip=0.25)
+    noisy = Recipe(steps=3, batch=recipe.batch, step_size=2.0, update_clip=0.25, update_noise=0.5)
+    bare = np.asarray(local_update(model, clipped, start, *map(jnp.asarray, rest)))
+    full = np.asarray(local_update(model, noisy, start, *map(jnp.asarray, rest)))
+    z = np.asarray(noise.normal(jnp.asarray(rest[-1][-1]), (model.size,)))
+    assert np.linalg.norm(bare) == pytest.approx(0.25, rel=1e-5)
+    assert np.abs(full - (bare + 0.5 * z)).max() <= 1e-6
+
+
+def test_a_users_own_model_takes_the_same_steps_as_the_stack_that_it_copies():
+    model, recipe, start, *rest = random_case(3)
+    copy = models.own(model.init, model.loss, model.predict, features=model.features, classes=model.classes)
+    ours = local_update(model, recipe, jnp.asarray(start), *map(jnp.asarray, rest))
+    theirs = local_update(copy, recipe, jnp.asarray(start), *map(jnp.asarray, rest))
+    assert float(jnp.abs(ours - theirs).max()) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"steps": 0}, "local steps = 0"),
+        ({"batch": 2**25}, "at most 16,777,216"),
+        ({"step_size": math.nan}, "step_size"),
+        ({"noise": 0.1}, "noise without clip"),
+        ({"update_noise": 0.1}, "noise without update_clip"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"clip": -1.0}, "clip"),
+    ],
+)
+def test_a_recipe_that_can_not_be_is_refused(wrong, says):
+    with pytest.raises(PlanError, match=says):
+        Recipe(**{"steps": 1, "batch": 8, "step_size": 0.1, **wrong})

@@ -1,0 +1,307 @@
+"""What a device refuses, one test for each line of "What a device refuses" in docs/secure-sum.md."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from choral.errors import PlanError, StorageError, TrainingError
+from choral.plan import SecureSum
+from choral.protocol.messages import (
+    Call,
+    Drop,
+    Edges,
+    Final,
+    Omega,
+    Opening,
+    Ready,
+    Refusal,
+    Turn,
+    Upload,
+    encode,
+    pack,
+    pack_numbers,
+)
+from choral.protocol.vault import Vault
+from tests.attacks.loot import Loot, after_upload
+from tests.protocol.test_messages import mutated
+from tests.protocol.world import FIRST, TEN, World
+
+
+def omega(world: World, nonces: dict[int, bytes], turn: Turn = FIRST) -> bytes:
+    return encode(Omega(turn=turn, terms=world.terms.digest, cohort=pack(nonces)), world.model.tobytes())
+
+
+def refusal_of(world: World, frame: bytes, number: int = 0) -> str:
+    """The code by which a device refuses a frame; the frame gets no other answer."""
+    reply = world.read(world.devices[number].answer(frame))
+    assert isinstance(reply, Refusal)
+    assert world.devices[number].refusal.code == reply.code
+    return reply.code
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def live(world) -> Loot:
+    return after_upload(world)
+
+
+# Before UPLOAD
+
+
+def test_it_refuses_the_same_turn_twice_or_going_back(world):
+    after_upload(world, Turn(5, 1))
+    for turn in (Turn(5, 1), Turn(5, 0), Turn(4, 7)):
+        assert refusal_of(world, encode(Call(turn=turn))) == "CH605"
+    assert isinstance(world.read(world.devices[0].answer(encode(Call(turn=Turn(5, 2))))), Ready)
+
+
+def test_it_refuses_a_turn_for_which_it_was_not_ready(world):
+    nonces = world.muster(Turn(1, 0)).nonces
+    assert refusal_of(world, omega(world, nonces, Turn(2, 0))) == "CH605"
+    # And it has dropped out of the one that it was ready for.
+    assert refusal_of(world, omega(world, nonces, Turn(1, 0))) == "CH605"
+
+
+def test_it_refuses_an_omega_after_a_restart(world):
+    nonces = world.muster().nonces
+    world.devices[0] = world.start(0)
+    assert refusal_of(world, omega(world, nonces)) == "CH605"
+
+
+def test_it_refuses_another_plan_than_the_one_that_it_pinned(world):
+    nonces = world.muster().nonces
+    frame = encode(Omega(turn=FIRST, terms=b"x" * 32, cohort=pack(nonces)), world.model.tobytes())
+    assert refusal_of(world, frame) == "CH603"
+
+
+def test_it_refuses_unsorted_or_repeated_devices(world):
+    nonces = world.muster().nonces
+    sorted_records = pack(nonces)
+    swapped = sorted_records[20:40] + sorted_records[:20] + sorted_records[40:]
+    repeated = sorted_records[:20] + sorted_records[:20] + sorted_records[40:]
+    for cohort in (swapped, repeated):
+        world.muster()
+        frame = encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=cohort), world.model.tobytes())
+        assert refusal_of(world, frame) == "CH600"
+
+
+def test_it_refuses_devices_that_are_not_enrolled(world):
+    nonces = {number: nonce for number, nonce in world.muster().nonces.items() if number != 9}
+    assert refusal_of(world, omega(world, nonces | {10: bytes(16)})) == "CH605"
+
+
+def test_it_refuses_a_cohort_below_or_above_the_plan():
+    world = World(devices=12)
+    nonces = world.muster().nonces
+    assert refusal_of(world, omega(world, dict(list(nonces.items())[:7]))) == "CH605"
+    nonces = world.muster().nonces | {10: bytes(16), 11: bytes(16)}
+    assert refusal_of(world, omega(world, nonces)) == "CH600"  # more records than the plan has places
+
+
+def test_it_refuses_a_cohort_without_its_own_nonce(world):
+    nonces = world.muster().nonces
+    assert refusal_of(world, omega(world, nonces | {0: bytes(16)})) == "CH604"
+
+
+def test_it_refuses_when_its_ledger_does_and_nothing_was_sent(world):
+    world.ledgers[0].limit = 0
+    assert refusal_of(world, omega(world, world.muster().nonces)) == "CH401"
+    assert Vault.open(world.stores[0]).memory.turn is None
+
+
+def test_it_refuses_to_send_what_it_can_not_remember(world):
+    def full(_data):
+        raise StorageError("CH801", "the disk is full.")
+
+    nonces = world.muster().nonces
+    world.stores[0].write = full
+    assert refusal_of(world, omega(world, nonces)) == "CH801"
+    assert world.ledgers[0].charged == [(0, 0)]  # charged and not sent: never the other way round
+
+
+@pytest.mark.parametrize(
+    ("train", "code"),
+    [
+        (lambda *_: np.zeros(4, np.float32), "CH500"),
+        (lambda *_: np.zeros((5, 1), np.float32), "CH500"),
+        (lambda *_: np.full(5, np.nan, np.float32), "CH501"),
+        (lambda *_: np.full(5, np.inf, np.float32), "CH501"),
+        (lambda *_: np.full(5, 1e9, np.float32), "CH501"),
+    ],
+)
+def test_it_sends_no_update_that_does_not_fit_and_is_not_charged_for_it(world, train, code):
+    world.devices[0] = world.start(0, train=train)
+    assert refusal_of(world, omega(world, world.muster().nonces)) == code
+    assert world.ledgers[0].charged == []
+
+
+def test_a_failed_training_is_told_by_its_code_only(world):
+    def diverges(*_):
+        raise TrainingError("CH700", "the loss of patient 17 is infinite.")
+
+    world.devices[0] = world.start(0, train=diverges)
+    reply = world.devices[0].answer(omega(world, world.muster().nonces))
+    assert b"CH700" in reply and b"patient" not in reply
+
+
+def test_charge_and_turn_are_durable_before_the_upload_is_handed_out(world):
+    steps = []
+    write = world.stores[0].write
+    world.stores[0].write = lambda data: (steps.append("vault"), write(data))
+    charge = world.ledgers[0].charge
+    world.devices[0] = world.start(0, charge=lambda *turn: (steps.append("charge"), charge(*turn))[1])
+    reply = world.devices[0].answer(omega(world, world.muster().nonces))
+    steps.append("upload")
+    assert isinstance(world.read(reply), Upload)
+    assert steps == ["charge", "vault", "upload"]
+    memory = Vault.open(world.stores[0]).memory
+    assert memory.turn == FIRST and memory.receipt == (1, "0" * 64)
+
+
+# After UPLOAD
+
+
+def test_it_refuses_to_be_dropped_itself(live):
+    live.drop(0, {0, 1})
+    assert live.refusals == {0: "CH605"}
+
+
+def test_it_refuses_drop_outs_that_were_never_in():
+    world = World(devices=12)
+    live = after_upload(world)
+    live.drop(0, {11})
+    assert live.refusals == {0: "CH605"}
+
+
+def test_it_refuses_fewer_survivors_than_the_plan_opens(live):
+    live.drop(0, {1, 2})
+    assert live.refusals == {}
+    live.drop(0, {1, 2, 3})
+    assert live.refusals == {0: "CH605"} and (0, 3) not in live.edges
+
+
+def test_it_refuses_that_somebody_comes_back(live):
+    live.drop(0, {1, 2})
+    live.drop(0, {2, 3})
+    assert live.refusals == {0: "CH605"} and (0, 3) not in live.edges
+
+
+def test_after_a_doubt_it_has_dropped_out(live):
+    live.drop(0, {0})
+    live.refusals.clear()
+    live.drop(0, {1})
+    assert live.refusals == {0: "CH605"} and live.edges == {}
+    live.final(0, range(10))
+    assert live.shares == {}
+
+
+def test_it_reveals_the_keys_of_the_dropped_and_no_others(live):
+    live.drop(0, {3})
+    assert set(live.edges) == {(0, 3)}
+    live.drop(0, {3, 4})  # and the same again, should the first answer be lost
+    assert set(live.edges) == {(0, 3), (0, 4)}
+
+
+@pytest.mark.parametrize("included", [set(range(9)), set(range(10)) - {0, 5}])
+def test_it_refuses_a_final_that_leaves_out_somebody_who_has_not_dropped(live, included):
+    live.final(0, included)
+    assert live.refusals == {0: "CH604"} and live.shares == {}
+
+
+def test_it_refuses_everything_after_final(live):
+    live.final(0, range(10))
+    assert live.refusals == {}
+    live.drop(0, {1})
+    live.final(0, range(10))
+    assert live.refusals == {0: "CH605"} and live.edges == {}
+
+
+def test_it_refuses_drop_and_final_before_its_upload(world):
+    world.muster()
+    assert refusal_of(world, encode(Drop(turn=FIRST, dropped=pack_numbers({1})))) == "CH605"
+    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b""))) == "CH605"
+
+
+def test_a_later_call_ends_the_turn_under_way(live):
+    live.ask(0, encode(Call(turn=Turn(0, 1))))
+    live.final(0, range(10))
+    assert live.refusals == {0: "CH605"} and live.shares == {}
+
+
+@pytest.mark.parametrize("following", [FIRST, Turn(0, 0)])
+def test_a_final_that_calls_for_an_old_turn_gets_no_shares(live, following):
+    mail = {sender: live.envelope(sender, 0) for sender in range(1, 10)}
+    live.ask(0, encode(Final(turn=FIRST, envelopes=pack(mail), following=following)))
+    assert live.refusals == {0: "CH605"} and live.shares == {}
+
+
+def test_it_answers_final_with_shares_of_the_others_and_never_its_own(world, live):
+    mail = {sender: live.envelope(sender, 0) for sender in range(1, 10)}
+    frame = encode(Final(turn=FIRST, envelopes=pack(mail), following=Turn(1, 0)))
+    opening = world.read(world.devices[0].answer(frame))
+    assert isinstance(opening, Opening) and opening.nonce is not None
+    live.keep(0, encode(opening))
+    assert set(live.shares) == set(range(1, 10))
+
+
+def test_a_devices_message_sent_to_a_device_is_refused(world):
+    assert refusal_of(world, encode(Edges(turn=FIRST, device=0, keys=b""))) == "CH600"
+
+
+def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(world):
+    live = after_upload(world)
+    dice = random.Random(3)
+    mail = pack({sender: live.envelope(sender, 0) for sender in range(1, 10)})
+    frames = [
+        encode(Call(turn=Turn(0, 1))),
+        omega(world, live.muster.nonces),
+        encode(Drop(turn=FIRST, dropped=pack_numbers({1, 2}))),
+        encode(Final(turn=FIRST, envelopes=mail)),
+    ]
+    for _ in range(3000):
+        if world.devices[0]._live is None:
+            live = after_upload(world, Turn(world.devices[0].vault.memory.turn.round + 1, 0))
+        reply = world.read(world.devices[0].answer(mutated(dice, dice.choice(frames))))
+        # A frame of another turn, or a damaged one, gets no secret out of it.
+        assert not isinstance(reply, Upload | Opening)
+
+
+def test_pair_secrets_are_remembered_and_no_repr_shows_them(world, live):
+    again = world.start(0)
+    assert set(again._pairs) == set(world.terms.ids) - {"device-0000"}
+    assert repr(again) == "Device('device-0000', last turn Turn(round=0, attempt=0))"
+    for thing in (again, again.vault, again._pairs, live.cohort):
+        assert world.identities[0].to_bytes().hex() not in repr(thing)
+        assert "rising" not in repr(thing)
+
+
+def test_round_secrets_are_never_written_down(world):
+    written = []
+    write = world.stores[0].write
+    world.stores[0].write = lambda data: (written.append(data), write(data))
+    live = after_upload(world)
+    for number in range(10):
+        live.final(number, range(10))
+    key = live._self_key(0)
+    assert key is not None and written
+    shares = [share for held in live.shares.values() for share in held.values()]
+    assert not any(secret in data for data in written for secret in (key, live.cohort.context, *shares))
+
+
+def test_terms_whose_numbers_do_not_go_together_are_refused():
+    world = World()
+    sparse = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
+    for changes in (
+        {"secure": SecureSum.for_cohort(20), "codec": replace(world.terms.codec, cohort=20)},
+        {"secure": replace(TEN, modulus_bits=64)},
+        {"secure": sparse},
+    ):
+        with pytest.raises(PlanError) as refusal:
+            replace(world.terms, **changes)
+        assert refusal.value.code == "CH204"

@@ -1,0 +1,211 @@
+"""The server's half: streaming, silence, disorder, wrong answers, and errors that say what was missing."""
+
+import random
+
+import pytest
+
+from choral.errors import PlanError, SumError
+from choral.plan import SecureSum
+from choral.protocol.messages import (
+    Edges,
+    Opening,
+    Ready,
+    Refusal,
+    Turn,
+    Upload,
+    encode,
+    pack,
+    unpack,
+)
+from choral.protocol.round import Muster, Round
+from choral.protocol.terms import SHARE_BYTES
+from tests.protocol.test_messages import mutated
+from tests.protocol.world import FIRST, World
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def failure_of(action) -> SumError:
+    with pytest.raises(SumError) as failure:
+        action()
+    return failure.value
+
+
+def test_too_few_ready_devices_are_told_before_anybody_is_asked_for_an_update(world):
+    muster = world.muster(called=range(7))
+    failure = failure_of(lambda: Round(muster, world.model.tobytes()))
+    assert failure.code == "CH503"
+    assert str(failure).startswith("CH503 round 0, attempt 0: 7 of 7 devices are ready, 8 needed;")
+    assert all(ledger.charged == [] for ledger in world.ledgers)
+
+
+@pytest.mark.parametrize("called", [range(11), range(5, 13)])
+def test_a_cohort_that_the_plan_does_not_have_is_not_called(called):
+    with pytest.raises(PlanError) as refusal:
+        Muster(World(devices=12).terms, FIRST, called)
+    assert refusal.value.code == "CH204"
+
+
+def test_the_error_says_what_was_missing_and_who_refused_by_which_code(world):
+    for number in (0, 5, 6):
+        world.ledgers[number].limit = 0
+    failure = failure_of(lambda: world.step(world.round()))
+    assert str(failure) == (
+        "CH503 round 0, attempt 0: 7 of 10 devices sent a masked update, 8 needed; the server learned nothing;"
+        " the 7 that sent an update are charged to be safe"
+        " (refused: device-0000 CH401, device-0005 CH401, device-0006 CH401)."
+        " Try the round again: every attempt has fresh masks, fresh noise and its own charge."
+    )
+    assert sum(len(ledger.charged) for ledger in world.ledgers) == 7
+
+
+def test_too_few_shares_are_told_as_such(world):
+    round = world.round()
+    world.step(round)
+    failure = failure_of(lambda: world.step(round, silent=range(3)))
+    assert "6 of 9 devices gave its share of a self mask, 7 needed" in str(failure)
+    assert round.sum is None
+
+
+def test_a_round_in_which_nobody_is_missing_has_no_edges(world):
+    round = world.round()
+    world.step(round)
+    assert round.stage == "final"
+    world.step(round)
+    assert round.stage == "done" and world.agrees(round.sum)
+
+
+def test_edges_are_asked_again_when_somebody_falls_silent_in_them(world):
+    round = world.round()
+    world.step(round, silent={2})
+    assert round.stage == "edges" and 2 not in round.outbox()
+    world.step(round, silent={7})
+    assert round.stage == "edges" and round.included == (0, 1, 3, 4, 5, 6, 8, 9)
+    world.step(round)
+    assert round.stage == "final"
+    world.step(round)
+    assert round.sum.count == 8 and world.agrees(round.sum)
+
+
+def test_late_repeated_and_foreign_messages_change_nothing(world):
+    round = world.round()
+    replies = {number: world.devices[number].answer(frame) for number, frame in round.outbox().items()}
+    for number, reply in replies.items():
+        if number != 4:
+            round.receive(number, reply)
+            round.receive(number, reply)  # repeated
+            round.receive((number + 1) % 10, reply)  # under another's name
+            round.receive(77, reply)  # from nobody
+    round.advance()
+    round.receive(4, replies[4])  # late
+    assert world.finish(round).included == tuple(world.terms.ids[number] for number in range(10) if number != 4)
+    assert world.agrees(round.sum)
+
+
+def test_an_upload_with_envelopes_for_the_wrong_devices_counts_as_silence(world):
+    round = world.round()
+    replies = {number: world.devices[number].answer(frame) for number, frame in round.outbox().items()}
+    message, vector = world.read_all(replies[4])
+    envelopes = unpack(message.envelopes, 60, most=10)
+    del envelopes[0]
+    replies[4] = encode(Upload(turn=FIRST, device=4, commitment=bytes(32), envelopes=pack(envelopes)), vector)
+    for number, reply in replies.items():
+        round.receive(number, reply)
+    round.advance()
+    assert 4 not in round.included and round.refusals == {4: "CH600"}
+    assert world.agrees(world.finish(round))
+
+
+def test_a_wrong_share_is_noticed_and_no_sum_comes_out(world):
+    round = world.round()
+    world.step(round)
+    for number, frame in round.outbox().items():
+        opening = world.read(world.devices[number].answer(frame))
+        if number == 0:
+            shares = unpack(opening.shares, SHARE_BYTES, most=10)
+            opening = Opening(turn=FIRST, device=0, shares=pack(shares | {5: bytes(32)}))
+        round.receive(number, encode(opening))
+    failure = failure_of(round.advance)
+    assert failure.code == "CH504" and '"device-0005"' in str(failure)
+    assert round.sum is None
+
+
+def test_a_wrong_pair_key_is_noticed_and_no_sum_comes_out(world):
+    round = world.round()
+    world.step(round, silent={9})
+    for number, frame in round.outbox().items():
+        edges = world.read(world.devices[number].answer(frame))
+        if number == 0:
+            edges = Edges(turn=FIRST, device=0, keys=pack({9: bytes(32)}))
+        round.receive(number, encode(edges))
+    round.advance()
+    assert failure_of(lambda: world.step(round)).code == "CH504"
+
+
+def test_the_next_turns_ready_rides_on_final(world):
+    world = World(devices=12)
+    following = Muster(world.terms, Turn(1, 0), range(2, 12))
+    round = Round(world.muster(called=range(10)), world.model.tobytes(), following=following)
+    world.step(round)
+    assert set(round.outbox()) == set(range(12))  # 10 and 11 are called beside
+    world.step(round)
+    assert world.agrees(round.sum)
+    assert sorted(following.nonces) == list(range(2, 12)) and following.outbox() == {}
+    # And the next round starts with OMEGA at once.
+    assert world.agrees(world.finish(Round(following, world.model.tobytes())))
+
+
+def test_a_ready_for_another_turn_or_from_nobody_called_is_not_taken(world):
+    muster = Muster(world.terms, FIRST, range(10))
+    muster.receive(3, encode(Ready(turn=Turn(0, 1), device=3, nonce=bytes(16))))
+    muster.receive(11, encode(Ready(turn=FIRST, device=11, nonce=bytes(16))))
+    muster.receive(4, encode(Ready(turn=FIRST, device=5, nonce=bytes(16))))
+    muster.receive(5, encode(Refusal(turn=FIRST, device=5, code="CH401")))
+    assert muster.nonces == {} and muster.refusals == {4: "CH600", 5: "CH401"}
+
+
+def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
+    shelf: dict[int, memoryview] = {}
+    round = Round(world.muster(), world.model.tobytes(), shelf=shelf)
+    world.step(round, silent={1})
+    assert len(shelf) == 9
+    world.step(round, silent={2})
+    assert len(shelf) == 8
+    world.step(round)
+    assert len(shelf) == 0
+    assert world.agrees(world.finish(round))
+
+
+def test_the_papers_mode_keeps_no_upload_at_all():
+    world = World(SecureSum.of_paper(10))
+    shelf: dict[int, memoryview] = {}
+    round = Round(world.muster(), world.model.tobytes(), shelf=shelf)
+    for number, frame in round.outbox().items():
+        round.receive(number, world.devices[number].answer(frame))
+    assert shelf == {}
+
+
+def test_mutated_replies_at_every_step_are_survived_and_give_the_right_sum_or_none():
+    dice = random.Random(5)
+    opened = 0
+    for seed in range(150):
+        world = World(parameters=4, seed=seed)
+        round = world.round()
+        try:
+            while round.sum is None:
+                for number, frame in round.outbox().items():
+                    reply = world.devices[number].answer(frame)
+                    if dice.random() < 0.1:
+                        # All but the masked numbers: nobody can see a change in those, and nobody could prove it.
+                        end = len(reply) - (world.terms.upload_bytes if round.stage == "upload" else 0)
+                        round.receive(number, mutated(dice, reply[:end]) + reply[end:])
+                    round.receive(number, reply) if dice.random() < 0.97 else None
+                round.advance()
+        except SumError:
+            continue
+        assert world.agrees(round.sum)
+        opened += 1
+    assert 50 < opened < 150
