@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.config import parse, read
+from choral.config import job_of, parse, read
 from choral.errors import ConfigError
 
 GOOD = """\
@@ -98,3 +98,17 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, what):
 def test_paths_are_relative_to_the_file(tmp_path):
     (tmp_path / "choral.toml").write_text(GOOD)
     assert read(tmp_path / "choral.toml").folder == tmp_path
+
+
+def test_settings_by_name_make_the_same_job_as_the_file_that_they_are_written_into():
+    columns = {'age of "x"': {"bounds": [0, 100.5], "missing": 3}, "sex": {"levels": ["F", "Mä"]}}
+    job = job_of(epsilon=1e-3, local_steps=5, hidden=[8], model="mlp", columns=columns, seed=7, csv="a b.csv")
+    again = parse(job.text)
+    assert (again.privacy, again.local, again.data, again.model, again.run) == (
+        job.privacy, job.local, job.data, job.model, job.run
+    )  # fmt: skip
+
+
+def test_an_unknown_setting_gets_a_suggestion():
+    with pytest.raises(ConfigError, match='unknown setting "epsilom". Did you mean "epsilon"'):
+        job_of(epsilom=2)

@@ -1,6 +1,7 @@
 """choral.toml as a Job: one table a room, unknown keys are errors, every complaint names its line and the way out."""
 
 import difflib
+import json
 import math
 import re
 import tomllib
@@ -259,8 +260,21 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
             known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}
             raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
         if value is not None:
-            content.setdefault(owner, {})[name] = value
-    return _job(content, source="settings", text="")
+            content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
+    text = "".join(
+        f"[{table}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+        for table, values in content.items()
+    )
+    return _job(content, source="settings", text=text)
+
+
+def _toml(value: object) -> str:
+    """A setting's value as TOML; what JSON and TOML write alike is left to JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:

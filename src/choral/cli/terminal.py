@@ -1,6 +1,9 @@
 """What verbs draw in a terminal: bars, curves and progress; readable without colour and in 80 columns."""
 
+import math
+import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -34,6 +37,30 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     shown[-1] = values[-1]
     low, span = min(values), max(values) - min(values) or 1.0
     return "".join(_LEVELS[int((value - low) / span * 7)] for value in shown)
+
+
+def up(value: float, digits: int = 2) -> str:
+    """An ε for people: rounded up, never down.
+
+    >>> up(1.9901)
+    '2.00'
+    """
+    scale = 10**digits
+    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
+
+
+def wrap(line: str, width: int = 80) -> str:
+    """The line broken at spaces, what follows indented like its beginning.
+
+    >>> print(wrap("NOTE  one two three", 14))
+    NOTE  one two
+          three
+    """
+    lead = re.match(r"\s*\S*\s{2,}|\s*", line)
+    indent = " " * (lead.end() if lead else 0)
+    return "\n".join(
+        textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=False)
+    )
 
 
 def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -> Iterator[T]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from choral.learning.streams import Words, words
 
 Rows = NDArray[np.int64]
+DEVICE_BITS = 16  # of a word by which rows are sorted: more devices than a round may have
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,7 +46,7 @@ def capacity(batch: int, steps: int, overflow: float) -> int:
     That chance is added to δ: a batch that can overflow is not quite Poisson.
 
     >>> capacity(64, 200, 1e-8)
-    120
+    128
     """
     room = batch + 1
     while steps * poisson_tail(batch, room + 1) > overflow:
@@ -87,27 +88,34 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
     per_pass = sizes // batch
     step = first_step[:, None] + np.arange(steps)
     number, place = step // per_pass[:, None], step % per_pass[:, None]
+    ahead_of_first = number - number[:, :1]
     rows = np.empty((len(sizes), steps, batch), dtype=np.int32)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
-    for ahead in range(int((number[:, -1] - number[:, 0]).max()) + 1):
-        order = _orders(sizes, within, key, number[:, 0] + ahead)
-        device, at = np.nonzero(number - number[:, :1] == ahead)
-        first = starts[device] + place[device, at] * batch
-        rows[device, at] = order[first[:, None] + np.arange(batch)]
+    for ahead in range(int(ahead_of_first[:, -1].max()) + 1):
+        going = np.flatnonzero(ahead_of_first[:, -1] >= ahead)  # small devices begin more passes than large ones
+        order, starts = _orders(sizes[going], key[going], number[going, 0] + ahead)
+        device, at = np.nonzero(ahead_of_first[going] == ahead)
+        first = starts[device] + place[going[device], at] * batch
+        rows[going[device], at] = order[first[:, None] + np.arange(batch)]
     return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
 
 
-def _orders(sizes: Rows, within: Rows, key: Words, number: Rows) -> NDArray[np.int32]:
-    """A random order of every device's rows for its pass of this number, one device behind the other."""
-    tags = words(np.repeat(key, sizes), np.repeat(number, sizes) * (1 << 32) + within)
+def _orders(sizes: Rows, key: Words, number: Rows) -> tuple[NDArray[np.int32], Rows]:
+    """A random order of every device's rows for its pass of this number, one device behind the other, and their starts.
+
+    An order depends on the device's own key and size alone, whoever else is sorted with it.
+    """
+    starts = np.cumsum(sizes) - sizes
+    within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
+    tags = words(np.repeat(key, sizes), np.repeat(number << 32, sizes) + within)
     # (device, random bits, row) in one word: sorting words is several times faster than sorting by two keys.
-    above, below = np.uint64(64 - len(sizes).bit_length()), np.uint64(int(sizes.max()).bit_length())
-    tags = (tags << (np.uint64(64) - above)) >> (np.uint64(64) - above) >> below << below
-    tags |= np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes) << above
-    tags |= within.astype(np.uint64)
+    row_bits = np.repeat((np.uint64(1) << np.ceil(np.log2(sizes + 1)).astype(np.uint64)) - np.uint64(1), sizes)
+    tags >>= np.uint64(DEVICE_BITS)
+    tags &= ~row_bits
+    tags |= within.view(np.uint64)
+    tags |= np.repeat(np.arange(len(sizes), dtype=np.uint64) << np.uint64(64 - DEVICE_BITS), sizes)
     tags.sort()
-    return (tags & ((np.uint64(1) << below) - np.uint64(1))).astype(np.int32)
+    tags &= row_bits
+    return tags.astype(np.int32), starts
 
 
 class Uses:
@@ -124,9 +132,12 @@ class Uses:
         self.of_row = np.zeros(int(offsets[-1]), dtype=np.uint32)
 
     def count(self, devices: Rows, batches: Batches) -> None:
-        """Count what these devices used."""
+        """Count what these devices used; none may be named twice."""
         used = np.arange(batches.rows.shape[-1]) < batches.counts[..., None]
-        np.add.at(self.of_row, (self.offsets[devices][:, None, None] + batches.rows)[used], 1)
+        sizes = self.offsets[devices + 1] - self.offsets[devices]
+        starts = np.cumsum(sizes) - sizes  # of each device's rows among the rows of these devices only
+        seen = np.bincount((starts[:, None, None] + batches.rows)[used], minlength=int(sizes.sum()))
+        self.of_row[np.arange(len(seen)) + np.repeat(self.offsets[devices] - starts, sizes)] += seen.astype(np.uint32)
 
     def most(self, device: int) -> int:
         """N, the uses of the device's most-used record."""

@@ -6,23 +6,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral import config, federation
+from choral import __version__, config, federation
 from choral.config import Job
-from choral.errors import ConfigError
+from choral.errors import ConfigError, StorageError
 from choral.learning.evaluate import evaluate
 from choral.learning.tables import DataSource
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import RunFolder
+from choral.run.folder import RunFolder, read_run
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
-from choral.run.statement import privacy_statement
+from choral.run.statement import MOST_DEVICES_LISTED, privacy_statement
 from choral.run.study import Study, settle
 
 Kind = Literal["simulation", "rehearsal"]
@@ -52,7 +53,34 @@ def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
     job, source = _job_of(data, settings)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
-    return Run(kind, job, study, folder=folder, drop=drop, compare=compare).finish()
+    return Run(kind, study, folder=folder, drop=drop, compare=compare).finish()
+
+
+def resume(path: str | Path, data: DataSource = None) -> "Run":
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
+    folder = RunFolder(Path(path))
+    about = read_run(path).about
+    if (folder.path / "result.json").exists():
+        raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
+    job = config.parse(about["job"], source=about["job_source"])
+    if data is None and about["in_memory"]:
+        raise StorageError(
+            "CH802",
+            "was run on data in memory.",
+            where=str(path),
+            fix="Give the same data: choral.resume(folder, data).finish().",
+        )
+    study = settle(job, data, seed=about["seed"], seeded=about["seeded"])
+    if study.plan.digest != about["plan_digest"]:
+        raise StorageError(
+            "CH802",
+            "was planned for other data or settings than are here now.",
+            where=str(path),
+            fix="Restore the data and choral.toml as they were, or run anew.",
+        )
+    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"])
+    run.go_on()
+    return run
 
 
 def _job_of(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
@@ -73,14 +101,13 @@ class Run:
     def __init__(
         self,
         kind: Kind,
-        job: Job,
         study: Study,
         *,
         folder: RunFolder | None = None,
         drop: float = 0.0,
         compare: bool = False,
     ) -> None:
-        self.kind, self.job, self.study, self.folder, self.compare = kind, job, study, folder, compare
+        self.kind, self.study, self.folder, self.compare = kind, study, folder, compare
         self.drop = _share("drop", drop)
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
@@ -88,8 +115,35 @@ class Run:
         self.first = 1
         self.seconds = 0.0
 
+    def go_on(self) -> None:
+        """Take up where the folder's checkpoint ends."""
+        assert self.folder is not None  # noqa: S101 - only a run with a folder can be resumed
+        last, parameters = self.folder.checkpoint()
+        self.lines = self.folder.forget_after(last)
+        self.first = last + 1
+        self.parameters = self.parameters if parameters is None else parameters
+
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds the plan still has."""
+        return self.study.plan.rounds - self.first + 1
+
+    @property
+    def stopped(self) -> str:
+        """Why there are no more rounds, as a sentence."""
+        done, planned = len(self.lines), self.study.plan.rounds
+        if done == planned:
+            return "all rounds are done"
+        return f"after round {done} of {planned}: too few devices had budget left for another round"
+
+    def begin(self) -> None:
+        """Write what is run, unless it is written."""
+        if self.folder is not None and not (self.folder.path / "run.json").exists():
+            self.folder.begin(self.described())
+
     def rounds(self) -> Iterator[Line]:
         """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
+        self.begin()
         study, begin = self.study, time.monotonic()
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
@@ -136,6 +190,47 @@ class Run:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
 
+    def described(self) -> dict[str, Any]:
+        """What is run, for run.json; docs/run-folder.md has the form."""
+        study, data = self.study, self.study.data
+        return {
+            "choral": __version__,
+            "kind": self.kind,
+            "seeded": study.seeded,
+            "seed": study.seed,
+            "drop": self.drop,
+            "compare": self.compare,
+            "name": study.name,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "job": study.job.text,
+            "job_source": study.job.source,
+            "in_memory": study.in_memory,
+            "data": {
+                "source": study.source,
+                "devices": data.records.devices,
+                "rows": len(data.records.labels),
+                "features": len(data.features),
+                "classes": list(data.classes),
+                "columns_from": data.columns_from,
+                "notes": list(data.notes),
+                "hold_out": f"{study.job.data.test:.0%} of each device's rows, used as public test data",
+            },
+            "plan": study.plan.to_dict(),
+            "plan_digest": study.plan.digest,
+            "secure_sum": asdict(study.secure),
+            "model": {
+                "kind": study.model.name,
+                "hidden": list(study.model.widths[1:-1]),
+                "parameters": study.model.size,
+            },
+            "delta": study.limits[0].delta,
+            "devices": [
+                {"name": name, "rows": int(rows), "limit": limit.epsilon}
+                for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
+            ][:MOST_DEVICES_LISTED],
+            "versions": {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")},
+        }
+
     def finish(self) -> Result:
         """Run what is left, write what a reader needs, and give the result."""
         for _ in self.rounds():
@@ -151,6 +246,8 @@ class Run:
             privacy = privacy_statement(study, books)
         test = self.lines[-1]["test"] if self.lines else evaluate(study.model, self.parameters, study.split.test)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
+        if self.compare:
+            compared.update(baselines(study))
         result = Result(
             model=study.model,
             parameters=self.parameters,
@@ -158,7 +255,7 @@ class Run:
             columns=study.data.columns,
             privacy=privacy,
             test=test,
-            baselines=compared | (baselines(study) if self.compare else {}),
+            baselines=compared,
             history=self.lines,
             folder=None if self.folder is None else self.folder.path,
         )
@@ -167,18 +264,16 @@ class Run:
         return result
 
     def _described(self, result: Result) -> dict[str, Any]:
-        done, planned = len(self.lines), self.study.plan.rounds
-        short = "too few devices had budget left for another round"
         return {
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 3),
-            "rounds_done": done,
-            "stopped": "all rounds are done" if done == planned else f"after round {done} of {planned}: {short}",
+            "rounds_done": len(self.lines),
+            "stopped": self.stopped,
             "test": result.test,
             "baselines": result.baselines,
             "privacy": result.privacy,
             "sight": self.sight,
-            "releases": releases(self.study, done),
+            "releases": releases(self.study, len(self.lines)),
         }
 
 

@@ -31,7 +31,7 @@ OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range,
 class Study:
     """A run before it starts: everything that is public, checked, and the same for every way to run it."""
 
-    name: str
+    job: Job = field(repr=False)
     seed: int
     seeded: bool  # somebody chose the seed, so the noise can be foreseen
     data: Dataset = field(repr=False)
@@ -41,8 +41,18 @@ class Study:
     secure: SecureSum
     codec: Codec
     limits: tuple[Budget, ...] = field(repr=False)
-    participation: Participation = "balanced"
-    source: str = "arrays"
+    source: str
+    in_memory: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.job.run.name
+
+    @property
+    def participation(self) -> Participation:
+        """How cohorts are drawn."""
+        return self.job.federation.participation
 
     def exposure(self, device: int, rounds: int) -> Exposure:
         """What this device's records are exposed to in so many rounds."""
@@ -120,9 +130,13 @@ def _one_round(part: Exposure, rounds_before: int, extra: float) -> Event:
     return Gaussian(mu=one.mu, delta=extra)
 
 
-def settle(job: Job, source: DataSource = None) -> Study:
-    """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing."""
-    seed = job.run.seed if job.run.seed is not None else secrets.randbits(63)
+def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seeded: bool | None = None) -> Study:
+    """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
+
+    A run that goes on after a crash brings the seed that it began with.
+    """
+    if seed is None:
+        seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     data, told = _load(job, source)
     split = hold_out(data.records, seed=job.run.seed or 0, validation=job.data.validation, test=job.data.test)
     _check_delta(job, int(split.train.sizes.sum()))
@@ -132,9 +146,9 @@ def settle(job: Job, source: DataSource = None) -> Study:
     if job.federation.colluders is not None:
         secure = replace(secure, colluders=job.federation.colluders)
     return Study(
-        name=job.run.name,
+        job=job,
         seed=seed,
-        seeded=job.run.seed is not None,
+        seeded=job.run.seed is not None if seeded is None else seeded,
         data=data,
         split=split,
         model=model,
@@ -142,8 +156,8 @@ def settle(job: Job, source: DataSource = None) -> Study:
         secure=secure,
         codec=Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE),
         limits=_limits(job, data.records.names),
-        participation=job.federation.participation,
         source=told,
+        in_memory=source is not None,
     )
 
 

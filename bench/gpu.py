@@ -1,0 +1,173 @@
+# ruff: noqa: E402
+"""Milliseconds a round on an accelerator, and where they go: `PYTHONPATH=src python3 bench/gpu.py [--json]`.
+
+Needs JAX and NumPy only. `round` is a round of a run that reports at its end, `round_waited_for` one that the host
+waits for; what follows are its parts, each timed alone on inputs that are ready, and `updates_*` are the local steps in
+other forms.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this one would otherwise hide other modules
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench import work as works
+from bench.peers.ours import backend_of, flat_weights
+from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
+from choral.backends.vectorised import Vectorised, _add
+from choral.learning import noise, streams
+from choral.learning.local import Noise, Recipe, local_update
+
+WORKS = {
+    "cross_device_r1000": CROSS_DEVICE.but(devices=2000, cohort=1000),
+    "cross_device_r100": CROSS_DEVICE.but(devices=2000),
+    "adult_mlp": ADULT_MLP,
+    "adult_logistic": ADULT_LOGISTIC,
+    "adult_wide": ADULT_WIDE,
+}
+TARGETS = {"cross_device_r1000": 22.0, "cross_device_r100": 3.4}
+
+
+def milliseconds(task: Callable[[], Any], repeats: int) -> float:
+    """The time of one call in a stream of calls that nobody waits for but at the end; the better of two streams."""
+    jax.block_until_ready(task())
+    best = float("inf")
+    for _ in range(2):
+        start = time.perf_counter()
+        for _ in range(repeats):
+            last = task()
+        jax.block_until_ready(last)
+        best = min(best, (time.perf_counter() - start) / repeats)
+    return round(1e3 * best, 3)
+
+
+def jax_normal(key: jax.Array, shape: tuple[int, ...], start: int) -> jax.Array:
+    """JAX's own Gaussians (threefry), to compare with."""
+    return jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key), start), shape)
+
+
+def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> Callable[..., jax.Array]:
+    """The local steps of all lanes as one compiled call."""
+
+    def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
+        one = partial(local_update, backend.model, recipe, parameters, features, labels)
+        return jax.vmap(partial(one, usual=backend.usual, draw=draw))(*of_device)
+
+    return jax.jit(all_lanes)
+
+
+def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
+    """Milliseconds a round of a run that reports at its end only: the host draws while the processor trains."""
+    cohorts = [cohort_of(work, number) for number in range(repeats)]
+    best = float("inf")
+    for _ in range(3):  # the first one compiles what is left
+        start = time.perf_counter()
+        for _ in backend.rounds(flat_weights(work), cohorts, every=repeats):
+            pass
+        best = min(best, time.perf_counter() - start)
+    return round(1e3 * best / repeats, 3)
+
+
+def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[str, Any]:
+    """A round, its parts, and its other forms."""
+    start = time.perf_counter()
+    backend = backend_of(work, sampling=sampling)
+    cohort, shared = cohort_of(work, 0), flat_weights(work)
+    backend.train(shared, 0, cohort)
+    found: dict[str, Any] = {"first_round_s": round(time.perf_counter() - start, 2)}
+    found |= {"lanes": backend.lanes, "room": backend.room, "usual": backend.usual}
+    found["round"] = whole_rounds(backend, work, repeats)
+    found["round_waited_for"] = milliseconds(lambda: backend.train(shared, 0, cohort).total, repeats)
+
+    lanes = slice(0, backend.lanes)
+    batches = backend._draw(0, cohort)
+    words = streams.words(streams.keys(1, "noise", 0, cohort)[:, None], np.arange(work.steps + 1))
+    fed = backend.feed.rows(cohort[lanes], batches.rows[lanes], 0)
+    given = (shared, *fed, batches.counts[lanes], noise.split(words)[lanes])
+    inputs = [jax.device_put(value) for value in given]
+    parameters, features, _, rows, _, keys = inputs
+    dither = jax.device_put(noise.split(streams.keys(1, "dither", 0, cohort))[lanes])
+    keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
+    steps = updates(backend, backend.recipe)
+    ready = steps(*inputs)
+    tasks: dict[str, Callable[[], Any]] = {
+        "host_draw": lambda: backend._draw(0, cohort).rows,
+        "host_count": lambda: backend.uses.count(cohort, batches),
+        "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
+        "updates": lambda: steps(*inputs),
+        "codec": lambda: _add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),
+        "gather_alone": _gather(features, rows),
+        "noise_alone": _noise(parameters, keys, work),
+    }
+    quiet = updates(backend, replace(backend.recipe, noise=0.0))
+    tasks["updates_without_noise"] = lambda: quiet(*inputs)
+    if variants:
+        threefry = updates(backend, backend.recipe, jax_normal)
+        tasks["updates_jax_normal"] = lambda: threefry(*inputs)
+    found |= {name: milliseconds(task, repeats) for name, task in tasks.items()}
+    for precision in ("highest", "bfloat16") if variants else ():
+        with jax.default_matmul_precision(precision):
+            other = updates(backend, backend.recipe)
+            found[f"updates_products_{precision}"] = milliseconds(lambda other=other: other(*inputs), repeats)
+    return found
+
+
+def _gather(features: jax.Array, rows: jax.Array) -> Callable[[], jax.Array]:
+    """Every batch's rows fetched and added up, step by step."""
+
+    @jax.jit
+    def fetch(features: jax.Array, rows: jax.Array) -> jax.Array:
+        steps = jnp.swapaxes(rows, 0, 1)
+        return jax.lax.scan(lambda total, batch: (total + features[batch].sum(axis=(0, 1)), None),
+                            jnp.zeros(features.shape[1]), steps)[0]  # fmt: skip
+
+    return lambda: fetch(features, rows)
+
+
+def _noise(parameters: jax.Array, keys: jax.Array, work: Work) -> Callable[[], jax.Array]:
+    """The noise of all steps added to all lanes' parameters, and nothing else."""
+
+    @jax.jit
+    def add(parameters: jax.Array, keys: jax.Array) -> jax.Array:
+        lanes = jnp.broadcast_to(parameters, (len(keys), len(parameters)))
+        draw = jax.vmap(lambda key: noise.normal(key, parameters.shape))
+        steps = jnp.swapaxes(keys, 0, 1)[:-1]
+        return jax.lax.scan(lambda held, key: (held + work.noise * draw(key), None), lanes, steps)[0]
+
+    return lambda: add(parameters, keys)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--works", nargs="*", default=list(WORKS), choices=list(WORKS), help="which works to time")
+    parser.add_argument("--repeats", type=int, default=20, help="rounds in each stream")
+    parser.add_argument(
+        "--sampling", default="partition", choices=["partition", "poisson"], help="how batches are drawn"
+    )
+    parser.add_argument("--no-variants", action="store_true", help="leave the other forms of the local steps out")
+    args = parser.parse_args()
+    works.IN_MEMORY = 2**33
+    device = jax.devices()[0]
+    results: dict[str, Any] = {"device": f"{device.platform} {device.device_kind}", "jax": jax.__version__}
+    for name in args.works:
+        results[name] = parts(WORKS[name], args.repeats, sampling=args.sampling, variants=not args.no_variants)
+        target = f" (target {TARGETS[name]})" if name in TARGETS else ""
+        print(f"{name}{target}: {results[name]}", file=sys.stderr, flush=True)
+    if args.json:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

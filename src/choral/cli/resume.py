@@ -1,0 +1,18 @@
+"""Go on with a run that was interrupted, after its last finished round; nothing that was spent is forgotten."""
+
+import argparse
+
+from choral.cli import training
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of `choral resume`."""
+    parser.add_argument("run_folder", metavar="RUN", help="the run folder")
+    parser.add_argument("--quiet", action="store_true", help="print the result line only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Take the run up and finish it."""
+    from choral.run import resume
+
+    return training.follow(resume(args.run_folder), args)

@@ -1,0 +1,191 @@
+"""What the verbs that train have in common: their flags, the bar while they run, and the result for people."""
+
+import argparse
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choral import __version__
+from choral.cli import terminal
+
+if TYPE_CHECKING:
+    from choral.config import Job
+    from choral.run import Kind, Run
+    from choral.run.result import Result
+
+LABELS = {
+    "rehearsal": "REHEARSAL: real keys, real masks, one machine",
+    "simulation": "SIMULATION: masks left out, one machine",
+}
+MOST_BARS = 16
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of every verb that trains."""
+    parser.add_argument("--out", type=Path, help="the run folder (default runs/<time>-<name>)")
+    parser.add_argument("--drop", type=float, default=0.0, metavar="SHARE", help="devices that fall silent, 0 to 1")
+    parser.add_argument("--open", action="store_true", help="watch it live in a browser, on this machine only")
+    parser.add_argument("--quiet", action="store_true", help="print the result line only")
+
+
+def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
+    """Settle the job, make the run folder, run, and show."""
+    from choral.run import Run, RunFolder
+    from choral.run.study import settle
+
+    study = settle(job)
+    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
+    run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare)
+    if args.open:
+        from choral.report import serve
+
+        run.begin()
+        print(f"live page: {serve(out, open_browser=True).url}", file=sys.stderr)
+    return follow(run, args)
+
+
+def follow(run: "Run", args: argparse.Namespace) -> int:
+    """Run what is left of it, write the report, and show the result."""
+    from choral.report import write_report
+
+    show = not (args.quiet or args.json)
+    if show:
+        print(head(run))
+    for line in terminal.progress(run.rounds(), total=run.rounds_left, label="ROUND", show=show):
+        if show and line["note"]:
+            print(f"       round {line['round']}: {line['note']}")
+    result = run.conclude()
+    folder = run.folder.path if run.folder is not None else Path()
+    write_report(folder)
+    if args.json:
+        print(json.dumps(as_object(run, result)))
+    elif args.quiet:
+        print(f"accuracy {result.test['accuracy']:.4f} · {headline(result.privacy)} · {folder}")
+    else:
+        print(body(run, result))
+    return 0
+
+
+def as_object(run: "Run", result: "Result") -> dict[str, Any]:
+    """The result for machines."""
+    return {
+        "kind": run.kind,
+        "seeded": run.study.seeded,
+        "folder": str(result.folder),
+        "rounds": len(run.lines),
+        "test": result.test,
+        "baselines": result.baselines,
+        "plan": run.study.plan.to_dict(),
+        "privacy": result.privacy,
+    }
+
+
+def headline(privacy: dict[str, Any]) -> str:
+    """The first ε, with its rule, adjacency and adversary."""
+    if "against_everyone" not in privacy:
+        return str(privacy["none"])
+    proved = privacy["against_everyone"]
+    return (
+        f"ε ≤ {terminal.up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, rule {proved['rule']}, "
+        f"against {proved['adversary']})"
+    )
+
+
+def head(run: "Run") -> str:
+    """What is about to run: the kind of run, the data and the plan."""
+    study, plan = run.study, run.study.plan
+    kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
+    size = f"batches of about {plan.batch}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch}"
+    limits = sorted({limit.epsilon for limit in study.limits})
+    ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
+    lines = [
+        f"choral {__version__} · {study.name} · {study.source}, "
+        f"{len(study.data.records.labels):,} people on {plan.devices:,} devices",
+        kind,
+        *study.data.notes,
+        "",
+        f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
+        f"{plan.cohort} of {plan.devices} devices a round",
+        f"       {plan.local_steps} local steps · {size} · step size {plan.step_size:g} · clip {plan.clip:g} · "
+        f"noise {plan.noise:.4f}",
+    ]
+    if plan.noise > 0:
+        lines.append(
+            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one person's record replaced,"
+        )
+        lines.append("       against the server and all other devices together; the device refuses beyond)")
+    return "\n".join(lines)
+
+
+def body(run: "Run", result: "Result") -> str:
+    """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
+    parts = [_accuracy(run, result)]
+    if "against_everyone" in result.privacy:
+        parts += [_budgets(result.privacy)]
+    if run.sight is not None:
+        parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
+    parts += [_claims(result.privacy), _saved(result)]
+    return "\n".join(parts)
+
+
+def _accuracy(run: "Run", result: "Result") -> str:
+    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines], 20)
+    others = "".join(
+        f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
+    )
+    stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
+    return f"\naccuracy {curve} {result.test['accuracy']:.3f}{others}{stopped}\n"
+
+
+def _budgets(privacy: dict[str, Any]) -> str:
+    devices = privacy["devices"]
+    lines = ["PRIVACY SPENT         used / limit         rounds"]
+    for device in devices[:MOST_BARS]:
+        used = terminal.bar(device["epsilon"] / device["limit"])
+        note = "   full: refuses the next round" if device["full"] else ""
+        lines.append(
+            f"  {device['name'][:12]:12} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
+            f"{device['rounds']:4}{note}"
+        )
+    if len(devices) > MOST_BARS:
+        lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
+    return "\n".join(lines) + "\n"
+
+
+def _sight(sight: dict[str, Any], included: int) -> str:
+    computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5])
+    received = "  ".join(f"{word:08x}" for word in sight["received"][:5])
+    return (
+        f"WHAT THE SERVER SAW of {sight['device']} in round {sight['round']}\n"
+        f"  it computed  {computed} …\n  server got   {received} …\n"
+        f"  and learned the sum of {included} devices, nothing else\n"
+    )
+
+
+def _claims(privacy: dict[str, Any]) -> str:
+    if "against_everyone" not in privacy:
+        return f"PRIVACY    {privacy['none']}"
+    proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))
+    lines = [
+        f"PROVED     ε = {terminal.up(proved['epsilon'])} against {proved['adversary']}",
+        f"           (rule {proved['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']})",
+    ]
+    if summed:
+        lines += [
+            f"           ε = {terminal.up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
+            f"           (rule {summed['rule']}; {summed['certificate']})",
+        ]
+    else:
+        lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
+    told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
+    lines.append(f"PUBLISHED  {published['rule']}: ε = {terminal.up(published['epsilon'])} ({told})")
+    return "\n".join(terminal.wrap(line) for line in lines)
+
+
+def _saved(result: "Result") -> str:
+    return (
+        f"SAVED      {result.folder}/\n           report.html · model.safetensors · ledgers/ · privacy.yaml\n"
+        f"NEXT       choral verify {result.folder} · choral report {result.folder} --open"
+    )
