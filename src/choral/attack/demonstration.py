@@ -23,7 +23,7 @@ from choral.attack.reconstruct import (
 )
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.learning.local import Recipe, clip_factor, local_update, norm
+from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.privacy.rules import against_everyone
@@ -94,13 +94,25 @@ class Demonstration:
         }
 
 
-def plain_update(model: Model, parameters: Vector, features: Vector, labels: NDArray[np.int32]) -> Vector:
-    """One plain gradient step on these rows, as an ordinary federated device sends it."""
-    size = len(labels)
-    recipe = Recipe(steps=1, batch=size, step_size=1.0)
-    batch, count, keys = jnp.arange(size)[None], jnp.array([size]), jnp.zeros((2, 2), jnp.uint32)
-    arrays = (jnp.asarray(parameters), jnp.asarray(features), jnp.asarray(labels), batch, count, keys)
-    return np.asarray(local_update(model, recipe, *arrays))
+class Ordinary:
+    """An ordinary federated device: one plain gradient step on a few rows, sent as it is."""
+
+    def __init__(self, model: Model, parameters: Vector, features: Vector, labels: NDArray[np.int32]) -> None:
+        self.model, self.features, most = model, features, max(BATCHES)
+        tree, rows = model.unravel(jnp.asarray(parameters)), jnp.asarray(features[:most])
+        codes = jnp.asarray(labels[:most])
+        # One compiled call for all sizes: rows beyond the batch have no weight.
+        self._sum = jax.jit(lambda used: model.ravel(clipped_sum(model, tree, rows, codes, used, np.inf)))
+
+    def update(self, size: int) -> Vector:
+        """θ_i − θ after one step of size 1 on the first rows."""
+        return np.asarray(-self._sum(jnp.arange(max(BATCHES)) < size) / size)
+
+    def rows_read(self, columns: list[Column], size: int) -> int:
+        """How many rows of a batch of this size can be read in full off its update."""
+        read = rows_read(columns, candidates(self.model, self.update(size)))
+        truths = [decode(columns, row) for row in self.features[:size]]
+        return sum(any(cells_matched(columns, truth, one) == len(columns) for one in read) for truth in truths)
 
 
 def masked_words(study: Study, update: Vector) -> Words:
@@ -129,9 +141,11 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
     columns, train = adult_columns(), study.split.train
     features, labels = train.features_of(0)[row:], train.labels_of(0)[row:]
     truth, width = decode(columns, features[0]), features.shape[1]
-    models = {"logistic regression": logistic(width), "network": mlp(width, HIDDEN)}
-    updates = {name: plain_update(model, model.start(seed), features[:1], labels[:1]) for name, model in models.items()}
-    ordinary = {name: Reading.of_update(models[name], columns, update, truth) for name, update in updates.items()}
+    devices = {
+        name: Ordinary(model, model.start(seed), features, labels)
+        for name, model in (("logistic regression", logistic(width)), ("network", mlp(width, HIDDEN)))
+    }
+    network = devices["network"]
     engine = _engine(study, study.split.train)
     start, cohort = study.model.start(seed), np.arange(study.plan.cohort)
     words = masked_words(study, engine.updates(start, 1, np.array([0]))[0])
@@ -140,9 +154,11 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
     return Demonstration(
         row=truth,
         label=study.data.classes[int(labels[0])],
-        ordinary=ordinary,
-        label_read=study.data.classes[label_of(models["network"], updates["network"])],
-        batches={size: _rows_in_batch(models["network"], columns, features, labels, size, seed) for size in BATCHES},
+        ordinary={
+            name: Reading.of_update(device.model, columns, device.update(1), truth) for name, device in devices.items()
+        },
+        label_read=study.data.classes[label_of(network.model, network.update(1))],
+        batches={size: network.rows_read(columns, size) for size in BATCHES},
         masked=Reading.of_update(study.model, columns, read_words(study, words), truth),
         masked_bytes=words.tobytes()[:8].hex(" "),
         opened=Reading.of_update(study.model, columns, mean, truth),
@@ -156,16 +172,6 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
 def _engine(study: Study, records: Records, **changes: Any) -> Vectorised:  # noqa: ANN401 - of the plan
     plan = replace(study.plan, devices=records.devices, cohort=min(study.plan.cohort, records.devices), **changes)
     return Vectorised(model=study.model, records=records, plan=plan, codec=study.codec, seed=study.seed)
-
-
-def _rows_in_batch(
-    model: Model, columns: list[Column], features: Vector, labels: NDArray[np.int32], size: int, seed: int
-) -> int:
-    """How many rows of a batch are read in full off one ordinary update of the network."""
-    update = plain_update(model, model.start(seed), features[:size], labels[:size])
-    read = rows_read(columns, candidates(model, update))
-    truths = [decode(columns, one) for one in features[:size]]
-    return sum(any(cells_matched(columns, truth, one) == len(columns) for one in read) for truth in truths)
 
 
 def _common_guess(columns: list[Column], study: Study, truth: Cells) -> Reading:
