@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import time
+from importlib.metadata import version
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -157,7 +158,7 @@ def mask_of(*, dimensions: int, repeats: int) -> dict:
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 0
-    tasks = {"round": round_of, "mask": mask_of}
+    tasks = {"round": round_of, "mask": mask_of, "version": lambda: {"version": version("flwr")}}
     for line in sys.stdin:
         task = json.loads(line)
         print(json.dumps(tasks[task.pop("task")](**task)), flush=True)

@@ -1,5 +1,6 @@
 """The work that every contender does: the shapes of a round, the rows, and the batches. Needs NumPy only."""
 
+import mmap
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
 from typing import Any, Self
@@ -75,10 +76,17 @@ def rows_of(work: Work) -> Rows:
         features = rng.random(shape, dtype=np.float32)
         features -= 0.5
     else:
-        with TemporaryFile() as file:
-            file.truncate(4 * shape[0] * shape[1])
-            features = np.memmap(file, np.float32, "r+", shape=shape)
+        features = np.frombuffer(_empty_file(4 * shape[0] * shape[1]), np.float32).reshape(shape)
     return Rows(features=features, labels=rng.integers(0, work.layers[-1], shape[0], dtype=np.int32), offsets=offsets)
+
+
+def _empty_file(size: int) -> mmap.mmap:
+    """So many zeros that are nowhere until they are read; rows are read here and there, so none are read ahead."""
+    with TemporaryFile() as file:
+        file.truncate(size)
+        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    mapped.madvise(mmap.MADV_RANDOM)
+    return mapped
 
 
 def cohort_of(work: Work, number: int) -> NDArray[np.int64]:

@@ -49,8 +49,15 @@ def _timed(task: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     return value, {"wall": wall, "cpu": cpu_seconds() - cpu, "peak_bytes": peak_bytes()}
 
 
+def _save(place: str, layers: list[Any]) -> None:
+    """The weights as one flat vector, each layer's weights [in, out] and then its biases."""
+    import numpy as np
+
+    np.save(place, np.concatenate([np.asarray(part).ravel() for layer in layers for part in layer]))
+
+
 def serve(prepare: Prepare) -> None:
-    """Answer until stdin ends: {"prepare": work}, then {"rounds": k} as often as wanted."""
+    """Answer until stdin ends: {"prepare": work}, then {"rounds": k} as often as wanted, with a file to "save" to."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rounds: Rounds | None = None
@@ -63,7 +70,9 @@ def serve(prepare: Prepare) -> None:
             elif rounds is None:
                 raise RuntimeError("rounds asked for before a work was prepared")
             else:
-                reply = _timed(lambda count=asked["rounds"], run=rounds: run(count))[1]
+                weights, reply = _timed(lambda count=asked["rounds"], run=rounds: run(count))
+                if "save" in asked:
+                    _save(asked["save"], weights)
         except Exception as error:  # the reason goes into the results in place of a figure
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps(reply), file=answers, flush=True)

@@ -159,10 +159,25 @@ def test_logistic_constants_equal_a_numeric_hessian_and_the_gradients_of_all_row
     hessian = np.array([(gradients(e).mean(0) - gradients(-e).mean(0)) / 2e-6 for e in steps])  # p(1−p) is largest at 0
     told = logistic_constants(rows, labels, classes=1, l2=0.1)
     assert told.smoothness == pytest.approx(np.linalg.eigvalsh(hessian)[-1] + 0.1, rel=1e-6)
-    deviation = gradients(np.zeros(3)) - gradients(np.zeros(3)).mean(0)
-    assert told.gradient_deviation == pytest.approx(math.sqrt((deviation**2).sum(1).mean()), rel=1e-12)
+    at_zero = gradients(np.zeros(3))
+    assert told.gradient_deviation == pytest.approx(math.sqrt((at_zero**2).sum(1).mean()), rel=1e-12)
+    split = logistic_constants(rows, labels, classes=1, sampling="partition")
+    deviation = at_zero - at_zero.mean(0)
+    assert split.gradient_deviation == pytest.approx(math.sqrt((deviation**2).sum(1).mean()), rel=1e-12)
     assert told.strong_convexity == 0.1
     assert logistic_constants(rows, classes=1).gradient_deviation >= told.gradient_deviation
+
+
+def test_beta_bounds_the_variance_of_a_poisson_batch_with_a_fixed_divisor():
+    # 20,000 simulated batches; the fixed divisor makes the batch's own size a part of the variance.
+    rng = np.random.default_rng(9)
+    rows, labels = rng.normal(loc=0.5, size=(50, 2)), rng.integers(0, 2, size=50)
+    gradients = (0.5 - labels)[:, None] * rows
+    drawn = rng.random((20_000, 50)) < 0.2
+    means = drawn @ gradients / 10
+    variance = ((means - gradients.mean(0)) ** 2).sum(1).mean()
+    beta = logistic_constants(rows, labels, classes=1).gradient_deviation
+    assert variance == pytest.approx(0.8 * beta**2 / 10, rel=0.05)  # (1 − q)·β²/γ: at most β²/γ, as the bound needs
 
 
 def test_two_softmax_logits_double_smoothness_and_labels_lower_the_deviation():

@@ -74,7 +74,7 @@ def best_threads(task: Callable[[], None]) -> None:
     torch.set_num_threads(min(took, key=took.__getitem__))
 
 
-def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list[torch.Tensor]]:
+def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list[tuple[torch.Tensor, torch.Tensor]]]:
     """Rounds with one private model, its weights put back before each device."""
     work = Work.from_dict(values)
     rows = rows_of(work)
@@ -86,7 +86,7 @@ def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list
     best_threads(lambda: step(features[: work.batch], labels[: work.batch]))
     done = 0
 
-    def rounds(count: int) -> list[torch.Tensor]:
+    def rounds(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         nonlocal shared, done
         for number in range(done, done + count):
             sums = [torch.zeros_like(weight) for weight in shared]
@@ -99,7 +99,7 @@ def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list
                     torch._foreach_add_(sums, weights)
             shared = torch._foreach_div(sums, float(work.cohort))
         done += count
-        return shared
+        return [(weight.T, bias) for weight, bias in zip(shared[::2], shared[1::2], strict=True)]
 
     return rounds
 
@@ -124,7 +124,7 @@ def train_with_engine(work: Work, model: nn.Module, features: torch.Tensor, labe
                 break
 
 
-def prepare_engine(values: dict[str, Any]) -> Callable[[int], list[torch.Tensor]]:
+def prepare_engine(values: dict[str, Any]) -> Callable[[int], Any]:
     """Rounds in which each device calls PrivacyEngine.make_private, with its Poisson data loader."""
     work = Work.from_dict(values)
     rows = rows_of(work)
@@ -151,7 +151,7 @@ def prepare_engine(values: dict[str, Any]) -> Callable[[int], list[torch.Tensor]
     return rounds
 
 
-def prepare(values: dict[str, Any]) -> Callable[[int], list[torch.Tensor]]:
+def prepare(values: dict[str, Any]) -> Callable[[int], Any]:
     warnings.simplefilter("ignore")  # Opacus warns that its noise is not cryptographic; here it is timed, not used
     form = sys.argv[1] if len(sys.argv) > 1 else "hooks"
     return prepare_engine(values) if form == "engine" else prepare_lean(values, ghost=form == "ghost")

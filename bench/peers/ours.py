@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.peers import rounding  # noqa: F401 - before the engine, which rounds as the codec does
+from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
 from bench.work import Work, cohort_of, first_weights, rows_of
 from bench.worker import serve
 from choral.backends.vectorised import Vectorised

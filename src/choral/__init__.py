@@ -6,26 +6,84 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from choral.convergence import convergence as convergence
     from choral.errors import ChoralError as ChoralError
+    from choral.learning.models import own as model
+    from choral.learning.tables import load as load
+    from choral.learning.tables import load_adult as load_adult
     from choral.plan import Budget as Budget
     from choral.plan import Plan as Plan
     from choral.plan import SecureSum as SecureSum
+    from choral.planner import plan_for as plan_for
+    from choral.privacy.account import account as account
+    from choral.privacy.calibrate import noise_for as noise_for
+    from choral.privacy.ledger import Ledger as Ledger
+    from choral.privacy.zcdp import convert as convert
+    from choral.privacy.zcdp import rho_for as rho_for
+    from choral.report import write_report as write_report
+    from choral.report.verify import verify as verify
+    from choral.run import rehearse as rehearse
+    from choral.run import resume as resume
+    from choral.run import simulate as simulate
+    from choral.run.result import Result as Result
 
-# Public name -> the room that holds it. Rooms load when a name is first used: `import choral` stays fast.
+# Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
+# `import choral` stays fast.
 _ROOM_OF = {
     "Budget": "choral.plan",
     "ChoralError": "choral.errors",
+    "Ledger": "choral.privacy.ledger",
     "Plan": "choral.plan",
+    "Result": "choral.run.result",
     "SecureSum": "choral.plan",
+    "account": "choral.privacy.account",
+    "convergence": "choral.convergence",
+    "convert": "choral.privacy.zcdp",
+    "load": "choral.learning.tables",
+    "load_adult": "choral.learning.tables",
+    "model": "choral.learning.models:own",
+    "noise_for": "choral.privacy.calibrate",
+    "plan_for": "choral.planner",
+    "rehearse": "choral.run",
+    "resume": "choral.run",
+    "rho_for": "choral.privacy.zcdp",
+    "simulate": "choral.run",
+    "verify": "choral.report.verify",
+    "write_report": "choral.report",
 }
 
-__all__ = ["Budget", "ChoralError", "Plan", "SecureSum", "__version__"]
+__all__ = [
+    "Budget",
+    "ChoralError",
+    "Ledger",
+    "Plan",
+    "Result",
+    "SecureSum",
+    "__version__",
+    "account",
+    "convergence",
+    "convert",
+    "load",
+    "load_adult",
+    "model",
+    "noise_for",
+    "plan_for",
+    "rehearse",
+    "resume",
+    "rho_for",
+    "simulate",
+    "verify",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - each name has its own type, see TYPE_CHECKING above
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'choral' has no attribute {name!r}")
-    return getattr(import_module(_ROOM_OF[name]), name)
+    room, _, inner = _ROOM_OF[name].partition(":")
+    value = getattr(import_module(room), inner or name)
+    globals()[name] = value  # over the room of the same name, where there is one
+    return value
 
 
 def __dir__() -> list[str]:

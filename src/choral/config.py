@@ -150,7 +150,7 @@ class LocalSettings:
     step_size: float | None = _setting(Number(above=0, suggest="0.5"))
     clip: float | None = _setting(Number(above=0, suggest="1.0"))
     sampling: Sampling = _setting(Text(choices=SAMPLINGS), "poisson")
-    passes: Passes = _setting(Text(choices=PASSES), "reshuffle")
+    passes: Passes = _setting(Text(choices=PASSES), "continue")
 
 
 @dataclass(frozen=True, kw_only=True)

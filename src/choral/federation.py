@@ -70,17 +70,19 @@ def rounds(
     smallest_cohort: int = 1,
     participation: Participation = "uniform",
     first: int = 1,
+    first_attempt: int = 0,
     counts: NDArray[np.int64] | None = None,
 ) -> Iterator[Step]:
     """Algorithm 1 from round `first` on, a Step a round; ends early when too few devices have budget left.
 
     The cohort of a round depends on the seed, the round and who is willing, on nothing that came before: a run that
-    goes on after a crash draws the same.
+    goes on after a crash draws the same. `first_attempt` is the first that nobody has used of round `first`.
     """
     counts = np.zeros(plan.devices, dtype=np.int64) if counts is None else counts.copy()
     for number in range(first, plan.rounds + 1):
         notes: list[str] = []
-        for attempt in range(MOST_ATTEMPTS):
+        start = first_attempt if number == first else 0
+        for attempt in range(start, start + MOST_ATTEMPTS):
             willing = np.flatnonzero(may_join())
             if len(willing) < smallest_cohort:
                 return

@@ -229,7 +229,7 @@ class Plan:
     noise: float
     local_steps: int = 1
     sampling: Sampling = "poisson"
-    passes: Passes = "reshuffle"
+    passes: Passes = "continue"
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)

@@ -129,6 +129,11 @@ class Loot:
     def _self_key(self, owner: int) -> bytes | None:
         if owner in self.self_mask_keys:
             return self.self_mask_keys[owner]
+        secret = self.self_secret(owner)
+        return None if secret is None else self_mask(secret, self.cohort.context, self.world.terms.ids[owner]).key
+
+    def self_secret(self, owner: int) -> bytes | None:
+        """σ of a device, if enough shares of it are there."""
         held = dict(self.shares.get(owner, {}))
         for colluder in self.colluders & self.cohort.places.keys():
             pair = self.pair(colluder, owner)
@@ -140,7 +145,7 @@ class Loot:
         secret = join({self.cohort.point(holder): share for holder, share in held.items()}, threshold)
         if commitment(secret, self.cohort.context, id) != self.uploads[owner][0].commitment:
             return None
-        return self_mask(secret, self.cohort.context, id).key
+        return secret
 
     def pair(self, colluder: int, peer: int) -> PairSecret:
         """What a colluder knows of a pair: everything."""

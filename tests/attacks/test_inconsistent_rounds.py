@@ -144,8 +144,7 @@ def test_server_made_keys_are_refused_where_a_roster_is_pinned_and_open_the_vict
     # A device that accepts the roster without comparing safety numbers is alone among the server's puppets.
     world.terms, world.identities = terms, tuple(fakes)
     for number, identity in enumerate(fakes):
-        vault = vault_of(identity)
-        world.stores[number].data = vault.store.read()
+        world.stores[number].data = vault_of(identity).store.read()
         world.devices[number] = world.start(number)
     puppets = frozenset(range(10)) - {VICTIM}
     loot = Loot(world, world.muster(), puppets)

@@ -13,8 +13,8 @@ from choral.protocol.messages import Turn, Upload
 from tests.protocol.world import FIRST, World
 
 SIX = SecureSum(cohort=6, smallest_sum=5, threshold=3, colluders=1)
-# READY, UPLOAD, at most r - u_min + 2 times EDGES, FINAL.
-MOST_EXCHANGES = 5 + SIX.cohort - SIX.smallest_sum
+# READY, UPLOAD, FINAL, and EDGES at most once for each device that may drop out.
+MOST_EXCHANGES = 3 + SIX.cohort - SIX.smallest_sum
 
 
 class Watched(FaultyTransport):

@@ -1,13 +1,15 @@
 """Rounds over a transport: attempts, exchanges, the shelf, and a large sparse cohort."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from choral.backends.faults import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Shelf, Wire
 from choral.errors import SumError
-from choral.plan import SecureSum
 from choral.protocol.messages import Turn
+from choral.secagg.graph import sparse
 from tests.protocol.world import FIRST, SilentTransport, World
 
 
@@ -100,6 +102,21 @@ def test_a_sum_is_right_when_the_shelf_is_a_file(monkeypatch):
     assert total.count == 8 and world.agrees(total)
 
 
+def test_a_server_with_a_small_shelf_keeps_no_cohort_of_vectors_in_memory(monkeypatch):
+    monkeypatch.setattr("choral.backends.wire.SHELF_BYTES", 0)
+    size = 100_000
+    world = World(parameters=size)
+    world.wire().sum(0, range(10), world.model)
+    tracemalloc.start()
+    try:
+        world.wire().sum(1, range(10), world.model)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The model twice, the total, its integers; one device's update, words and frame; ten uploads would be ten more.
+    assert peak < 9 * 4 * size
+
+
 def test_drop_outs_by_a_rate_are_the_same_wherever_they_are_asked_for():
     world = World()
     wire = Wire(world.terms, DroppingTransport(world.terms, MemoryTransport(world.devices), rate=0.1, seed=3))
@@ -116,26 +133,12 @@ def test_drop_outs_come_at_their_rate():
     assert not drops_out(1, 0.0, FIRST, 0) and drops_out(1, 1.0, FIRST, 0)
 
 
-def sparse(cohort: int, neighbours: int, threshold: int) -> SecureSum:
-    return SecureSum(
-        cohort=cohort,
-        smallest_sum=cohort * 9 // 10,
-        threshold=threshold,
-        colluders=cohort // 10,
-        adversary="curious",
-        graph="harary",
-        neighbours=neighbours,
-    )
-
-
 @pytest.mark.parametrize(
     ("cohort", "parameters"),
     [(100, 50), pytest.param(1000, 100_000, marks=pytest.mark.long)],
 )
 def test_a_large_sparse_cohort_with_drop_outs_gives_the_plain_sum(cohort, parameters):
-    # Degrees and thresholds of the design: 22 and 11 for a hundred devices, 48 and 27 for a thousand.
-    secure = sparse(cohort, *((22, 11) if cohort == 100 else (48, 27)))
-    world = World(secure, parameters=parameters)
+    world = World(sparse(cohort), parameters=parameters)
     silent = dict.fromkeys(range(cohort // 20), 1) | {cohort - 1: 2}
     total = world.wire(SilentTransport(world, silent), attempts=1).sum(0, range(cohort), world.model)
     assert total.count == cohort - len(silent) and world.agrees(total)

@@ -1,12 +1,14 @@
 """Algorithm 1 written out in NumPy and double precision, one device, one step, one example at a time."""
 
+from itertools import pairwise
+
 import numpy as np
 
 
 def split(widths, flat):
     """The flat vector as (weight, bias) of each layer."""
     layers, at = [], 0
-    for fan, out in zip(widths[:-1], widths[1:], strict=True):
+    for fan, out in pairwise(widths):
         weight = flat[at : at + fan * out].reshape(fan, out)
         layers.append((weight, flat[at + fan * out : at + fan * out + out]))
         at += fan * out + out

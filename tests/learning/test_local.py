@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning import reference
 
 from choral.errors import PlanError
 from choral.learning import models, noise
@@ -19,6 +18,7 @@ from choral.learning.local import (
     local_update,
     norm,
 )
+from tests.learning import reference
 
 STACKS = {
     "logistic": models.logistic(5, 3),
@@ -53,7 +53,7 @@ def random_case(number):
     )
     features, labels = rows_for(model, 20, draw, float(draw.choice([0.1, 1.0, 5.0])))
     batches, counts = draw.integers(0, 20, (steps, room)), draw.integers(0, room + 1, steps)
-    keys = draw.integers(0, 2**32, (steps + 1, 2), dtype=np.uint32)
+    keys = draw.integers(0, 2**32, (steps + 1, 4), dtype=np.uint32)
     return model, recipe, parameters_for(model, draw), features, labels, batches, counts, keys
 
 
@@ -103,8 +103,8 @@ def test_a_rare_tail_changes_no_bit_of_lanes_that_do_not_use_it():
     assert (alone[1] != beside[1]).any()
 
 
-@pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("clip", [0.2, 1.0, math.inf])
+@pytest.mark.parametrize("name", ["binary", "mlp", "deep"])
+@pytest.mark.parametrize("clip", [0.5, math.inf])
 def test_the_closed_form_equals_per_example_gradients_to_1e_6(name, clip):
     model, draw = STACKS[name], np.random.default_rng(5)
     features, labels = rows_for(model, 32, draw, 2.0)
@@ -200,7 +200,7 @@ def test_an_unclipped_noiseless_recipe_is_plain_federated_averaging():
     start = jnp.asarray(parameters_for(model, draw))
     recipe = Recipe(steps=2, batch=10, step_size=0.1)
     batches, counts = jnp.tile(jnp.arange(10), (2, 1)), jnp.array([10, 10])
-    keys = jnp.zeros((3, 2), jnp.uint32)
+    keys = jnp.zeros((3, 4), jnp.uint32)
     found = local_update(model, recipe, start, jnp.asarray(features), jnp.asarray(labels), batches, counts, keys)
 
     def mean_loss(flat):

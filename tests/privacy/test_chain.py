@@ -169,6 +169,22 @@ def test_a_chain_cut_at_a_line_end_verifies_but_not_against_its_receipt(three_li
     assert three_lines.read_bytes() == first + second
 
 
+def test_a_line_with_a_receipt_that_lost_its_end_is_missed_and_nothing_is_cut_off(three_lines):
+    receipt = chain.read(three_lines).receipt
+    cut = three_lines.read_bytes()[:-20]
+    three_lines.write_bytes(cut)
+    with pytest.raises(LedgerError, match="CH402"):
+        Chain.open(three_lines, receipt=receipt)
+    assert three_lines.read_bytes() == cut
+
+
+def test_making_a_ledger_never_replaces_one_that_another_process_has_just_made(three_lines, tmp_path):
+    before = three_lines.read_bytes()
+    chain._create(three_lines, chain.line(chain.START, HEADER))
+    assert three_lines.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_receipt_of_any_earlier_line_is_continued(three_lines):
     lines = chain.read(three_lines)
     for number, seal in enumerate(lines.seals, start=1):

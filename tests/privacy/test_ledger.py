@@ -224,6 +224,25 @@ def test_five_hundred_kills_at_any_step_of_a_debit_never_count_too_little(tmp_pa
     assert told["torn"] > 0  # some kills did hit the middle of a write
 
 
+def test_four_processes_at_once_make_one_ledger_and_lose_no_charge(path):
+    script = (
+        "import sys; from choral.errors import LedgerError; from choral.plan import Budget\n"
+        "from choral.privacy.events import Gaussian; from choral.privacy.ledger import Charge, Ledger\n"
+        "done = 0\n"
+        "while done < 5:\n"
+        "    try:\n"
+        f"        with Ledger.open({str(path)!r}, limit=Budget(epsilon=2.0, delta=1e-5)) as book:\n"
+        "            book.charge(Charge(rule='S1', plan=sys.argv[1], round=done, event=Gaussian(mu=0.01)))\n"
+        "            done += 1\n"
+        "    except LedgerError as error:\n"
+        "        assert error.code == 'CH404', error\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(HERE.parents[1] / "src")}
+    racers = [subprocess.Popen([sys.executable, "-c", script, f"p{k}"], env=environment) for k in range(4)]
+    assert [racer.wait() for racer in racers] == [0] * 4
+    assert len(Ledger.read(path).balance.charges) == 20
+
+
 def test_an_interrupted_charge_is_reported_and_its_attempt_can_be_charged(path):
     with Ledger.open(path, limit=TWO) as book:
         book.charge(charge(1))

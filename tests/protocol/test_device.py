@@ -1,6 +1,7 @@
 """What a device refuses, one test for each line of "What a device refuses" in docs/secure-sum.md."""
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from choral.protocol.messages import (
     pack_numbers,
 )
 from choral.protocol.vault import Vault
+from choral.secagg.graph import sparse
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -272,13 +274,42 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
         assert not isinstance(reply, Upload | Opening)
 
 
-def test_pair_secrets_are_remembered_and_no_repr_shows_them(world, live):
+def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
+    size = 1_000_000
+    world = World(parameters=size)
+    frame = omega(world, world.muster().nonces)
+    update = world.update(0)
+    world.devices[0]._train = lambda *_: update.copy()
+    tracemalloc.start()
+    try:
+        reply = world.devices[0].answer(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(reply) < 4.01 * size
+    assert peak < 3 * 4 * size  # the update or the frame, the words, and buffers of a fixed size
+
+
+def test_pair_secrets_are_remembered_and_no_repr_shows_them():
+    world = World(devices=11)
+    assert world.start(0)._pairs == {}
+    live = after_upload(world)
     again = world.start(0)
-    assert set(again._pairs) == set(world.terms.ids) - {"device-0000"}
+    assert set(again._pairs) == set(world.terms.ids[1:10])
     assert repr(again) == "Device('device-0000', last turn Turn(round=0, attempt=0))"
     for thing in (again, again.vault, again._pairs, live.cohort):
         assert world.identities[0].to_bytes().hex() not in repr(thing)
         assert "rising" not in repr(thing)
+
+
+def test_self_secrets_are_fresh_in_every_turn(world):
+    secrets = set()
+    for round in range(3):
+        live = after_upload(world, Turn(round, 0))
+        for number in range(10):
+            live.final(number, range(10))
+        secrets |= {live.self_secret(number) for number in range(10)}
+    assert len(secrets) == 30 and None not in secrets
 
 
 def test_round_secrets_are_never_written_down(world):
@@ -288,20 +319,29 @@ def test_round_secrets_are_never_written_down(world):
     live = after_upload(world)
     for number in range(10):
         live.final(number, range(10))
-    key = live._self_key(0)
-    assert key is not None and written
+    secret = live.self_secret(0)
+    assert secret is not None and written
     shares = [share for held in live.shares.values() for share in held.values()]
-    assert not any(secret in data for data in written for secret in (key, live.cohort.context, *shares))
+    assert not any(value in data for data in written for value in (secret, live.cohort.context, *shares))
 
 
 def test_terms_whose_numbers_do_not_go_together_are_refused():
     world = World()
-    sparse = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
+    dense = SecureSum(cohort=10, smallest_sum=6, threshold=3, adversary="curious", graph="harary", neighbours=6)
     for changes in (
         {"secure": SecureSum.for_cohort(20), "codec": replace(world.terms.codec, cohort=20)},
         {"secure": replace(TEN, modulus_bits=64)},
-        {"secure": sparse},
+        {"secure": dense},
     ):
         with pytest.raises(PlanError) as refusal:
             replace(world.terms, **changes)
         assert refusal.value.code == "CH204"
+
+
+@pytest.mark.parametrize("threshold", [10, 27])
+def test_a_sparse_graph_that_hides_too_little_in_some_cohort_is_refused(threshold):
+    # 27 gives 42.7 bits among a thousand, but 39.0 when a tenth of them stays at home; 40 are needed.
+    world = World(sparse(1000), parameters=1)
+    with pytest.raises(PlanError) as refusal:
+        replace(world.terms, secure=replace(world.terms.secure, threshold=threshold))
+    assert refusal.value.code == "CH205"

@@ -8,6 +8,7 @@ import pytest
 from choral.backends.wire import Wire
 from choral.errors import SumError
 from choral.plan import SecureSum
+from choral.secagg.graph import sparse
 from tests.protocol.world import SilentTransport, World
 
 ENROLMENTS = (2, 3, 5, 10, 30, 200)
@@ -72,6 +73,7 @@ def one_case(seed: int, *, most_devices: int, most_parameters: int) -> None:
     transport = Pattern(world, pattern)
     total = Wire(world.terms, transport, attempts=1).sum(dice.randint(0, 10**6), called, world.model)
     assert world.agrees(total), seed
+    world.remember_pairs()
     # Silent in UPLOAD is out of the sum for certain; silent in FINAL alone is in it for certain.
     included = {world.terms.numbers[id] for id in total.included}
     assert not included & {number for number, step in pattern.items() if step == 1}
@@ -88,7 +90,8 @@ def test_the_opened_sum_is_the_plain_sum_in_random_cases(block):
 @pytest.mark.parametrize("block", range(40))
 def test_the_opened_sum_is_the_plain_sum_in_twenty_thousand_random_cases(block):
     for seed in range(1000 + 500 * block, 1000 + 500 * (block + 1)):
-        one_case(seed, most_devices=200 if seed % 10 == 0 else 30, most_parameters=100_000 if seed % 10 == 0 else 3_000)
+        large = seed % 20 == 0
+        one_case(seed, most_devices=200 if large else 30, most_parameters=100_000 if large else 3_000)
 
 
 @pytest.mark.parametrize("masks", ["single", "directed"])
@@ -119,27 +122,15 @@ def test_every_pattern_of_drop_outs_at_or_above_the_threshold_opens_and_none_bel
     assert opened == 1 + 5 + 10
 
 
-@pytest.mark.parametrize("neighbours", [4, 8])
-def test_a_sparse_graph_gives_the_plain_sum(neighbours):
-    secure = SecureSum(
-        cohort=20,
-        smallest_sum=16,
-        threshold=2,
-        colluders=1,
-        adversary="curious",
-        graph="harary",
-        neighbours=neighbours,
-    )
-    world = World(secure, parameters=11)
-    for round in range(20):
+@pytest.mark.parametrize("masks", ["single", "directed"])
+def test_a_sparse_graph_gives_the_plain_sum(masks):
+    # Any ten of a hundred may drop out: with 22 neighbours each device keeps the 11 that its threshold needs, or more.
+    world = World(sparse(100, masks=masks), parameters=11)
+    for round in range(4):
         dice = random.Random(round)
-        pattern = {number: dice.choice((1, 2)) for number in dice.sample(range(20), dice.randint(0, 3))}
-        try:
-            total = Wire(world.terms, Pattern(world, pattern), attempts=1).sum(round, range(20), world.model)
-        except SumError as failure:  # two neighbours of one device may be gone at once
-            assert failure.code == "CH503" and neighbours == 4
-        else:
-            assert world.agrees(total)
+        pattern = {number: dice.choice((1, 2)) for number in dice.sample(range(100), 10)}
+        total = Wire(world.terms, Pattern(world, pattern), attempts=1).sum(round, range(100), world.model)
+        assert world.agrees(total) and total.count >= 90
 
 
 def test_a_hundred_rounds_on_one_enrolment():

@@ -105,6 +105,16 @@ def test_late_repeated_and_foreign_messages_change_nothing(world):
     assert world.agrees(round.sum)
 
 
+def test_an_upload_of_an_earlier_attempt_is_not_added(world):
+    first = world.round()
+    old = {number: world.devices[number].answer(frame) for number, frame in first.outbox().items()}
+    again = world.round(Turn(0, 1))
+    for number, reply in old.items():
+        again.receive(number, reply)
+    total = world.finish(again)
+    assert total.turn == Turn(0, 1) and total.count == 10 and world.agrees(total)
+
+
 def test_an_upload_with_envelopes_for_the_wrong_devices_counts_as_silence(world):
     round = world.round()
     replies = {number: world.devices[number].answer(frame) for number, frame in round.outbox().items()}

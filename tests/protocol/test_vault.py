@@ -125,6 +125,28 @@ def test_the_new_bytes_are_on_the_disk_before_the_name_and_the_folder_after_it(t
     assert order == ["fsync", "replace", "fsync"]
 
 
+def test_a_vault_is_never_made_over_another(tmp_path):
+    for store in (MemoryStore(), FileStore(tmp_path / "vault")):
+        Vault.create(store, MEMORY)
+        data = store.read()
+        with pytest.raises(StorageError) as refusal:
+            Vault.create(store, MEMORY)
+        assert refusal.value.code == "CH801" and store.read() == data
+
+
+def test_what_a_person_approves_replaces_what_was_pinned_and_what_belonged_to_it():
+    vault = Vault.create(MemoryStore(), MEMORY)
+    vault.pin(roster=b"r" * 32, terms=b"t" * 32)
+    vault.change(turn=Turn(9, 0), pairs={"site-b": b"pair"}, receipt=(9, "ab"))
+    vault.approve(roster=b"r" * 32, terms=b"t" * 32)
+    assert vault.memory.turn == Turn(9, 0)
+    vault.approve(roster=b"r" * 32, terms=b"u" * 32)
+    assert vault.memory.turn is None and vault.memory.pairs == {"site-b": b"pair"}
+    vault.approve(roster=b"q" * 32, terms=b"u" * 32)
+    assert vault.memory.pairs == {} and vault.memory.receipt == (9, "ab")
+    vault.pin(roster=b"q" * 32, terms=b"u" * 32)
+
+
 def test_what_was_pinned_stays_pinned():
     vault = Vault.create(MemoryStore(), MEMORY)
     vault.pin(roster=b"r" * 32, terms=b"t" * 32)

@@ -26,11 +26,11 @@ def make_run(
     finished=True,
     name="adult-demo",
     certificate="convex",
-    nasty=False,
+    nasty="",
 ):
-    """A run folder under `folder`; `nasty` puts markup into every text that a stranger could choose."""
+    """A run folder under `folder`; `nasty` stands in every text that a stranger could choose."""
     folder.mkdir(parents=True, exist_ok=True)
-    cohort = max(2, round(devices * 0.625))
+    cohort = min(max(2, round(devices * 0.625)), 100)
     done = rounds if done is None else done
     plan = Plan(
         devices=devices, cohort=cohort, rounds=rounds, rows=2440, batch=244, local_steps=10,
@@ -38,24 +38,24 @@ def make_run(
     )  # fmt: skip
     smallest = max(2, math.ceil(cohort * 0.8))
     colluders = max(0, cohort // 5)
-    sum_ = SecureSum(cohort=cohort, smallest_sum=smallest, threshold=min(cohort, smallest), colluders=colluders)
+    sum_ = SecureSum(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=colluders)
     names = [f"device {number + 1:02}" for number in range(devices)]
     text = "Adult income (UCI), bundled"
     if nasty:
-        names, name, text = [f"{NASTY}{number}" for number in range(devices)], NASTY, NASTY
+        names, name, text = [f"{nasty}{number}" for number in range(devices)], nasty, nasty
     about = {
         "format": FORMAT, "choral": "0.1.0", "kind": kind, "seeded": seeded, "name": name,
         "started": "2026-11-15T10:00:00Z",
         "data": {
             "source": text, "devices": devices, "rows": 2440 * devices, "features": 104, "classes": 2,
-            "columns_from": NASTY if nasty else "the bundled columns.toml", "notes": [text] if nasty else [],
-            "hold_out": NASTY if nasty else "9,769 public records",
+            "columns_from": nasty or "the bundled columns.toml", "notes": [text] if nasty else [],
+            "hold_out": nasty or "9,769 public records",
         },
         "plan": plan.to_dict(), "plan_digest": plan.digest,
         "secure_sum": vars(sum_) if secure else None,
-        "model": {"kind": NASTY if nasty else "logistic", "hidden": None, "parameters": 210}, "delta": 1e-5,
+        "model": {"kind": nasty or "logistic", "hidden": None, "parameters": 210}, "delta": 1e-5,
         "devices": [{"name": each, "rows": 2440, "limit": 2.0} for each in names],
-        "versions": {"jax": "0.10.2", "numpy": "2.4.6", "python": "3.11.9", "choral": NASTY if nasty else "0.1.0"},
+        "versions": {"jax": "0.10.2", "numpy": "2.4.6", "python": "3.11.9", "choral": nasty or "0.1.0"},
     }  # fmt: skip
     write_json(folder / "run.json", about)
     lines, counts = [], [0] * devices
@@ -90,8 +90,8 @@ def epsilon(count):
     return round(min(0.55 * math.sqrt(count), 2.0), 6)
 
 
-def result(about, lines, counts, *, certificate="convex", nasty=False):
-    text = NASTY if nasty else "the loss is convex and the steps do not expand"
+def result(about, lines, counts, *, certificate="convex", nasty=""):
+    text = nasty or "the loss is convex and the steps do not expand"
     cohort = about["plan"]["cohort"]
     worst = max(map(epsilon, counts))
     devices = [
@@ -106,8 +106,12 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
     ]
     secure = about["secure_sum"]
     proved = secure is not None and certificate is not None
-    sum_ = {"rule": "S3", "adversary": "a curious server", "colluders": secure["colluders"], "epsilon": worst * 0.6,
-            "certificate": text} if proved else None  # fmt: skip
+
+    def summed(colluders):
+        return worst * min(1.0, 0.5 + 0.08 * colluders)
+
+    sum_ = {"rule": "S3", "adversary": "a curious server", "colluders": secure["colluders"],
+            "epsilon": summed(secure["colluders"]), "certificate": text} if proved else None  # fmt: skip
     rng = random.Random(1)
     return {
         "finished": "2026-11-15T10:00:12Z", "seconds": 12.3, "rounds_done": len(lines), "stopped": "all rounds done",
@@ -118,9 +122,9 @@ def result(about, lines, counts, *, certificate="convex", nasty=False):
             "against_everyone": {"rule": "S5", "adversary": "the server and all other devices", "epsilon": worst},
             "with_secure_sum": sum_,
             "published": {"rule": "Theorem 1 as published", "epsilon": worst * 0.31, "valid": False,
-                          "because": NASTY if nasty else "10 local steps, and no condition of its validity is met"},
+                          "because": nasty or "10 local steps, and no condition of its validity is met"},
             "by_delta": [[10.0**-power, worst * (0.55 + 0.09 * power)] for power in range(3, 11)],
-            "by_colluders": [[c, worst * min(1.0, 0.5 + 0.08 * c) if proved and c < cohort - 3 else None]
+            "by_colluders": [[c, summed(c) if proved and c < cohort - 3 else None]
                              for c in range(cohort)] if secure else [],
             "devices": devices,
         },

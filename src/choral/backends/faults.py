@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from choral.backends.wire import MemoryTransport, Transport
 from choral.protocol.device import Device
-from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.messages import Omega, Turn, Vector, decode
 from choral.protocol.terms import Terms
 
 P = ParamSpec("P")
@@ -46,11 +46,11 @@ class FaultyTransport(MemoryTransport):
         # Not for secrets: the same seed must give the same faults.
         self._dice = random.Random(faults.seed)  # noqa: S311
         self.faults, self._start = faults, start
-        self._late_requests: list[tuple[int, bytes]] = []
-        self._late_replies: list[tuple[int, bytes]] = []
+        self._late_requests: list[tuple[int, Vector]] = []
+        self._late_replies: list[tuple[int, Vector]] = []
         super().__init__(start(number) for number in numbers)
 
-    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The replies that get through, late ones of earlier exchanges among them; may raise Crash for the server."""
         requests, self._late_requests = self._pass([*self._late_requests, *outbox.items()])
         replies = [reply for request in requests for reply in self._deliver(*request)]
@@ -73,7 +73,7 @@ class FaultyTransport(MemoryTransport):
 
         return crashing_action
 
-    def _deliver(self, number: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def _deliver(self, number: int, frame: Vector) -> list[tuple[int, Vector]]:
         try:
             reply = self.crashing(self.devices[number].answer)(frame)
         except Crash:
@@ -81,10 +81,10 @@ class FaultyTransport(MemoryTransport):
             return []
         return [(number, reply)]
 
-    def _pass(self, mail: list[tuple[int, bytes]]) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
+    def _pass(self, mail: list[tuple[int, Vector]]) -> tuple[list[tuple[int, Vector]], list[tuple[int, Vector]]]:
         """What arrives now, and what arrives later."""
-        now: list[tuple[int, bytes]] = []
-        late: list[tuple[int, bytes]] = []
+        now: list[tuple[int, Vector]] = []
+        late: list[tuple[int, Vector]] = []
         for item in mail:
             if self._happens(self.faults.loss):
                 continue
@@ -115,11 +115,11 @@ class DroppingTransport:
     def __init__(self, terms: Terms, inner: Transport, *, rate: float, seed: int) -> None:
         self._terms, self._inner, self._rate, self._seed = terms, inner, rate, seed
 
-    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The replies of those who stayed."""
         kept = {number: frame for number, frame in outbox.items() if not self._gone(number, frame)}
         yield from self._inner.exchange(kept)
 
-    def _gone(self, number: int, frame: bytes) -> bool:
+    def _gone(self, number: int, frame: Vector) -> bool:
         message, _ = decode(frame, vector_bytes=self._terms.model_bytes, records_bytes=self._terms.records_bytes)
         return isinstance(message, Omega) and drops_out(self._seed, self._rate, message.turn, number)

@@ -6,7 +6,9 @@ fixed by plan and kind of processor, so neither the cohort, nor who drops out, n
 accelerators changes a bit of it.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,19 +16,20 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
+from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model
+from choral.learning.processors import keep_compiled, processors
 from choral.learning.records import Records
 from choral.plan import Plan
-from choral.secagg.codec import quantise
+from choral.secagg.codec import mean, quantise
 
-OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
@@ -54,6 +57,17 @@ class RoundSum:
     count: int
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Progress:
+    """Where a run stands: the round just done, how many of how many, θ, and about how long the rest will take."""
+
+    round_number: int
+    done: int
+    of: int
+    parameters: NDArray[np.float32]
+    seconds_left: float
+
+
 class Vectorised:
     """Rounds of Algorithm 1 for whole cohorts; `train` is the one method that a federation needs of a backend.
 
@@ -75,13 +89,11 @@ class Vectorised:
         chunk: int | None = None,
     ) -> None:
         check_fit(model, records, plan)
+        keep_compiled()
         self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
         self.recipe = recipe or Recipe.of(plan)
         self.processors = processors(accelerator)
-        self.room = plan.batch
-        if plan.sampling == "poisson":
-            steps = plan.rounds * plan.local_steps
-            self.room = min(sampling.capacity(plan.batch, steps, OVERFLOW), int(records.sizes.max()))
+        self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
         self.lanes = lanes or max(1, min(plan.cohort, most // weight))
@@ -90,57 +102,121 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
-        usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
-        self._updates = jax.jit(partial(_updates, model, self.recipe, usual))
-        self._add = jax.jit(partial(_add, codec.grid, codec.largest))
+        self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
 
     @property
     def overflow(self) -> float:
         """What the room of a batch adds to every device's δ over the whole plan."""
-        return OVERFLOW if self.plan.sampling == "poisson" else 0.0
+        return sampling.OVERFLOW if self.plan.sampling == "poisson" else 0.0
 
     def train(
-        self,
-        parameters: NDArray[np.float32],
-        round_number: int,
-        cohort: Devices,
-        included: Included | None = None,
+        self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
     ) -> RoundSum:
         """The sum of the included devices' updates in this round, and their number.
 
         A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
         """
-        included = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
-        total, states = self.dispatch(parameters, round_number, cohort, included)
-        self.check(states, round_number)
-        low, high = np.asarray(total).astype(np.int64)
-        return RoundSum(total=high * 2**16 + low, count=int(included.sum()))
+        self._check_loss(parameters)
+        with self._all_or_nothing():
+            batches = self._draw(round_number, cohort)
+            total, states = self._start(parameters, round_number, cohort, included, batches)
+            self._finish(round_number, cohort, batches, states)
+        return RoundSum(total=_whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
         """θ plus the mean update, line 12 of Algorithm 1."""
-        step = np.float32(self.codec.grid)
-        return parameters + total.astype(np.float32) * step / np.float32(count)
+        moved: NDArray[np.float32] = parameters + mean(total, count, self.codec.grid)
+        return moved
+
+    def rounds(
+        self,
+        parameters: NDArray[np.float32],
+        cohorts: Sequence[Devices],
+        included: Sequence[Included] | None = None,
+        *,
+        first: int = 0,
+        every: int = 1,
+    ) -> Iterator[Progress]:
+        """Whole rounds one after the other, with the same bits as `train` and `apply`; progress after `every` so many.
+
+        Between two reports nothing waits for the host: it draws the next batches while the processor trains.
+        """
+        self._check_loss(parameters)
+        began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
+        for start in range(0, len(cohorts), every):
+            numbers = range(start, min(start + every, len(cohorts)))
+            begun = []
+            with self._all_or_nothing():
+                for number in numbers:
+                    cohort, keep = cohorts[number], None if included is None else included[number]
+                    batches = self._draw(first + number, cohort)
+                    total, states = self._start(theta, first + number, cohort, keep, batches)
+                    count = len(cohort) if keep is None else int(np.sum(keep))
+                    if self.codec.largest * count < 2**31:
+                        theta = _apply(theta, total, count, self.codec.grid)
+                    else:  # the host has wider integers
+                        moved = self.apply(np.asarray(theta), _whole(total), count)
+                        theta = jax.device_put(moved, self.processors[0])
+                    begun.append((first + number, cohort, batches, states))
+                for one in begun:
+                    self._finish(*one)
+            done = numbers[-1] + 1
+            yield Progress(
+                round_number=first + numbers[-1],
+                done=done,
+                of=len(cohorts),
+                parameters=np.asarray(theta),
+                seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
+            )
 
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
-        blocks = [block for block, _, _ in self._blocks(parameters, round_number, cohort)]
-        return np.concatenate([np.asarray(block) for block in blocks])[: len(cohort)]
+        with self._all_or_nothing():
+            batches = self._draw(round_number, cohort)
+            blocks = [block for block, _, _ in self._blocks(parameters, round_number, cohort, batches)]
+            found = np.concatenate([np.asarray(block) for block in blocks])[: len(cohort)]
+            self._finish(round_number, cohort, batches, [])
+        return found
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
         """The dither that `train` rounds this device's update with."""
         key = noise.split(streams.keys(self.seed, "dither", round_number, np.array([device])))[0]
         return np.asarray(noise.uniform(jnp.asarray(key), (self.model.size,)))
 
-    def dispatch(
-        self, parameters: NDArray[np.float32] | Array, round_number: int, cohort: Devices, included: Included
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint needs beside the parameters and the number of the next round."""
+        return {"rounds_of": self.rounds_of.copy(), "uses": self.uses.of_row.copy()}
+
+    def resume(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state that was saved between two rounds."""
+        self.rounds_of, self.uses.of_row = state["rounds_of"].copy(), state["uses"].copy()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole."""
+        before = self.rounds_of.copy()
+        try:
+            yield
+        except BaseException:
+            self.rounds_of = before
+            raise
+
+    def _start(
+        self,
+        parameters: NDArray[np.float32] | Array,
+        round_number: int,
+        cohort: Devices,
+        included: Included | None,
+        batches: sampling.Batches,
     ) -> tuple[Array, list[Array]]:
-        """A round that is started but not waited for: low and high halves of the sum, and the states of the updates."""
+        """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
         totals = [jax.device_put(np.zeros((2, self.model.size), np.int32), one) for one in self.processors]
         keys = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
+        wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         states = []
-        for updates, places, at in self._blocks(parameters, round_number, cohort):
-            keep = np.where(np.diff(places, prepend=-1) > 0, included[places], False)  # padding repeats the last
-            totals[at], state = self._add(totals[at], updates, keys[places], keep)
+        for updates, places, at in self._blocks(parameters, round_number, cohort, batches):
+            keep = wanted[places] & (np.diff(places, prepend=-1) > 0)  # what repeats the last device is padding
+            totals[at], state = _add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
             states.append(state)
         first, *others = totals
         for other in others:
@@ -148,13 +224,13 @@ class Vectorised:
         return first, states
 
     def _blocks(
-        self, parameters: NDArray[np.float32] | Array, round_number: int, cohort: Devices
+        self,
+        parameters: NDArray[np.float32] | Array,
+        round_number: int,
+        cohort: Devices,
+        batches: sampling.Batches,
     ) -> Iterator[tuple[Array, NDArray[np.int64], int]]:
         """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
-        self._check_cohort(cohort)
-        batches = self._draw(round_number, cohort)
-        self.uses.count(cohort, batches)
-        self.rounds_of[cohort] += 1
         places = np.arange(self.plan.local_steps + 1)
         keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
         held = [jax.device_put(parameters, one) for one in self.processors]
@@ -163,30 +239,64 @@ class Vectorised:
             at = number % len(self.processors)
             block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
             features, labels, rows = self.feed.rows(cohort[block], batches.rows[block], at)
-            updates = self._updates(held[at], features, labels, rows, batches.counts[block], keys[block])
+            updates = _updates(
+                self.model,
+                self.recipe,
+                self.usual,
+                held[at],
+                features,
+                labels,
+                rows,
+                batches.counts[block],
+                keys[block],
+            )
             yield updates, block, at
             flying += self.lanes
             if flying >= self.chunk:
                 updates.block_until_ready()
                 flying = 0
 
+    def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
+        """Wait for a round, refuse what went wrong in it, and count the records that it used."""
+        found = np.concatenate([[FINE], *(np.asarray(state) for state in states)])
+        if found.any():
+            kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
+            raise TrainingError(
+                "CH700",
+                f"round {round_number}: {int((found > 0).sum())} of {len(cohort)} updates are {kind}.",
+                why="The steps are too large for this loss, or the features are not scaled.",
+                fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
+            )
+        self.uses.count(cohort, batches)
+
     def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
-        """The batches of the cohort in this round."""
+        """The batches of the cohort in this round; each device has then taken part in one round more."""
+        self._check_cohort(cohort)
         sizes, plan = self.records.sizes[cohort], self.plan
-        if plan.sampling == "poisson":
-            key = streams.keys(self.seed, "batches", round_number, cohort)[:, None, None]
-            places = np.arange(plan.local_steps * self.room).reshape(plan.local_steps, self.room)
-            return sampling.poisson(sizes, plan.batch, streams.words(key, places))
-        going_on = plan.passes == "continue"
+        before = self.rounds_of[cohort]
+        self.rounds_of[cohort] += 1
+        going_on = plan.sampling == "partition" and plan.passes == "continue"  # one order for all rounds
         key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
-        first = self.rounds_of[cohort] * plan.local_steps * going_on
-        return sampling.partition(sizes, plan.batch, first, plan.local_steps, key)
+        return sampling.draw(plan, sizes, before, key, None, self.room)
+
+    def _check_loss(self, parameters: NDArray[np.float32]) -> None:
+        """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
+        if self.model.widths or self.rounds_of.any():
+            return
+        some = slice(0, min(64, len(self.records.labels)))
+        rows = Records.of([("", self.records.features[some], self.records.labels[some])])
+        evaluate(self.model, parameters, rows)
 
     def _check_cohort(self, cohort: Devices) -> None:
         if len(cohort) > MOST_DEVICES:
             raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} a round.")
-        if len(cohort) == 0 or len(np.unique(cohort)) != len(cohort) or cohort.min() < 0:
-            raise PlanError("CH204", "a cohort is empty or names a device twice.", fix="Draw it without replacement.")
+        known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
+        if not known or len(np.unique(cohort)) != len(cohort):
+            raise PlanError(
+                "CH204",
+                "a cohort is empty, or names an unknown device, or one twice.",
+                fix="Draw it without replacement.",
+            )
         for device in cohort[self.records.sizes[cohort] < self.plan.rows]:
             raise TableError(
                 "CH305",
@@ -196,20 +306,8 @@ class Vectorised:
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )
 
-    def check(self, states: list[Array], round_number: int) -> None:
-        """Refuse a round in which an update is not finite or leaves the range that the codec proved."""
-        found = np.concatenate([np.asarray(state) for state in states])
-        if not found.any():
-            return
-        kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
-        raise TrainingError(
-            "CH700",
-            f"round {round_number}: {int((found > 0).sum())} of {len(found)} updates are {kind}.",
-            why="The steps are too large for this loss, or the features are not scaled.",
-            fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
-        )
 
-
+@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
 def _updates(
     model: Model,
     recipe: Recipe,
@@ -226,6 +324,7 @@ def _updates(
     return jax.vmap(one)(rows, counts, keys)
 
 
+@partial(jax.jit, static_argnames=("grid", "largest"))
 def _add(
     grid: float,
     largest: int,
@@ -244,16 +343,21 @@ def _add(
     return total + halves, jnp.where(keep, state, FINE)
 
 
-def processors(accelerator: str | None) -> list[Any]:
-    """The machine's processors of this kind ("cpu", "gpu"), or those that JAX prefers."""
-    try:
-        return list(jax.local_devices(backend=accelerator) if accelerator else jax.local_devices())
-    except RuntimeError as error:
-        raise TrainingError(
-            "CH702",
-            f'no accelerator "{accelerator}" on this machine.',
-            fix='Leave it out, use "cpu", or install JAX for your accelerator.',
-        ) from error
+def _whole(halves: Array) -> NDArray[np.int64]:
+    """The sum that `_add` keeps in halves."""
+    low, high = np.asarray(halves).astype(np.int64)
+    whole: NDArray[np.int64] = high * 2**16 + low
+    return whole
+
+
+@partial(jax.jit, static_argnames=("grid",))
+def _apply(parameters: Array, halves: Array, count: int, grid: float) -> Array:
+    """θ plus the mean update, on the processor, for a sum that fits 32 bits."""
+    # Barriers, or the compiler multiplies by an inverse instead of dividing, and the host would differ in a bit.
+    barrier: Any = lax.optimization_barrier
+    counts = barrier(jnp.full(parameters.shape, count))
+    moved: Array = parameters + barrier(mean(halves[1] * 2**16 + halves[0], counts, grid))
+    return moved
 
 
 def check_fit(model: Model, records: Records, plan: Plan) -> None:

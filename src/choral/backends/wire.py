@@ -23,7 +23,7 @@ _START = Turn(0, 0)
 class Transport(Protocol):
     """Carries frames to devices and their replies back, as they come; who is missing has dropped out."""
 
-    def exchange(self, outbox: Mapping[int, bytes]) -> Iterable[tuple[int, bytes]]:
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterable[tuple[int, Vector]]:
         """The replies, each with the device that the transport knows to have sent it."""
 
 
@@ -152,7 +152,7 @@ class MemoryTransport:
     def __init__(self, devices: Iterable[Device]) -> None:
         self.devices = {device.number: device for device in devices}
 
-    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The replies in the order of the outbox."""
         for number, frame in outbox.items():
             yield number, self.devices[number].answer(frame)

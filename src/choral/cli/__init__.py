@@ -13,10 +13,12 @@ from choral.errors import ChoralError, ConfigError
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
 VERBS = {
     "demo": "train on 16 devices of real data in one process, and show what it cost",
+    "plan": "noise, batches, steps and rounds for a budget, with the reason for each",
     "account": "what a given run costs, by every rule, proved and published",
     "simulate": "train by a choral.toml on the fast engine",
     "rehearse": "train by a choral.toml with the whole protocol, in one process",
     "resume": "go on with a run that was interrupted",
+    "verify": "work every claim of a run out again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
     "watch": "a run as it goes, on a page that only this machine can open",
     "ledger": "what a device has spent, every line checked",

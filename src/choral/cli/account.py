@@ -6,6 +6,7 @@ takes part, --rows its own records, --noise the standard deviation on its averag
 
 import argparse
 import json
+import textwrap
 from typing import Any
 
 from choral.plan import PASSES, SAMPLINGS
@@ -32,63 +33,63 @@ _NUMBERS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags, named as the arguments of `choral.account`."""
     for name, (kind, text) in _NUMBERS.items():
-        parser.add_argument(f"--{name}", type=kind, required=True, help=text)
+        parser.add_argument(f"--{name}", type=kind, required=True, metavar="N", help=text)
+    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how a batch is drawn (poisson)")
+    parser.add_argument("--passes", choices=PASSES, default="continue", help="what a partition does between rounds")
     parser.add_argument(
-        "--sampling", choices=SAMPLINGS, default="poisson", help="how a batch is drawn (default: poisson)"
+        "--secure-sum",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the server sees sums only (yes)",
     )
     parser.add_argument(
-        "--passes", choices=PASSES, default="continue", help="whether rounds go on with a partition's pass"
+        "--colluders", type=int, default=0, metavar="N", help="devices of a cohort that help the server"
     )
-    parser.add_argument(
-        "--secure-sum", action=argparse.BooleanOptionalAction, default=True, help="the server sees sums only"
-    )
-    parser.add_argument("--colluders", type=int, default=0, help="devices of a cohort that work with the server")
-    parser.add_argument("--dropouts", type=int, default=0, help="devices of a cohort that may be missing from a sum")
-    parser.add_argument("--step-size", type=float, help="η, for the rules about several local steps")
-    parser.add_argument("--smoothness", type=float, help="L of the loss of one record, for the same rules")
-    parser.add_argument("--convex", action="store_true", help="the clipped steps are those of a convex loss")
+    parser.add_argument("--dropouts", type=int, default=0, metavar="N", help="devices that may be missing from a sum")
+    parser.add_argument("--step-size", type=float, metavar="N", help="η, for the rules on several local steps")
+    parser.add_argument("--smoothness", type=float, metavar="N", help="L of one record's loss, for the same rules")
+    parser.add_argument("--convex", action="store_true", help="clipped steps are those of a convex loss")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the account as a table, or as one JSON object."""
-    names = {name for name in vars(args) if name not in ("json", "debug", "run")}
-    told = account(**{name: getattr(args, name) for name in names})
-    print(json.dumps(told) if args.json else _table(told))
+    told = account(**{name: value for name, value in vars(args).items() if name not in ("json", "debug", "run")})
+    print(json.dumps(told) if args.json else "\n".join(_table(told)))
     return 0
 
 
-def _table(told: dict[str, Any]) -> str:
-    proved, summed = told["proved"]["against_everyone"], told["proved"]["with_secure_sum"]
-    lines = [
-        f"one device, δ = {told['delta']:g}, {told['adjacency']}",
-        "",
-        "PROVED",
-        _line(proved["epsilon"], f"rule {proved['rule']}, against {proved['adversary']}"),
-        _note(proved["because"]),
-        "WITH THE SECURE SUM",
-    ]
+def _table(told: dict[str, Any]) -> list[str]:
+    everyone, summed = told["proved"]["against_everyone"], told["proved"]["with_secure_sum"]
+    lines = [f"ONE DEVICE · δ = {told['delta']:g} · {told['adjacency']}", "", "PROVED"]
+    lines += _entry(
+        everyone["epsilon"], f"rule {everyone['rule']}, against {everyone['adversary']}", everyone["because"]
+    )
+    lines += ["WITH THE SECURE SUM"]
     if summed:
-        lines += [
-            _line(summed["epsilon"], f"rule {summed['rule']}, against {summed['adversary']}"),
-            _note(summed["certificate"]),
-        ]
+        lines += _entry(
+            summed["epsilon"], f"rule {summed['rule']}, against {summed['adversary']}", summed["certificate"]
+        )
     else:
-        lines += [_note(f"no provable extra protection here: {told['proved']['no_certificate']}")]
+        lines += _note(f"no provable extra protection here: {told['proved']['no_certificate']}")
     lines += ["PUBLISHED"]
     for title, figure in (
-        ("Theorem 1, against the server", told["paper"]),
-        ("Theorem 1 without secure sum", told["paper_without_secure_sum"]),
-        ("DP-SGD as printed", told["dp_sgd"]["as_printed"]),
-        ("DP-SGD corrected", told["dp_sgd"]["corrected"]),
+        ("Theorem 1, against a server that sees only sums", told["paper"]),
+        ("Theorem 1 without secure sum, against the server", told["paper_without_secure_sum"]),
+        ("DP-SGD as printed, against a server that sees only sums", told["dp_sgd"]["as_printed"]),
+        ("DP-SGD corrected, against a server that sees only sums", told["dp_sgd"]["corrected"]),
     ):
         verdict = "valid here" if figure["valid"] else "published formula, not a guarantee here"
-        lines += [_line(figure["epsilon"], title), _note(f"{verdict}: {figure['because']}")]
-    return "\n".join(lines)
+        lines += _entry(figure["epsilon"], title, f"{verdict}: {figure['because']}")
+    return lines
 
 
-def _line(epsilon: float, text: str) -> str:
-    return f"  ε {epsilon:>9.4g}   {text}"
+def _entry(epsilon: float, title: str, note: str) -> list[str]:
+    return [*_wrapped(title, f"  ε {epsilon:<10.4g} "), *_note(note)]
 
 
-def _note(text: str) -> str:
-    return f"  {'':<11}   {text}"
+def _note(text: str) -> list[str]:
+    return _wrapped(text, " " * 15)
+
+
+def _wrapped(text: str, start: str) -> list[str]:
+    return textwrap.wrap(text, 80, initial_indent=start, subsequent_indent=" " * 15)

@@ -18,7 +18,7 @@ JOB = {
     "rounds": 20,
     "local_steps": 10,
     "batch": 244,
-    "step_size": 6.0,
+    "step_size": 4.0,
     "clip": 1.0,
 }
 

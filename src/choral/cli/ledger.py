@@ -1,7 +1,8 @@
 """Show what a device's ledger says, and check every line of it.
 
-The file is only read, unless --limit is given: the data's owner changes the limit with it, as a new entry.
-A receipt from an earlier look, given with --receipt, shows that nothing was cut off or put back since then.
+The file is only read, unless --limit is given: with it the data's owner changes
+the limit, as a new entry. A receipt from an earlier look, given with --receipt,
+shows that nothing was cut off or put back since then.
 """
 
 import argparse
@@ -13,12 +14,13 @@ from choral.plan import Budget
 from choral.privacy.ledger import Ledger, Receipt
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}
+_SHORT |= {"variance": "var", "releases": "n"}
 
 EPILOG = """\
 examples:
   choral ledger site-a.ledger
   choral ledger site-a.ledger --receipt 14:9f3c…
-  choral ledger site-a.ledger --limit 3        raise or lower the limit to ε = 3, δ stays"""
+  choral ledger site-a.ledger --limit 3      set the limit to ε = 3; δ stays"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
-    from choral.run import Run, RunFolder
+    from choral.run import Run
+    from choral.run.folder import RunFolder
     from choral.run.study import settle
 
     study = settle(job)
@@ -88,8 +89,8 @@ def headline(privacy: dict[str, Any]) -> str:
         return str(privacy["none"])
     proved = privacy["against_everyone"]
     return (
-        f"ε ≤ {terminal.up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, rule {proved['rule']}, "
-        f"against {proved['adversary']})"
+        f"ε ≤ {terminal.up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, "
+        f"rule {proved['rule']}, against {proved['adversary']})"
     )
 
 

@@ -1,12 +1,13 @@
 """Follow a run on a live page in the browser, on this machine only.
 
-The page shows the curve, each device's budget, who is in the round, and what the
-server can and can't see. Its address holds a random token: keep it to yourself.
-Ctrl-C ends the page; the run goes on.
+The page shows the curve, each device's budget, who is in the round, and what
+the server can and can't see. Its address holds a random token: keep it to
+yourself. Ctrl-C ends the page; the run goes on.
 """
 
 import argparse
 import json
+from contextlib import suppress
 
 from choral.report import serve
 
@@ -20,11 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
-    with serve(args.folder, port=args.port, open_browser=args.open) as live:
-        line = json.dumps({"url": live.url}) if args.json else f"{live.url}  (Ctrl-C ends the page)"
-        print(line, flush=True)
-        try:
-            live.wait()
-        except KeyboardInterrupt:
-            return 0  # the usual way to leave, not a failure
+    # Ctrl-C is the usual way to leave, not a failure.
+    with suppress(KeyboardInterrupt), serve(args.folder, port=args.port, open_browser=args.open) as live:
+        print(json.dumps({"url": live.url}) if args.json else f"{live.url}  (Ctrl-C ends the page)", flush=True)
+        live.wait()
     return 0

@@ -62,7 +62,8 @@ class Model:
 
     def start(self, seed: int = 0) -> NDArray[np.float32]:
         """θ⁰, the flat vector that all devices start from."""
-        return np.asarray(self.ravel(self.init(seed)))
+        leaves = jax.tree.leaves(self.init(seed))
+        return np.concatenate([np.asarray(leaf, dtype=np.float32).ravel() for leaf in leaves])
 
     def ravel(self, tree: Tree) -> Array:
         """The tree as one flat float32 vector."""
@@ -83,11 +84,12 @@ def _dense(name: str, widths: tuple[int, ...], link: Link, classes: int) -> Mode
         require_whole("a layer's width", width)
 
     def init(seed: int) -> Tree:
+        # NumPy arrays: nothing is compiled for a start.
         if len(widths) == 2:  # a linear model starts at zero: its loss is convex
-            return [(jnp.zeros(widths), jnp.zeros(widths[1]))]
+            return [(np.zeros(widths, dtype=np.float32), np.zeros(widths[1], dtype=np.float32))]
         draw = np.random.Generator(np.random.Philox(seed))
         return [
-            (jnp.asarray(draw.normal(0, math.sqrt(2 / fan), (fan, out)), dtype=jnp.float32), jnp.zeros(out))
+            (draw.normal(0, math.sqrt(2 / fan), (fan, out)).astype(np.float32), np.zeros(out, dtype=np.float32))
             for fan, out in pairwise(widths)
         ]
 

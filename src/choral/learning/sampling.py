@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.errors import PlanError
 from choral.learning.streams import Words, words
+from choral.plan import Plan
 
 Rows = NDArray[np.int64]
-DEVICE_BITS = 16  # of a word by which rows are sorted: more devices than a round may have
+MOST_ROWS = 2**27  # that one device may use in a round
+OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,17 +65,21 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     >>> poisson(np.array([3]), 3, np.zeros((1, 2, 8), dtype=np.uint64)).rows[0, 0, :3].tolist()
     [0, 1, 2]
     """
-    uniform = ((random >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    places = (random >> np.uint64(11)).view(np.int64).astype(np.float64)
+    places += 0.5
+    places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
     with np.errstate(divide="ignore"):  # γ = m: every gap is 1
-        scale = np.log1p(-batch / sizes)[:, None, None]
-    gaps = np.floor(np.log(uniform, out=uniform) / scale)
-    gaps += 1
-    places = np.cumsum(gaps, axis=-1, out=gaps)
+        inverse = 1 / np.log1p(-batch / sizes)[:, None, None]
+    np.log(places, out=places)
+    places *= inverse
+    np.floor(places, out=places)
+    places += 1  # geometric gaps
+    np.cumsum(places, axis=-1, out=places)
     inside = places <= sizes[:, None, None]
-    return Batches(
-        rows=np.where(inside, places - 1, 0).astype(np.int32),
-        counts=inside.sum(axis=-1, dtype=np.int32),
-    )
+    places *= inside
+    rows = places.astype(np.int32)
+    rows -= inside
+    return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
 
 
 def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> Batches:
@@ -89,33 +96,61 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
     step = first_step[:, None] + np.arange(steps)
     number, place = step // per_pass[:, None], step % per_pass[:, None]
     ahead_of_first = number - number[:, :1]
+    width = 2 ** np.ceil(np.log2(sizes)).astype(np.int64)  # devices of about one size are ordered together
     rows = np.empty((len(sizes), steps, batch), dtype=np.int32)
     for ahead in range(int(ahead_of_first[:, -1].max()) + 1):
-        going = np.flatnonzero(ahead_of_first[:, -1] >= ahead)  # small devices begin more passes than large ones
-        order, starts = _orders(sizes[going], key[going], number[going, 0] + ahead)
-        device, at = np.nonzero(ahead_of_first[going] == ahead)
-        first = starts[device] + place[going[device], at] * batch
-        rows[going[device], at] = order[first[:, None] + np.arange(batch)]
+        going = ahead_of_first[:, -1] >= ahead  # small devices begin more passes than large ones
+        for common in np.unique(width[going]):
+            which = np.flatnonzero(going & (width == common))
+            order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common))
+            device, at = np.nonzero(ahead_of_first[which] == ahead)
+            first = place[which[device], at] * batch
+            rows[which[device], at] = order[device[:, None], first[:, None] + np.arange(batch)]
     return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
 
 
-def _orders(sizes: Rows, key: Words, number: Rows) -> tuple[NDArray[np.int32], Rows]:
-    """A random order of every device's rows for its pass of this number, one device behind the other, and their starts.
+def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> NDArray[np.int32]:
+    """A random order of each device's rows for its pass of this number; `width` is a power of two, at least any size.
 
-    An order depends on the device's own key and size alone, whoever else is sorted with it.
+    Words of random bits above and a row below are sorted: several times faster than sorting rows by their bits.
     """
-    starts = np.cumsum(sizes) - sizes
-    within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
-    tags = words(np.repeat(key, sizes), np.repeat(number << 32, sizes) + within)
-    # (device, random bits, row) in one word: sorting words is several times faster than sorting by two keys.
-    row_bits = np.repeat((np.uint64(1) << np.ceil(np.log2(sizes + 1)).astype(np.uint64)) - np.uint64(1), sizes)
-    tags >>= np.uint64(DEVICE_BITS)
-    tags &= ~row_bits
-    tags |= within.view(np.uint64)
-    tags |= np.repeat(np.arange(len(sizes), dtype=np.uint64) << np.uint64(64 - DEVICE_BITS), sizes)
-    tags.sort()
-    tags &= row_bits
-    return tags.astype(np.int32), starts
+    row = np.arange(width)
+    tags = words(key[:, None], (number << 32)[:, None] + row)
+    tags &= ~np.uint64(width - 1)
+    tags |= row.astype(np.uint64)
+    tags[row >= sizes[:, None]] = ~np.uint64(0)
+    tags.sort(axis=-1)
+    return (tags & np.uint64(width - 1)).astype(np.int32)
+
+
+def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
+    """How many rows a batch of this plan has room for, on devices of at most `most_rows` records."""
+    most = plan.batch
+    if plan.sampling == "poisson":
+        most = min(capacity(plan.batch, plan.rounds * plan.local_steps, overflow), most_rows)
+    if most * plan.local_steps > MOST_ROWS:
+        raise PlanError(
+            "CH204",
+            f"{plan.local_steps:,} local steps on batches of {plan.batch:,} are more rows than a round may use.",
+            fix=f"Keep local steps × batch below about {MOST_ROWS:,}.",
+        )
+    return most
+
+
+def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None, most: int) -> Batches:
+    """One round's batches by the plan's own sampling, for devices that took part in `before` rounds.
+
+    `key` orders the passes of a partition; `random` is what Poisson batches come from, or the key's own stream if None.
+
+    >>> plan = Plan(devices=1, cohort=1, rounds=1, rows=9, batch=3, step_size=1.0, clip=1.0, noise=0.0)
+    >>> draw(plan, np.array([9]), np.array([0]), np.array([5], dtype=np.uint64), None, 8).rows.shape
+    (1, 1, 8)
+    """
+    if plan.sampling == "poisson":
+        places = np.arange(plan.local_steps * most).reshape(plan.local_steps, most)
+        return poisson(sizes, plan.batch, words(key[:, None, None], places) if random is None else random)
+    first = before * plan.local_steps if plan.passes == "continue" else np.zeros_like(before)
+    return partition(sizes, plan.batch, first, plan.local_steps, key)
 
 
 class Uses:

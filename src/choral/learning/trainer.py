@@ -1,7 +1,6 @@
-"""How one real device trains: the same steps as in a simulation, with batches and noise that nobody can foresee."""
+"""A device on its own machine: the local steps of a simulation, with randomness that nobody can foresee."""
 
-from functools import lru_cache, partial
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,62 +8,83 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
+from choral.errors import TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model
 from choral.plan import Plan
 
 
-def _given(values: Array, shape: tuple[int, ...], start: int) -> Array:
-    """Noise that was drawn beforehand: the part of a flat vector from `start` on."""
-    return lax.dynamic_slice_in_dim(values, start, int(np.prod(shape))).reshape(shape)
-
-
 class Trainer:
-    """One device's records and how it trains on them; every update draws fresh from the operating system's entropy."""
+    """One device's records, what they have been used for, and its noisy updates.
+
+    Batches and noise come from the operating system's randomness. `rounds` and `order`, the secret that fixes the order
+    of passes that continue, are what a vault keeps between processes.
+    """
 
     def __init__(
         self,
+        *,
         model: Model,
         plan: Plan,
         features: NDArray[np.float32],
-        labels: NDArray[Any],
-        *,
-        overflow: float,
-        rounds_before: int = 0,
+        labels: NDArray[np.int32],
+        recipe: Recipe | None = None,
+        rounds: int = 0,
+        order: int | None = None,
     ) -> None:
-        self.plan, self.model, self.rounds = plan, model, rounds_before
-        self._features, self._labels = jnp.asarray(features), jnp.asarray(labels)
-        self._size = np.array([len(labels)])
-        self._key = streams.secure_words((1,))
-        self._room = plan.batch
-        if plan.sampling == "poisson":
-            steps = plan.rounds * plan.local_steps
-            self._room = min(sampling.capacity(plan.batch, steps, overflow), len(labels))
-        self._update = compiled_update(model, Recipe.of(plan))
+        if features.shape != (len(labels), model.features):
+            raise TableError(
+                "CH312",
+                f"features {features.shape} and labels {labels.shape}, the model takes {model.features} features.",
+                fix="Give one label a row, and the columns that the plan names.",
+            )
+        if len(labels) < plan.rows:
+            raise TableError(
+                "CH305",
+                f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
+                fix="Do not take part, or ask for a plan with fewer rows.",
+            )
+        self.model, self.plan, self.recipe = model, plan, recipe or Recipe.of(plan)
+        self.features, self.labels = features, labels
+        self.rounds = rounds
+        self.order = int(streams.secure_words((1,))[0]) if order is None else order
+        self.uses = sampling.Uses(np.array([0, len(labels)]))
+        self.room = sampling.room(plan, len(labels))
+
+    def __repr__(self) -> str:
+        """The model and sizes only: records and the order of passes are secret."""
+        return f"Trainer({self.model.name}, {len(self.labels)} rows, {self.rounds} rounds)"
 
     def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
-        """θ_i − θ of one round."""
-        drawn = self._batches()
+        """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent."""
+        steps = self.plan.local_steps
+        random = streams.secure_words((1, steps, self.room)) if self.plan.sampling == "poisson" else None
+        order = self.order if self.plan.passes == "continue" else int(streams.secure_words((1,))[0])
+        key, before = np.array([order], dtype=np.uint64), np.array([self.rounds])
+        batches = sampling.draw(self.plan, np.array([len(self.labels)]), before, key, random, self.room)
         self.rounds += 1
-        gaussians = noise.secure_normal((self.plan.local_steps + 1, self.model.size))
-        arrays = (self._features, self._labels, drawn.rows[0], drawn.counts[0])
-        return np.asarray(self._update(jnp.asarray(parameters), *arrays, jnp.asarray(gaussians)))
-
-    def _batches(self) -> sampling.Batches:
-        plan = self.plan
-        if plan.sampling == "poisson":
-            return sampling.poisson(self._size, plan.batch, streams.secure_words((1, plan.local_steps, self._room)))
-        if plan.passes == "reshuffle":
-            return sampling.partition(
-                self._size, plan.batch, np.array([0]), plan.local_steps, streams.secure_words((1,))
+        self.uses.count(np.array([0]), batches)
+        drawn = noise.secure_normal((steps + 1, self.model.size if self.recipe.private else 1))
+        # Full precision: on an accelerator, shorter products would let a clipped gradient pass G.
+        with jax.default_matmul_precision("highest"):
+            given = (parameters, self.features, self.labels, batches.rows[0], batches.counts[0], drawn)
+            update = np.asarray(_update(self.model, self.recipe, *given))
+        if not np.isfinite(update).all():
+            raise TrainingError(
+                "CH700",
+                f"round {self.rounds}: the update is not finite. Nothing was sent.",
+                why="The steps are too large for this loss, or the features are not scaled.",
+                fix="Ask for a plan with a smaller step size, and check the ranges of the table.",
             )
-        return sampling.partition(
-            self._size, plan.batch, np.array([self.rounds * plan.local_steps]), plan.local_steps, self._key
-        )
+        return update
 
 
-@lru_cache(maxsize=8)
-def compiled_update(model: Model, recipe: Recipe) -> Any:  # noqa: ANN401 - a compiled function of JAX
-    """`local_update` with given noise, compiled once for all devices of one process that share model and recipe."""
-    return jax.jit(partial(local_update, model, recipe, draw=_given))
+def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
+    """A leaf's piece of Gaussians that were drawn before."""
+    return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
+
+
+@partial(jax.jit, static_argnames=("model", "recipe"))
+def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
+    return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)

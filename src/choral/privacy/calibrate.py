@@ -168,21 +168,28 @@ def _ways_out(part: Exposure, budget: Budget, rule: str) -> str:
 
 def _search(epsilon_at: Callable[[float], float], target: float, enough: float) -> float:
     """A noise whose ε lies within the band below the target, by secants in log-log, always bracketed."""
-    aim = math.log(target * (1 - _BAND / 2))
-    high, at_high = math.log(enough), math.log(max(epsilon_at(enough), 1e-300)) - aim
-    low, at_low = high, at_high
-    while at_low <= 0:  # the ε of sampled steps falls at least like 1/noise where it matters
-        low -= max(1.0, -at_low) if math.isfinite(at_low) else 1.0
-        at_low = math.log(max(epsilon_at(math.exp(low)), 1e-300)) - aim
-        if at_low <= 0:
-            high, at_high = low, at_low
-    while True:
+    aim = target * (1 - _BAND / 2)
+
+    def excess(log_noise: float) -> float:
+        # ε = 0 at large δ has no logarithm; far below the target its exact size does not matter.
+        return math.log(max(epsilon_at(math.exp(log_noise)) / aim, 1e-3))
+
+    high = math.log(enough)
+    at_high = excess(high)
+    if abs(at_high) <= _BAND / 2:
+        return enough
+    low, at_low = high - 1, excess(high - 1)
+    while at_low <= 0:
+        high, at_high = low, at_low
+        low, at_low = low - 1, excess(low - 1)
+    while high - low > 1e-12:
         share = at_low / (at_low - at_high)
         point = low + (high - low) * min(0.95, max(0.05, share))
-        at_point = math.log(max(epsilon_at(math.exp(point)), 1e-300)) - aim
-        if abs(at_point) <= _BAND / 2 or high - low < 1e-12:
+        at_point = excess(point)
+        if abs(at_point) <= _BAND / 2:
             return math.exp(point)
         if at_point > 0:
             low, at_low = point, at_point
         else:
             high, at_high = point, at_point
+    return math.exp(high)  # ε jumps past the band here; the noise above the jump is safe

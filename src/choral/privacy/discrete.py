@@ -83,7 +83,7 @@ def skellam_divergence(order: float, *, l1: float, l2: float, variance: float) -
     """
     _sensitivities(l1, l2)
     require_number("variance", variance)
-    if order < 2 or order != math.floor(order):
+    if not (2 <= order < math.inf and order == math.floor(order)):
         raise PlanError("CH200", f"order = {order!r}.", fix="The bound on Skellam noise holds for whole orders from 2.")
     squared = l2 * l2
     fine = ((2 * order - 1) * squared + 6 * l1) / (4 * variance * variance)

@@ -124,7 +124,13 @@ class Balance:
 
 
 class Ledger:
-    """A device's balance in its file; one writer at a time, every charge durable when it returns."""
+    """A device's balance in its file; one writer at a time, every charge durable when it returns.
+
+    >>> import tempfile
+    >>> with Ledger.open(Path(tempfile.mkdtemp()) / "site-a", limit=Budget(epsilon=1.0, delta=1e-5)) as ledger:
+    ...     ledger.charge(Charge(rule="S1", plan="9f3c", round=1, event=events.Gaussian(mu=0.2))).entries
+    2
+    """
 
     def __init__(self, path: Path, lines: Lines, writer: Chain | None) -> None:
         self.path = path

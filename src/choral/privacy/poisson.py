@@ -16,8 +16,9 @@ from choral.privacy.zcdp import gdp_epsilon
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
 
-# FFTs add up to 1e-15 or so to each tail; below this δ the Rényi bound takes over.
-SMALLEST_DELTA = 1e-10
+# What the FFT of a composition may take from a tail, per step: ten times the worst seen against 80-bit arithmetic.
+_FFT_ERROR = 1e-15
+_FINEST_GRID, _COARSEST_GRID = 2.0**-30, 2.0**-4
 # Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
 _LEAST_NOISE = 0.02
 
@@ -62,11 +63,13 @@ def _many_steps(noise_multiplier: float, probability: float, interval: float, st
 
 
 def _interval(steps: Steps, mu: float, fineness: float) -> float:
-    """A grid width at which rounding up widens the composed loss by less than one part in ten thousand."""
+    """A grid width at which rounding up widens the composed loss by less than three parts in ten thousand."""
     variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
-    # A grid adds at most a quarter of its squared width to the variance of each of the composed parts.
-    width = math.sqrt(variance / (sum(steps.values()) + 1)) / fineness
-    return float(2.0 ** math.floor(math.log2(width)))  # powers of two, so that neighbours share their cached parts
+    # A grid adds at most a quarter of its squared width to the variance of each of the composed parts. For steps of one
+    # kind it does not depend on their number, so that more steps never cost less.
+    width = math.sqrt(variance / (sum(steps.values()) + (mu > 0))) / fineness
+    # Powers of two, so that neighbours share their cached parts.
+    return min(_COARSEST_GRID, max(_FINEST_GRID, 2.0 ** math.floor(math.log2(width))))
 
 
 def _gaussian_cap(steps: Steps, mu: float) -> float:
@@ -74,7 +77,7 @@ def _gaussian_cap(steps: Steps, mu: float) -> float:
     return math.sqrt(math.fsum(4 * count / (z * z) for (z, _), count in steps.items()) + mu * mu)
 
 
-def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 50.0) -> float:
+def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 25.0) -> float:
     """ε at δ of Poisson-sampled steps, composed with a μ-Gaussian mechanism (Rule S5).
 
     >>> round(epsilon({(0.004902 * 244, 0.1): 130}, delta=1e-4), 2)
@@ -83,10 +86,14 @@ def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 50
     plain = gdp_epsilon(_gaussian_cap(steps, mu), delta)
     if any(z < _LEAST_NOISE for z, _ in steps):
         return plain
-    if delta < SMALLEST_DELTA:
+    left = delta - _FFT_ERROR * (10 + sum(steps.values()))
+    if left < 0.5 * delta:  # too small for transforms; moments have no such floor
         sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
     else:
-        sampled = float(_composed(steps, mu, _interval(steps, mu, fineness)).get_epsilon_for_delta(delta))
+        interval = _interval(steps, mu, fineness)
+        sampled = float(_composed(steps, mu, interval).get_epsilon_for_delta(left))
+        if 0 < sampled < 64 * interval:  # few steps and a large δ: the answer itself is of the grid's size
+            sampled = float(_composed(steps, mu, interval / 8).get_epsilon_for_delta(left))
     return min(plain, max(0.0, sampled))
 
 

@@ -138,8 +138,8 @@ def with_secure_sum(part: Exposure) -> Loss | None:
     if why_no_certificate(part):
         return None
     noises = part.honest_noises
-    helpers = f"{part.colluders} colluding device{'s' * (part.colluders != 1)}"
-    adversary = f"a server that sees only sums, with {helpers}"
+    helpers = f", helped by {part.colluders} of the devices" if part.colluders else ""
+    adversary = f"a server that sees only sums{helpers}"
     if part.local_steps == 1:
         counted = f"one local step a round: each sum carries the noise of {noises} honest devices"
         if part.sampled:

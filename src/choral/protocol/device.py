@@ -26,6 +26,7 @@ from choral.protocol.messages import (
     Vector,
     decode,
     encode,
+    encode_before,
     malformed,
     pack,
     unpack,
@@ -33,12 +34,12 @@ from choral.protocol.messages import (
 from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, SHARE_BYTES, Cohort, Terms, refused
 from choral.protocol.vault import Vault
 from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, seal, unseal
-from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, self_mask
+from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
 from choral.secagg.shares import commitment, fresh_secret, split
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[np.float32], int, int], Update]
-Encode = Callable[[Update, int, int], Words]
+Encode = Callable[[Update, int, int, Words], object]
 
 
 class Receipt(Protocol):
@@ -69,8 +70,9 @@ class Device:
     """One enrolled device: feed it frames with `answer`, send back what it returns.
 
     `train(model, round, attempt)` gives the update, `charge(round, attempt)` makes the privacy charge durable; the
-    masked update is not handed out before both the charge and the turn are on disk. `encode` replaces the codec's own
-    rounding by a fresh secret stream, for simulations that must be repeated and for discrete noise.
+    masked update is not handed out before both the charge and the turn are on disk. `encode(update,
+    round, attempt, words)` writes the words in place of the codec with a fresh secret stream: for simulations that must
+    be repeated, and for discrete noise.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class Device:
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
         self._identity, self._train, self._charge = identity, train, charge
-        self._encode: Encode = encode or (lambda update, *_: terms.codec.encode(update, Stream.fresh()))
+        self._encode: Encode = encode or (
+            lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
+        )
         self._pairs = {peer: _pair_of(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
         self._ready: tuple[Turn, bytes] | None = None
         self._live: _Live | None = None
@@ -102,7 +106,7 @@ class Device:
     def __repr__(self) -> str:
         return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
 
-    def answer(self, frame: Vector) -> bytes:
+    def answer(self, frame: Vector) -> Vector:
         """The reply to a frame, or a Refusal that carries a code and nothing else; `refusal` keeps the reason here."""
         turn = Turn(0, 0)
         try:
@@ -113,7 +117,7 @@ class Device:
             self.refusal = error
             return encode(Refusal(turn=turn, device=self.number, code=error.code))
 
-    def _reply(self, message: Message, vector: memoryview) -> bytes:
+    def _reply(self, message: Message, vector: memoryview) -> Vector:
         match message:
             case Call():
                 return encode(Ready(turn=message.turn, device=self.number, nonce=self._get_ready(message.turn)))
@@ -146,13 +150,11 @@ class Device:
 
     # OMEGA -> UPLOAD
 
-    def _upload(self, message: Omega, model: memoryview) -> bytes:
+    def _upload(self, message: Omega, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
         turn = message.turn
         update = self._train(np.frombuffer(model, MODEL_TYPE), turn.round, turn.attempt)
         self._check_shape(update)
-        words = self._encode(update, turn.round, turn.attempt)
-        del update
         own = self.number
         neighbours = cohort.neighbours(own)
         masks = [mask for peer in neighbours for mask in self._pair_masks(peer, cohort.context)]
@@ -164,6 +166,11 @@ class Device:
             promise = commitment(secret, cohort.context, self._identity.id)
             envelopes = self._envelopes(secret, cohort, neighbours)
             del secret
+        upload = Upload(turn=turn, device=own, commitment=promise, envelopes=pack(envelopes))
+        frame, room = encode_before(upload, self.terms.upload_bytes)
+        words = np.frombuffer(room, ring(self.terms.codec.word_bits))
+        self._encode(update, turn.round, turn.attempt, words)
+        del update
         add_masks(words, masks)
         # From here the update counts as released: it can't be taken back once it is handed out.
         receipt = self._charge(turn.round, turn.attempt)
@@ -171,8 +178,7 @@ class Device:
         self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)
         if self.terms.self_masked:
             self._live = _Live(cohort)
-        upload = Upload(turn=turn, device=own, commitment=promise, envelopes=pack(envelopes))
-        return encode(upload, words.data.cast("B") if len(words) else b"")
+        return frame
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None

@@ -125,8 +125,26 @@ def encode(message: Message, vector: Vector = b"") -> bytes:
     >>> encode(Call(turn=Turn(3, 0)))[:6]
     b'chrl\x01\x00'
     """
+    return b"".join((*_head(message), vector))
+
+
+def encode_before(message: Message, size: int) -> tuple[bytearray, memoryview]:
+    """The frame of a message with room for a vector of so many bytes, and that room: nothing written there is copied.
+
+    >>> frame, room = encode_before(Call(turn=Turn(3, 0)), 2)
+    >>> room[:] = b"ok"
+    >>> frame == encode(Call(turn=Turn(3, 0)), b"ok")
+    True
+    """
+    head = b"".join(_head(message))
+    frame = bytearray(len(head) + size)
+    frame[: len(head)] = head
+    return frame, memoryview(frame)[len(head) :]
+
+
+def _head(message: Message) -> tuple[bytes, bytes, bytes]:
     header = _encoder.encode(message)
-    return b"".join((_PREFIX.pack(MAGIC, VERSION, len(header)), header, bytes(_padding(len(header))), vector))
+    return _PREFIX.pack(MAGIC, VERSION, len(header)), header, bytes(_padding(len(header)))
 
 
 def _padding(header_bytes: int) -> int:

@@ -10,7 +10,7 @@ from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
 from choral.protocol.messages import KEY_BYTES, VERSION, Turn, Vector
 from choral.secagg.codec import Codec
-from choral.secagg.graph import Graph
+from choral.secagg.graph import Graph, require_private
 from choral.secagg.keys import NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
 from choral.secagg.shares import SHARE_SIZE
@@ -53,6 +53,9 @@ class Terms:
                 f"{secure.neighbours} neighbours, but a cohort may have only {secure.smallest_sum} devices.",
                 fix="Use fewer neighbours than smallest_sum.",
             )
+        # Colluders weigh most in the smallest cohort that may meet, drop-outs in the largest.
+        for size in (secure.smallest_sum, secure.cohort):
+            require_private(secure, size)
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 

@@ -50,6 +50,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Store(Protocol):
     """Where a vault's bytes lie; `write` returns only when they would survive a crash."""
 
+    def exists(self) -> bool: ...  # noqa: D102
     def read(self) -> bytes: ...  # noqa: D102
     def write(self, data: bytes) -> None: ...  # noqa: D102
 
@@ -63,6 +64,10 @@ class MemoryStore:
     """
 
     data: bytes = field(default=b"", repr=False)
+
+    def exists(self) -> bool:
+        """Whether anything was written."""
+        return bool(self.data)
 
     def read(self) -> bytes:
         """The bytes last written."""
@@ -78,6 +83,10 @@ class FileStore:
     """One file, replaced as a whole or not at all; for the owner's eyes only."""
 
     path: Path
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
 
     def read(self) -> bytes:
         """The file's bytes, or CH803."""
@@ -145,7 +154,14 @@ class Vault:
 
     @classmethod
     def create(cls, store: Store, memory: Memory, passphrase: str | None = None) -> Self:
-        """A new vault on the store, sealed if there is a passphrase."""
+        """A new vault on the store, sealed if there is a passphrase; never in place of one that is there."""
+        if store.exists():
+            raise StorageError(
+                "CH801",
+                "there is a vault already.",
+                why="With it a device would lose its keys and its memory of what it took part in.",
+                fix="Open it, or choose another place.",
+            )
         salt = os.urandom(16)
         vault = cls(store, memory, salt, _key(passphrase, salt))
         vault._write()
@@ -183,9 +199,9 @@ class Vault:
             raise
 
     def pin(self, *, roster: bytes, terms: bytes) -> None:
-        """Remember the roster and terms that a person approved; once pinned, others are refused (CH601, CH603)."""
+        """Pin the first roster and terms, and refuse all others from then on (CH601, CH603)."""
         if self.memory.terms is None:
-            self.change(roster=roster, terms=terms)
+            self.approve(roster=roster, terms=terms)
         elif self.memory.roster != roster:
             raise TrustError(
                 "CH601",
@@ -196,6 +212,13 @@ class Vault:
             raise TrustError(
                 "CH603", "the plan is not the one that was approved on this device.", fix="Approve the new plan here."
             )
+
+    def approve(self, *, roster: bytes, terms: bytes) -> None:
+        """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
+        known = self.memory
+        pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
+        turn = known.turn if terms == known.terms else None
+        self.change(roster=roster, terms=terms, pairs=pairs, turn=turn)
 
     def _write(self) -> None:
         nonce = os.urandom(12)

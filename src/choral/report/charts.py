@@ -81,7 +81,7 @@ def ticks(low: float, high: float, *, log: bool = False, whole: bool = False) ->
         first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
         return tuple(float(f"1e{power}") for power in range(first, last + 1, 1 + (last - first) // 6))
     step = 10.0 ** math.floor(math.log10((high - low) / 5))
-    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 5)
+    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 6)
     step = max(step, 1.0) if whole else step
     first = math.ceil(low / step - 1e-9)
     return tuple(round(step * n, 12) for n in range(first, math.floor(high / step + 1e-9) + 1))

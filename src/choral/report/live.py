@@ -57,9 +57,15 @@ class LivePage:
 
     def __init__(self, folder: Path, port: int) -> None:
         try:
+            import starlette.applications  # noqa: F401 - asked for before anything listens
             import uvicorn
         except ImportError:
-            raise _missing() from None
+            raise ConfigError(
+                "CH106",
+                "the live page needs starlette and uvicorn.",
+                where="choral watch",
+                fix='Use: pip install "choral[live]"',
+            ) from None
         self._socket = _listen(port)
         self._stopping = threading.Event()
         token = secrets.token_urlsafe(24)
@@ -109,15 +115,6 @@ class LivePage:
         self.close()
 
 
-def _missing() -> ConfigError:
-    return ConfigError(
-        "CH106",
-        "the live page needs starlette and uvicorn.",
-        where="choral watch",
-        fix='Use: pip install "choral[live]"',
-    )
-
-
 def _listen(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,12 +132,10 @@ def _listen(port: int) -> socket.socket:
 
 
 def _application(folder: Path, token: str, hosts: tuple[str, ...], stopping: threading.Event) -> "Starlette":
-    try:
-        from starlette.applications import Starlette
-        from starlette.responses import Response, StreamingResponse
-        from starlette.routing import Route
-    except ImportError:
-        raise _missing() from None
+    from starlette.applications import Starlette
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+
     pages = {"": "live.html", "live.js": "live.js", "live.css": "live.css", "theme.css": "theme.css"}
     content = {name: static(file) for name, file in pages.items()}
     content["theme.css"] += charts.STYLE

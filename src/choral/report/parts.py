@@ -41,9 +41,9 @@ def short(text: str, most: int = 28) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def not_yet() -> Markup:
-    """What stands where a figure needs the run's end."""
-    return element("p", "Known when the run has ended.", class_="quiet")
+def not_yet(record: RunRecord) -> Markup:
+    """What stands where there is no figure: the run has not ended, or nothing is protected."""
+    return element("p", words.unprotected(record) or "Known when the run has ended.", class_="quiet")
 
 
 def banner(record: RunRecord) -> Markup:
@@ -56,7 +56,7 @@ def claims_table(record: RunRecord) -> Markup:
     """The three ε, each with its rule, adjacency and adversary."""
     claims = words.claims(record)
     if not claims:
-        return not_yet()
+        return not_yet(record)
     columns = ("claim", "at most", "standing", "rule", "adjacency", "against")
     rows = [
         element(
@@ -113,12 +113,14 @@ def spent(record: RunRecord) -> list[Spent]:
     """What each device has used: from the result, or from the last round of a run under way."""
     if record.result is not None:
         names = ("name", "epsilon", "limit", "rounds", "full")
-        return [Spent(**{name: device[name] for name in names}) for device in record.result["privacy"]["devices"]]
+        devices = record.result["privacy"].get("devices", ())
+        return [Spent(**{name: device[name] for name in names}) for device in devices]
     devices = record.about["devices"]
     so_far = record.rounds[-1].get("spent") if record.rounds else [0.0] * len(devices)
     if not so_far:
         return []
-    taken = [sum(number in line["included"] for line in record.rounds) for number in range(len(devices))]
+    # Asked, not included: who drops out late has sent its update, and was charged for it.
+    taken = [sum(number in line["cohort"] for line in record.rounds) for number in range(len(devices))]
     return [
         Spent(name=device["name"], epsilon=epsilon, limit=device["limit"], rounds=rounds, full=False)
         for device, epsilon, rounds in zip(devices, so_far, taken, strict=True)
@@ -129,7 +131,7 @@ def budgets(record: RunRecord) -> Markup:
     """A bar per device with used, limit and rounds; many devices in summary."""
     devices = spent(record)
     if not devices:
-        return element("p", "More than 200 devices: known when the run has ended.", class_="quiet")
+        return not_yet(record)
     rule = words.rule_in_words(words.ledger_rule(record.about))
     terms = element(
         "p",
@@ -178,8 +180,8 @@ def colluder_chart(record: RunRecord) -> Markup:
     """The proved ε with the secure sum for every number of colluders, beside the ε against everyone."""
     if record.about["secure_sum"] is None:
         return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
-    if record.result is None:
-        return not_yet()
+    if not words.claims(record):
+        return not_yet(record)
     rows = words.by_colluders(record)
     points = [(float(colluders), epsilon) for colluders, epsilon, _ in rows if epsilon is not None]
     everyone, summed, _ = words.claims(record)

@@ -41,7 +41,7 @@ def entry(record: RunRecord) -> dict[str, Any]:
         "deployment": {
             "basic": _basic(record),
             "dp_variant": {
-                "variant_name": "Approximate DP",
+                "variant_name": "Approximate DP" if words.claims(record) else Blank("none: no noise was added"),
                 "data_domain": f"{words.count(about['data']['devices'], 'table')}, one on each device, "
                 f"with {about['data']['features']} declared features; the sizes of the tables are public.",
                 "unprotected_quantities": " ".join(words.NOT_COVERED),
@@ -74,6 +74,8 @@ def _basic(record: RunRecord) -> dict[str, Any]:
 
 
 def _loss(record: RunRecord) -> dict[str, Any]:
+    if nothing := words.unprotected(record):
+        return {"privacy_unit": "none", "privacy_parameters_details": nothing}
     first, *others = words.claims(record)
     details = [f"{first.title}: rule {first.rule}; {first.adjacency}; against {first.adversary}; {first.standing}."]
     for claim in others:

@@ -101,8 +101,8 @@ def _colluders(record: RunRecord) -> Markup:
 
 
 def _events(record: RunRecord) -> Markup:
-    told = [f"Started {record.about['started']}."]
+    told = [f"Started {words.when(record.about['started'])}."]
     told += [f"Round {line['round']:,}: {line['note']}." for line in record.rounds if line["note"]]
     if record.result:
-        told.append(f"Ended {record.result['finished']}: {record.result['stopped']}.")
+        told.append(f"Ended {words.when(record.result['finished'])}: {record.result['stopped']}.")
     return element("ol", *(element("li", sentence) for sentence in reversed(told[-MOST_EVENTS:])), reversed=True)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from choral.report import charts, parts, registry, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, read_run, write_whole
 
-_MOST_RELEASES = 8  # more would not fit on two pages; result.json has them all
+# More would not fit on two pages; run.json and result.json have everything in full.
+_MOST_RELEASES = 8
+_LONGEST_NAME, _LONGEST_SENTENCE = 80, 160
 
 
 def write_report(folder: str | Path) -> Path:
@@ -27,6 +30,9 @@ def write_report(folder: str | Path) -> Path:
 
 def page(record: RunRecord) -> str:
     """The report as one HTML document that needs no network and runs no script."""
+    record = replace(
+        record, about=_fitting(record.about, _LONGEST_NAME), result=_fitting(record.result, _LONGEST_SENTENCE)
+    )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -43,6 +49,15 @@ def page(record: RunRecord) -> str:
     return f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record)), lang='en')}\n"
 
 
+def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, and the same back
+    """The value with every text in it cut to what fits."""
+    if isinstance(value, dict):
+        return {name: _fitting(item, most) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_fitting(item, most) for item in value]
+    return parts.short(value, most) if isinstance(value, str) else value
+
+
 def static(name: str) -> str:
     """A file of the page's own, as text."""
     return files("choral.report").joinpath("static", name).read_text(encoding="utf-8")
@@ -54,7 +69,7 @@ def _body(record: RunRecord) -> Markup:
         _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
         element(
             "div",
-            _section("accuracy", "Accuracy per round", parts.accuracy_chart(record)),
+            _section("accuracy", "Accuracy per round, on the hold-out", parts.accuracy_chart(record)),
             _section("budgets", "Budget of each device", parts.budgets(record)),
             class_="pair",
         ),
@@ -79,7 +94,8 @@ def _section(name: str, heading: str, *content: str) -> Markup:
 
 def _header(record: RunRecord) -> Markup:
     about, result = record.about, record.result
-    when = f"started {about['started']}" + (f", finished {result['finished']}" if result else ", not finished")
+    end = f"finished {words.when(result['finished'])}" if result else "not finished"
+    when = f"started {words.when(about['started'])}, {end}"
     return element(
         "header",
         element("p", f"choral {about['choral']} · {when}", class_="quiet"),
@@ -105,15 +121,18 @@ def _statement(record: RunRecord) -> Markup:
 
 def _headline(record: RunRecord) -> Markup:
     claims = words.claims(record)
-    return element("p", element("b", claims[0].figure), claims[0].terms, class_="headline") if claims else Markup()
+    if not claims:
+        return Markup()
+    kind, _ = words.label(record)
+    return element("p", element("span", kind), element("b", claims[0].figure), claims[0].terms, class_="headline")
 
 
 def _by_delta(record: RunRecord) -> Markup:
-    if record.result is None:
-        return parts.not_yet()
-    privacy = record.result["privacy"]
-    first = words.claims(record)[0]
-    points = sorted((delta, epsilon) for delta, epsilon in privacy["by_delta"])
+    claims = words.claims(record)
+    if record.result is None or not claims:
+        return parts.not_yet(record)
+    first = claims[0]
+    points = sorted((delta, epsilon) for delta, epsilon in record.result["privacy"]["by_delta"])
     summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {words.up(e)}" for d, e in points)
     return together(
         charts.line_chart(
@@ -145,7 +164,7 @@ def _sight(record: RunRecord) -> Markup:
             "tr",
             element("th", name, scope="row"),
             element("td", charts.strip(heights, title=f"{name}, as bars", style=style), class_="strip"),
-            element("td", "  ".join(texts[:4]) + " …", class_="numbers"),
+            element("td", " · ".join(texts[:4]) + " …", class_="numbers"),
         )
         for name, heights, texts, style in rows
     ]
@@ -167,7 +186,7 @@ def _sight(record: RunRecord) -> Markup:
 
 def _releases(record: RunRecord) -> Markup:
     if record.result is None:
-        return parts.not_yet()
+        return parts.not_yet(record)
     releases = record.result["releases"]
     rows = [
         [release["what"], release["to"], f"{release['times']:,}", release["protected_by"]]
@@ -179,17 +198,20 @@ def _releases(record: RunRecord) -> Markup:
 
 
 def _check(record: RunRecord) -> Markup:
-    command = element("code", f"choral verify {parts.short(str(record.folder.name), 60)}")
+    # Not the folder's own name: a run that was moved must still read the same.
+    command = element("code", "choral verify RUN")
     text = (
-        " computes every ε of this page again from the devices' ledgers, compares the hashes of all files and ends "
-        "with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for registries: "
-        "privacy.yaml."
+        ", with this run's folder, computes every ε of this page again from the devices' ledgers, compares the hashes of "
+        "all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for "
+        "registries: privacy.yaml."
     )
     hashes = (record.result or {}).get("files", {})
-    named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(hashes.items())]
+    own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
+    named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(own.items())]
+    ledgers = f"The {words.count(len(hashes) - len(own), 'ledger')} in result.json." if len(own) < len(hashes) else ""
     return together(
         element("p", command, text),
-        element("p", "SHA-256, first 16 digits: ", *named, class_="quiet hashes") if named else Markup(),
+        element("p", "SHA-256, first 16 digits: ", *named, ledgers, class_="quiet hashes") if named else Markup(),
     )
 
 

@@ -128,8 +128,8 @@ def ledger_rule(about: dict[str, Any]) -> str:
 
 
 def claims(record: RunRecord) -> tuple[Claim, ...]:
-    """The three ε in their fixed order; none before the run has ended."""
-    if record.result is None:
+    """The three ε in their fixed order; none before the run has ended, and none without noise."""
+    if record.result is None or unprotected(record):
         return ()
     privacy = record.result["privacy"]
     adjacency, delta = privacy["adjacency"], privacy["delta"]
@@ -148,7 +148,9 @@ def claims(record: RunRecord) -> tuple[Claim, ...]:
         title="With the secure sum",
         epsilon=summed and summed["epsilon"],
         delta=delta,
-        standing=f"proved; certificate: {summed['certificate']}" if summed else "no provable extra protection here",
+        standing=f"proved; certificate: {summed['certificate']}"
+        if summed
+        else _no_extra(privacy.get("no_certificate")),
         guarantee=summed is not None,
         rule=rule_in_words(summed["rule"]) if summed else "none applies",
         adjacency=adjacency,
@@ -169,6 +171,24 @@ def claims(record: RunRecord) -> tuple[Claim, ...]:
     return first, second, third
 
 
+def _no_extra(reason: str | None) -> str:
+    return "no provable extra protection here" + (f": {reason}" if reason else "")
+
+
+def unprotected(record: RunRecord) -> str:
+    """Why nothing at all is protected, where that is so: a run without noise."""
+    return str(record.result["privacy"].get("none", "")) if record.result else ""
+
+
+def when(time: str) -> str:
+    """A point in time as people write it.
+
+    >>> when("2026-11-15T10:00:00+00:00")
+    '2026-11-15 10:00:00 UTC'
+    """
+    return time.replace("T", " ").removesuffix("Z").removesuffix("+00:00") + " UTC"
+
+
 def count(number: int, thing: str) -> str:
     """The number with its thing, in singular or plural.
 
@@ -183,21 +203,27 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     about, plan = record.about, record.about["plan"]
     done = len(record.rounds)
     what = (
-        f"A {about['model']['kind']} model was trained on {count(about['data']['rows'], 'record')} that stayed on "
-        f"{count(plan['devices'], 'device')}, in {count(done, 'round')} of {plan['rounds']:,} planned."
+        f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on "
+        f"{count(about['data']['rows'], 'record')} that stayed on {count(plan['devices'], 'device')}, "
+        f"in {count(done, 'round')} of {plan['rounds']:,} planned."
     )
     if record.result is None:
         return what, (
             "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its "
             "ledger, and below."
         )
+    if nothing := unprotected(record):
+        return (
+            what,
+            f"{nothing[0].upper()}{nothing[1:]}. No record is protected against anybody who sees what left the devices.",
+        )
     first = claims(record)[0]
     epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
     chance = percent(guess(epsilon, first.delta))
     protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
     promise = (
-        f"Each record {protected} against {first.adversary}, together and with any outside knowledge, "
-        f"by (ε, δ) = ({up(epsilon)}, {small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"Each record {protected} against {first.adversary}, whatever else they know, "
+        f"by (ε, δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
     verb = "would be" if about["seeded"] else "is"
     meaning = (
@@ -212,12 +238,12 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     about, plan, result = record.about, record.about["plan"], record.result
     sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
     noise = "a seed (predictable: simulation only)" if about["seeded"] else "a cryptographic source"
-    full = sum(device["full"] for device in result["privacy"]["devices"]) if result else 0
+    full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
-        ("How much? (ε, δ)", " ".join(much) or "Open until the run has ended."),
+        ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
             "The server and all other devices together, and whoever holds the model. No trust in the server is needed.",
@@ -239,15 +265,18 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What else must hold? (security)",
-            (
-                "Updates are masked on the device; the server opens sums only. "
-                if about["secure_sum"]
-                else "There was no secure sum. "
-            )
-            + "The devices themselves and their keys must be kept.",
+            _masking(about) + " The devices themselves and their keys must be kept.",
         ),
         ("What came before? (data)", _collection(about["data"])),
     )
+
+
+def _masking(about: dict[str, Any]) -> str:
+    if about["secure_sum"] is None:
+        return "There was no secure sum."
+    if about["kind"] == "simulation":
+        return "A deployment masks updates and opens sums only; this simulation left the masks out."
+    return "Updates are masked on the device; the server opens sums only."
 
 
 def _collection(data: dict[str, Any]) -> str:
@@ -272,7 +301,7 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 def honest_devices(secure: dict[str, Any], colluders: int) -> int:
     """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding."""
-    planned = SecureSum(**secure).honest_noises(secure.get("adversary", "lying"))
+    planned = SecureSum(**secure).honest_noises(secure["adversary"])
     return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
 
 
@@ -281,7 +310,7 @@ def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]
     secure, result = record.about["secure_sum"], record.result
     if secure is None:
         return ()
-    known = dict(result["privacy"]["by_colluders"]) if result else {}
+    known = dict(result["privacy"].get("by_colluders", ())) if result else {}
     return tuple(
         (c, known.get(c), _with_colluders(record, c, known.get(c))) for c in sorted(known) or range(secure["cohort"])
     )
@@ -289,12 +318,13 @@ def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]
 
 def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) -> str:
     honest = honest_devices(record.about["secure_sum"], colluders)
+    server = f"a {record.about['secure_sum']['adversary']} server"
     opened = (
-        f"every sum that can be opened holds at least {count(honest, 'honest device')}"
+        f"every sum that {server} can open holds at least {count(honest, 'honest device')}"
         if honest > 1
-        else "the secure sum no longer hides a single device"
+        else f"the secure sum no longer hides a single device from {server}"
     )
-    if record.result is None:
+    if not claims(record):
         return f"With {count(colluders, 'colluder')} {opened}."
     everyone, summed = claims(record)[:2]
     if epsilon is None or summed.epsilon is None:

@@ -20,10 +20,10 @@ from choral.learning.evaluate import evaluate
 from choral.learning.tables import DataSource
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import RunFolder, read_run
-from choral.run.places import Rehearsed, Simulated
+from choral.run.folder import RunFolder, read_run, write_json
+from choral.run.places import Rehearsed, Simulated, sign_off
 from choral.run.result import Result
-from choral.run.statement import MOST_DEVICES_LISTED, privacy_statement
+from choral.run.statement import privacy_statement
 from choral.run.study import Study, settle
 
 Kind = Literal["simulation", "rehearsal"]
@@ -147,7 +147,8 @@ class Run:
         study, begin = self.study, time.monotonic()
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
-            books = stack.enter_context(Books(study, None if path is None else path / "ledgers"))
+            before = self.first if self.kind == "simulation" else None
+            books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
             place = self._place(books, path)
             steps = federation.rounds(
                 study.plan,
@@ -159,7 +160,8 @@ class Run:
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
                 participation=study.participation,
                 first=self.first,
-                counts=books.rounds,
+                first_attempt=place.first_attempt(self.first),
+                counts=_participation(self.lines, study.plan.devices),
             )
             for step in steps:
                 self.parameters = step.parameters
@@ -227,7 +229,7 @@ class Run:
             "devices": [
                 {"name": name, "rows": int(rows), "limit": limit.epsilon}
                 for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
-            ][:MOST_DEVICES_LISTED],
+            ],
             "versions": {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")},
         }
 
@@ -243,7 +245,7 @@ class Run:
         with Books(study, None if self.folder is None else self.folder.path / "ledgers") as books:
             if self.folder is None or not books.on_disk:
                 books.rounds[:] = _participation(self.lines, study.plan.devices)
-            privacy = privacy_statement(study, books)
+            privacy = privacy_statement(study.costs, books.rounds)
         test = self.lines[-1]["test"] if self.lines else evaluate(study.model, self.parameters, study.split.test)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
@@ -260,7 +262,11 @@ class Run:
             folder=None if self.folder is None else self.folder.path,
         )
         if self.folder is not None:
-            self.folder.finish(self._described(result), self.parameters, model_card(study))
+            model = self.folder.write_model(self.parameters, model_card(study))
+            if self.kind == "rehearsal":
+                signed = sign_off(study, self.folder.path, model)
+                write_json(self.folder.path / "signatures.json", {"devices": signed})
+            self.folder.finish(self._described(result))
         return result
 
     def _described(self, result: Result) -> dict[str, Any]:

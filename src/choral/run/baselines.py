@@ -8,7 +8,8 @@ from choral.backends.vectorised import Vectorised
 from choral.federation import draw_cohort
 from choral.learning.evaluate import accuracy
 from choral.learning.local import Recipe
-from choral.run.study import Study, rounds_each
+from choral.run.costs import rounds_each
+from choral.run.study import Study
 
 STEP_SIZE = 1.0
 

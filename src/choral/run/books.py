@@ -15,9 +15,13 @@ NO_RECEIPT = Receipt(entries=0, seal="")
 
 
 class Books:
-    """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns."""
+    """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns.
 
-    def __init__(self, study: Study, folder: Path | None) -> None:
+    A simulation that goes on after a crash repeats a round bit for bit; it counts the charges `before` that round, and
+    those that are there already as they come again.
+    """
+
+    def __init__(self, study: Study, folder: Path | None, *, before: int | None = None) -> None:
         self.study = study
         self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
         self._ledgers: list[Ledger] = []
@@ -26,7 +30,9 @@ class Books:
             names = study.data.records.names
             for number, (name, limit) in enumerate(zip(names, study.limits, strict=True)):
                 self._ledgers.append(Ledger.open(folder / ledger_file(number), limit=limit, device=name))
-            self.rounds[:] = [len(ledger.balance.charges) for ledger in self._ledgers]
+            for number, ledger in enumerate(self._ledgers):
+                charges = ledger.balance.charges
+                self.rounds[number] = sum(before is None or charge.round < before for charge in charges)
 
     @property
     def on_disk(self) -> bool:
@@ -35,7 +41,7 @@ class Books:
 
     def may_join(self) -> NDArray[np.bool_]:
         """Which devices can pay for one more round."""
-        return self.rounds < self.study.allowed_rounds
+        return self.rounds < self.study.costs.allowed_rounds
 
     def charge(self, device: int, *, round: int, attempt: int, again: bool = False) -> Receipt:
         """The receipt of a charge for one upload, durable by now; refused with CH401 beyond the limit.
@@ -50,26 +56,19 @@ class Books:
         charges = ledger.balance.charges
         turn = (study.plan.digest, round, attempt)
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
+            self.rounds[device] += 1
             return ledger.receipt
-        event = study.event(device, len(charges))
-        rule, adversary = study.rule.rule, study.rule.adversary
+        event = study.costs.event(device, len(charges))
+        rule, adversary = study.costs.rule.rule, study.costs.rule.adversary
         receipt = ledger.charge(
             Charge(rule=rule, plan=study.plan.digest, round=round, attempt=attempt, event=event, adversary=adversary)
         )
-        self.rounds[device] = len(ledger.balance.charges)
+        self.rounds[device] += 1
         return receipt
 
     def spent(self) -> list[float]:
         """ε of each device so far, at its own limit's δ."""
-        known: dict[tuple[int, int, float], float] = {}
-        sizes, limits = self.study.split.train.sizes, self.study.limits
-        spent = []
-        for device, (rounds, size, limit) in enumerate(zip(self.rounds, sizes, limits, strict=True)):
-            key = (int(rounds), int(size), limit.delta)
-            if key not in known:
-                known[key] = self.study.spent(device, int(rounds), limit.delta)
-            spent.append(known[key])
-        return spent
+        return self.study.costs.spent_by_all(self.rounds)
 
     def __enter__(self) -> Self:
         return self

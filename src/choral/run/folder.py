@@ -149,14 +149,19 @@ class RunFolder:
         write_whole(path, kept.encode())
         return lines
 
-    def finish(self, result: Mapping[str, Any], parameters: NDArray[np.float32], card: Mapping[str, Any]) -> None:
-        """Write the model and the result; the result names every other file by its hash."""
-        write_whole(self.path / "model.safetensors", _tensors(parameters, {"format": "choral flat vector"}))
+    def write_model(self, parameters: NDArray[np.float32], card: Mapping[str, Any]) -> bytes:
+        """The bytes of the model's file, which devices sign; written with its description beside it."""
+        content = _tensors(parameters, {"format": "choral flat vector"})
+        write_whole(self.path / "model.safetensors", content)
         write_json(self.path / "model.json", card)
+        return content
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, which names every other file by its hash."""
         write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
 
 
-HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json")
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", "signatures.json")
 
 
 def hashes(folder: Path) -> dict[str, str]:

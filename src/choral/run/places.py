@@ -1,5 +1,6 @@
 """The two places of a run in one process: one compiled call for a whole cohort, or the whole protocol."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,20 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import OVERFLOW, Vectorised
+from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
-from choral.federation import MOST_ATTEMPTS
 from choral.learning.trainer import Trainer
+from choral.privacy.ledger import Ledger
 from choral.protocol.device import Device, Encode, Train
 from choral.protocol.messages import Omega, Turn, decode
 from choral.protocol.terms import Terms
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
-from choral.run.books import Books
+from choral.run.books import Books, ledger_file
+from choral.run.costs import BATCH_OVERFLOW
 from choral.run.study import Study
 from choral.secagg.keys import Identity, Roster
-
-Sight = Callable[[int, int, NDArray[np.float32], bytes], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ def turn_number(round: int, attempt: int) -> int:
     >>> turn_number(2, 1) == turn_number(2, 0) + 1
     True
     """
-    return round * MOST_ATTEMPTS + attempt
+    return round << 16 | attempt
 
 
 def vanished(seed: int, *, round: int, attempt: int, devices: int, rate: float) -> NDArray[np.bool_]:
@@ -59,6 +59,10 @@ class Simulated:
         self.engine = engine_of(study)
         self.engine.rounds_of[:] = books.rounds
 
+    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - a simulation repeats a round bit for bit
+        """The attempt to begin a round with."""
+        return 0
+
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
         plan = self.study.plan
@@ -68,6 +72,7 @@ class Simulated:
             self.books.charge(device, round=round, attempt=attempt, again=True)
         needed = min(self.study.secure.smallest_sum, plan.cohort)
         if len(included) < needed:
+            self.engine.rounds_of[list(included)] += 1  # they trained, and their passes went on
             raise SumError(
                 "CH503",
                 f"{len(included)} of {len(cohort)} devices answered, {needed} needed; charged to be safe.",
@@ -129,6 +134,8 @@ class Rehearsed:
         )
         self.hall = _Hall(self.terms, study, drop)
         self.engine = engine_of(study) if study.seeded else None
+        if self.engine is not None:
+            self.engine.rounds_of[:] = books.rounds
         self.latest: dict[
             int, NDArray[np.float32]
         ] = {}  # what each device computed last, for the report of a rehearsal
@@ -157,7 +164,7 @@ class Rehearsed:
             self.study.plan,
             train.features_of(number),
             train.labels_of(number),
-            overflow=OVERFLOW,
+            overflow=BATCH_OVERFLOW,
             rounds_before=int(self.books.rounds[number]),
         )
 
@@ -166,6 +173,11 @@ class Rehearsed:
             return self.latest[number]
 
         return fresh, None
+
+    def first_attempt(self, round: int) -> int:
+        """The first attempt of a round that no device has used: masks and noise are never used twice."""
+        turns = [device.vault.memory.turn for device in self.hall.devices.values()]
+        return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == round), default=0)
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum that the server opens."""
@@ -181,3 +193,31 @@ def _vault(name: str, number: int, folder: Path | None) -> Vault:
     if isinstance(store, FileStore) and store.path.exists():
         return Vault.open(store)
     return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))
+
+
+def sign_off(study: Study, folder: Path, model: bytes) -> list[dict[str, str]]:
+    """Every device's signature under the plan, the model and the end of its own ledger, with the keys to check it."""
+    signed = []
+    for number, name in enumerate(study.data.records.names):
+        identity = Identity(name, _vault(name, number, folder / "devices").memory.secret)
+        seal = Ledger.read(folder / "ledgers" / ledger_file(number)).receipt.seal
+        bundle = identity.bundle
+        signed.append(
+            {
+                "device": name,
+                "identity": bundle.identity.hex(),
+                "agreement": bundle.agreement.hex(),
+                "bundle_signature": bundle.signature.hex(),
+                "ledger_seal": seal,
+                "signature": identity.sign(SIGNED, *signed_fields(study.plan.digest, model, seal)).hex(),
+            }
+        )
+    return signed
+
+
+SIGNED = "run"
+
+
+def signed_fields(plan: str, model: bytes, seal: str) -> tuple[bytes, bytes, bytes]:
+    """What a device signs at the end of a run: plan, SHA-256 of the model's file, and the last seal of its ledger."""
+    return plan.encode(), hashlib.sha256(model).digest(), seal.encode()

@@ -3,25 +3,25 @@
 from dataclasses import replace
 from typing import Any
 
-from choral.plan import SecureSum
+import numpy as np
+from numpy.typing import NDArray
+
 from choral.privacy.account import account_of
 from choral.privacy.rules import ADJACENCY, with_secure_sum
-from choral.run.books import Books
-from choral.run.study import Study
+from choral.run.costs import Costs
 
-MOST_DEVICES_LISTED = 200
+DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
 
 
-def privacy_statement(study: Study, books: Books) -> dict[str, Any]:
-    """The statement for the device that has lost most; docs/run-folder.md has the form."""
-    spent = books.spent()
+def privacy_statement(costs: Costs, rounds: NDArray[np.int64]) -> dict[str, Any]:
+    """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form."""
+    if costs.plan.noise == 0:
+        nothing = "no noise was added: nothing is protected"
+        return {"delta": costs.limits[0].delta, "adjacency": ADJACENCY, "none": nothing}
+    spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
-    rounds = max(1, int(books.rounds[worst]))
-    delta = study.limits[worst].delta
-    if study.plan.noise == 0:
-        return {"delta": delta, "adjacency": ADJACENCY, "none": "no noise was added: nothing is protected"}
-    part = study.exposure(worst, rounds)
-    told = account_of(part, delta)
+    own, delta = max(1, int(rounds[worst])), costs.limits[worst].delta
+    told = account_of(costs.exposure(worst, own), delta)
     summed, everyone = told["proved"]["with_secure_sum"], told["proved"]["against_everyone"]
     return {
         "delta": delta,
@@ -32,34 +32,29 @@ def privacy_statement(study: Study, books: Books) -> dict[str, Any]:
             # From the events in the ledgers, so with the small shares of δ that batch room and range take.
             "epsilon": spent[worst],
         },
-        "with_secure_sum": summed and {**summed, "colluders": study.secure.colluders},
+        "with_secure_sum": summed and {**summed, "colluders": costs.secure.colluders},
         "no_certificate": told["proved"]["no_certificate"],
         "published": {"rule": "Theorem 1", **{key: told["paper"][key] for key in ("epsilon", "valid", "because")}},
-        "by_delta": [[d, study.spent(worst, rounds, d)] for d in (1e-4, 1e-5, 1e-6, 1e-7)],
-        "by_colluders": [[c, _with_colluders(study, worst, rounds, c, delta)] for c in range(study.plan.cohort)],
+        "by_delta": [[d, costs.spent(worst, own, d)] for d in DELTAS],
+        "by_colluders": [[c, _with_colluders(costs, worst, own, c, delta)] for c in range(costs.plan.cohort)],
         "devices": [
             {
                 "name": name,
-                "rounds": int(books.rounds[device]),
+                "rounds": int(rounds[device]),
                 "epsilon": spent[device],
-                "limit": study.limits[device].epsilon,
-                "full": bool(books.rounds[device] >= study.allowed_rounds[device]),
+                "limit": costs.limits[device].epsilon,
+                "full": bool(rounds[device] >= costs.allowed_rounds[device]),
             }
-            for device, name in enumerate(study.data.records.names[:MOST_DEVICES_LISTED])
+            for device, name in enumerate(costs.names)
         ],
     }
 
 
-def _with_colluders(study: Study, device: int, rounds: int, colluders: int, delta: float) -> float | None:
+def _with_colluders(costs: Costs, device: int, rounds: int, colluders: int, delta: float) -> float | None:
     """ε with the secure sum if so many devices collude with a curious server; None where nothing more is proved."""
-    secure: SecureSum = study.secure
-    honest = secure.smallest_sum - colluders
-    if honest < 1:
+    smallest = costs.secure.smallest_sum
+    if smallest <= colluders:
         return None
-    part = replace(
-        study.exposure(device, rounds),
-        colluders=colluders,
-        dropouts=study.plan.cohort - secure.smallest_sum,
-    )
+    part = replace(costs.exposure(device, rounds), colluders=colluders, dropouts=max(0, costs.plan.cohort - smallest))
     loss = with_secure_sum(part)
     return None if loss is None else loss.epsilon(delta)

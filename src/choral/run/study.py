@@ -4,12 +4,8 @@ import secrets
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from choral.backends.vectorised import OVERFLOW
 from choral.config import Job
 from choral.errors import ConfigError, PlanError
 from choral.learning import tables
@@ -17,14 +13,12 @@ from choral.learning.models import Model, logistic, mlp
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset, DataSource
 from choral.plan import Budget, Participation, Plan, SecureSum
-from choral.privacy import calibrate, rules
-from choral.privacy.events import Event, Gaussian, epsilon_of
-from choral.privacy.exposure import Exposure
+from choral.planner import plan_for
+from choral.privacy import calibrate
+from choral.run.costs import BATCH_OVERFLOW, NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.secagg.codec import Codec
 
-Kind = Literal["simulation", "rehearsal"]
-NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
-OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range, over a whole run
+EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,80 +48,16 @@ class Study:
         """How cohorts are drawn."""
         return self.job.federation.participation
 
-    def exposure(self, device: int, rounds: int) -> Exposure:
-        """What this device's records are exposed to in so many rounds."""
-        return exposure_of(self.plan, self.secure, rows=int(self.split.train.sizes[device]), rounds=rounds)
-
-    def event(self, device: int, rounds_before: int) -> Event:
-        """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        extra = (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
-        return _one_round(self.exposure(device, 1), rounds_before, extra)
-
     @cached_property
-    def rule(self) -> rules.Loss:
-        """The rule that is charged: proved against the server and all other devices."""
-        return rules.against_everyone(self.exposure(0, 1))
-
-    @cached_property
-    def allowed_rounds(self) -> NDArray[np.int64]:
-        """How many rounds each device's limit pays for; devices of one size and limit have one answer."""
-        known: dict[tuple[int, Budget], int] = {}
-        for device, limit in enumerate(self.limits):
-            key = (int(self.split.train.sizes[device]), limit)
-            if key not in known:
-                known[key] = self._affordable(device, limit)
-        return np.array(
-            [known[int(size), limit] for size, limit in zip(self.split.train.sizes, self.limits, strict=True)]
+    def costs(self) -> Costs:
+        """What rounds cost the devices."""
+        return Costs(
+            plan=self.plan,
+            secure=self.secure,
+            rows=self.split.train.sizes,
+            limits=self.limits,
+            names=self.data.records.names,
         )
-
-    def _affordable(self, device: int, limit: Budget) -> int:
-        """The most rounds, at most the plan's, whose events together stay within the limit."""
-        low, high = 0, self.plan.rounds + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            fits = self.spent(device, middle, limit.delta) <= limit.epsilon
-            low, high = (middle, high) if fits else (low, middle)
-        return low
-
-    def spent(self, device: int, rounds: int, delta: float) -> float:
-        """ε of this device after so many rounds, composed from the events that its ledger holds."""
-        return epsilon_of([self.event(device, before) for before in range(rounds)], delta)
-
-
-def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
-    """The exposure of a device with so many rows in so many rounds of a plan."""
-    honest = secure.honest_noises(secure.adversary)
-    return Exposure(
-        rounds=rounds,
-        local_steps=plan.local_steps,
-        cohort=plan.cohort,
-        devices=plan.devices,
-        rows=rows,
-        batch=plan.batch,
-        noise=plan.noise,
-        clip=plan.clip,
-        sampling=plan.sampling,
-        passes=plan.passes,
-        colluders=secure.colluders,
-        dropouts=plan.cohort - secure.colluders - honest,
-        step_size=plan.step_size,
-    )
-
-
-def _one_round(part: Exposure, rounds_before: int, extra: float) -> Event:
-    """The event of one round: passes that continue cost a device only the uses of a record that this round adds."""
-    if part.sampled:
-        return rules.poisson_steps(
-            steps=part.local_steps, rows=part.rows, batch=part.batch, noise=part.noise, clip=part.clip, overflow=extra
-        )
-    uses = part.uses_per_round
-    if part.passes == "continue":
-        steps, per_pass = part.local_steps, part.batches_per_pass
-        uses = -(-(rounds_before + 1) * steps // per_pass) - -(-rounds_before * steps // per_pass)
-    if uses == 0:
-        return Gaussian(mu=0.0, delta=extra)
-    one = rules.local_composition(uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
-    return Gaussian(mu=one.mu, delta=extra)
 
 
 def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seeded: bool | None = None) -> Study:
@@ -141,7 +71,7 @@ def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seed
     split = hold_out(data.records, seed=job.run.seed or 0, validation=job.data.validation, test=job.data.test)
     _check_delta(job, int(split.train.sizes.sum()))
     model = model_of(job, features=len(data.features), classes=len(data.classes))
-    plan = _plan(job, devices=data.records.devices, rows=int(split.train.sizes.min()))
+    plan = _plan(job, model, devices=data.records.devices, rows=int(split.train.sizes.min()))
     secure = SecureSum.for_cohort(max(2, plan.cohort))
     if job.federation.colluders is not None:
         secure = replace(secure, colluders=job.federation.colluders)
@@ -241,33 +171,39 @@ def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
     return tuple(Budget(epsilon=own.get(name, common), delta=job.privacy.delta) for name in names)
 
 
-def _plan(job: Job, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan, the noise solved from the budget where it is not given."""
-    given = job.federation, job.local
-    cohort = given[0].cohort or max(1, min(10, devices))
-    if cohort > devices:
-        raise PlanError("CH204", f"cohort = {cohort} of {devices} devices.", fix=f"Use at most {devices}.")
-    values: dict[str, Any] = {
-        "devices": devices,
-        "cohort": cohort,
-        "rounds": given[0].rounds or 20,
-        "rows": rows,
-        "batch": given[1].batch or max(1, rows // 10),
-        "local_steps": given[1].steps or 10,
-        "step_size": given[1].step_size or 0.5,
-        "clip": given[1].clip or 1.0,
-        "sampling": given[1].sampling,
-        "passes": given[1].passes,
+def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan: what is not given is proposed by the planner, the noise is solved from the budget."""
+    federation, local, privacy = job.federation, job.local, job.privacy
+    given: dict[str, Any] = {
+        "cohort": federation.cohort,
+        "rounds": federation.rounds,
+        "batch": local.batch,
+        "local_steps": local.steps,
+        "step_size": local.step_size,
+        "clip": local.clip,
     }
-    if job.privacy.noise is not None:
-        return Plan(**values, noise=job.privacy.noise)
-    assert job.privacy.epsilon is not None  # noqa: S101 - config refuses a job with neither
-    plan = Plan(**values, noise=1.0)
-    part = exposure_of(plan, SecureSum.for_cohort(max(2, cohort)), rows=rows, rounds=rounds_each(plan))
-    budget = Budget(epsilon=job.privacy.epsilon, delta=job.privacy.delta - OVERFLOW - OUT_OF_RANGE)
+    for name, most in (("cohort", devices), ("batch", rows)):
+        if given[name] is not None and given[name] > most:
+            raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
+    if None in given.values():
+        proposed = plan_for(
+            epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
+            delta=privacy.delta,
+            devices=devices,
+            rows=rows,
+            features=model.features,
+            classes=model.classes or 2,
+            model="logistic" if len(model.widths) == 2 else "mlp",
+            sampling=local.sampling,
+            **given,
+        ).plan
+        given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
+    plan = Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=local.sampling, passes=local.passes, **given
+    )
+    if privacy.epsilon is None:
+        return plan
+    plan = replace(plan, noise=1.0)  # where the search starts
+    part = exposure_of(plan, SecureSum.for_cohort(max(2, plan.cohort)), rows=rows, rounds=rounds_each(plan))
+    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - BATCH_OVERFLOW - OUT_OF_RANGE)
     return replace(plan, noise=calibrate.smallest_noise(part, budget))
-
-
-def rounds_each(plan: Plan) -> int:
-    """How many rounds a device takes part in when all take part equally often, rounded up."""
-    return -(-plan.rounds * plan.cohort // plan.devices)

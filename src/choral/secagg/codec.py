@@ -129,6 +129,11 @@ class Codec:
         """How many words carry so many parameters and the two checks."""
         return -(-(dimensions + CHECKS) // self.lanes)
 
+    def _require_shape(self, words: Words, dimensions: int) -> None:
+        dtype, shape = ring(self.word_bits), (self.length(dimensions),)
+        if words.dtype != dtype or words.shape != shape:
+            raise SumError("CH500", f"words of {words.dtype} in the shape {words.shape}, not {dtype} in {shape}.")
+
     def _pieces(self, dimensions: int) -> Iterator[tuple[int, slice, slice]]:
         """(bits to shift, words, parameters) of each chunk: the first third of the vector is the lowest lane."""
         length = self.length(dimensions)
@@ -137,11 +142,18 @@ class Codec:
                 stop = min(start + CHUNK, (lane + 1) * length, dimensions)
                 yield lane * LANE_BITS, slice(start - lane * length, stop - lane * length), slice(start, stop)
 
+    def _lane(self, words: Any, shift: int) -> Any:  # noqa: ANN401 - words or one word
+        """What one lane holds; the highest one keeps bit 63, so that no carry can hide there."""
+        if self.lanes == 1:
+            return words
+        lane = words >> np.uint64(shift)
+        return lane if shift == (self.lanes - 1) * LANE_BITS else lane & np.uint64(2**LANE_BITS - 1)
+
     def _check_lanes(self, words: Words, dimensions: int) -> list[int]:
         """The numbers behind the parameters: count, zero, and the padding of the last lanes."""
-        length, mask = self.length(dimensions), 2**self.lane_bits - 1
-        places = range(dimensions, self.lanes * length)
-        return [int(words[place % length]) >> place // length * LANE_BITS & mask for place in places]
+        length = self.length(dimensions)
+        places = (divmod(place, length) for place in range(dimensions, self.lanes * length))
+        return [int(self._lane(words[place], lane * LANE_BITS)) for lane, place in places]
 
     def integers(self, update: NDArray[np.floating[Any]], dither: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
         """The update in grid steps, none beyond `largest`, or a SumError."""
@@ -162,14 +174,17 @@ class Codec:
         update: NDArray[np.floating[Any]],
         dither: Stream | NDArray[np.floating[Any]],
         noise: Callable[[int], NDArray[np.int64]] | None = None,
+        out: Words | None = None,
     ) -> Words:
         """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
 
         `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
         `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
+        `out` takes the words where they are to be sent from; they are returned as well.
         """
         size = len(update)
-        words = np.empty(self.length(size), ring(self.word_bits))
+        words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
+        self._require_shape(words, size)
         words[size:] = 0  # the lowest lane fills the rest
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
@@ -188,11 +203,7 @@ class Codec:
     def decode(self, words: Words, dimensions: int, *, count: int) -> Integers:
         """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it."""
         dtype = ring(self.word_bits)
-        if words.dtype != dtype or words.shape != (self.length(dimensions),):
-            raise SumError(
-                "CH500",
-                f"a sum has {words.shape} words of {words.dtype}, not {self.length(dimensions):,} of {dtype}.",
-            )
+        self._require_shape(words, dimensions)
         if not 1 <= count <= self.cohort:
             raise SumError("CH500", f"a sum of {count} updates in a cohort of {self.cohort}.")
         lanes = self._check_lanes(words, dimensions)
@@ -204,9 +215,8 @@ class Codec:
             )
         total = np.empty(dimensions, f"<i{dtype.itemsize}")
         raised = dtype.type(self.largest * count)
-        mask = dtype.type(2**self.lane_bits - 1)
         for shift, where, which in self._pieces(dimensions):
-            lane = words[where] if self.lanes == 1 else words[where] >> dtype.type(shift) & mask
+            lane = self._lane(words[where], shift)
             if lane.max() > 2 * raised:
                 raise SumError("CH502", f"a sum lies beyond {count} × {self.largest:,} grid steps; it is discarded.")
             np.subtract(lane, raised, out=total[which].view(dtype))  # modulo 2^bits, read as signed

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from struct import Struct
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -22,6 +23,7 @@ from choral.errors import TrustError
 KEY_SIZE = 32
 NONCE_SIZE = 12
 LONGEST_ID = 64
+_LENGTH = Struct("<Q")
 _GROUPS = 12  # of five digits: 12 × log2(10^5) = 199 bits, read aloud in half a minute
 
 
@@ -32,7 +34,7 @@ def framed(label: str, *fields: bytes) -> bytes:
     False
     """
     parts = (b"choral/1 " + label.encode(), *fields)
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
 
 
 def digest(label: str, *fields: bytes) -> bytes:
@@ -92,6 +94,13 @@ class Bundle:
                 f'the signature of device "{self.id}" does not verify.',
                 fix="Get its bundle again, from the device itself.",
             ) from None
+
+    def check(self, signature: bytes, label: str, *fields: bytes) -> None:
+        """Nothing if this device signed the framed fields, else a TrustError."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.identity).verify(signature, framed(label, *fields))
+        except (InvalidSignature, ValueError):
+            raise TrustError("CH606", f'device "{self.id}" did not sign this {label}.') from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +184,7 @@ class Identity:
             raise TrustError("CH600", f"an identity's secret has {len(secret)} bytes, not {2 * KEY_SIZE}.")
         self._secret = secret
         self._agreement = X25519PrivateKey.from_private_bytes(secret[KEY_SIZE:])
-        signer = Ed25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
+        self._signer = signer = Ed25519PrivateKey.from_private_bytes(secret[:KEY_SIZE])
         unsigned = Bundle(
             id=id,
             identity=signer.public_key().public_bytes_raw(),
@@ -202,6 +211,14 @@ class Identity:
     def to_bytes(self) -> bytes:
         """Both private keys, for the vault and nothing else."""
         return self._secret
+
+    def sign(self, label: str, *fields: bytes) -> bytes:
+        """This device's signature under the framed fields; `Bundle.check` verifies it.
+
+        >>> a = Identity.fresh("a")
+        >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
+        """
+        return self._signer.sign(framed(label, *fields))
 
     def __repr__(self) -> str:
         return f"Identity({self.id!r})"

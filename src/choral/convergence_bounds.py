@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral.errors import PlanError
-from choral.plan import require_number, require_one_of, require_whole
+from choral.plan import SAMPLINGS, Sampling, require_number, require_one_of, require_whole
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -154,12 +154,18 @@ class Constants:
 
 
 def logistic_constants(
-    features: "ArrayLike", labels: "ArrayLike | None" = None, *, classes: int = 2, l2: float = 0.0
+    features: "ArrayLike",
+    labels: "ArrayLike | None" = None,
+    *,
+    classes: int = 2,
+    l2: float = 0.0,
+    sampling: Sampling = "poisson",
 ) -> Constants:
     """L, λ and β of logistic regression on public rows: never on the devices' own, which would be a release.
 
-    L = c·λ_max(XᵀX/m) + l2 with c = 1/4 for one logit (`classes=1`) and 1/2 for softmax, λ = l2. With labels β is the
-    deviation of one record's gradient at θ = 0; without, the bound by the mean squared row length.
+    L = c·λ_max(XᵀX/m) + l2 with c = 1/4 for one logit (`classes=1`) and 1/2 for softmax; λ = l2. With labels β is taken
+    at θ = 0: the deviation of one record's gradient, or its root mean square where Poisson sampling makes the number of
+    records in a batch random too. Without labels it is a bound from the rows alone.
 
     >>> logistic_constants([[1.0, 0.0], [0.0, 2.0]], l2=0.5, classes=1)
     Constants(smoothness=1.0, strong_convexity=0.5, gradient_deviation=1.5811388300841898)
@@ -169,6 +175,7 @@ def logistic_constants(
     rows = np.asarray(features, dtype=float)
     require_whole("classes", classes)
     require_number("l2", l2, closed=True)
+    require_one_of("sampling", sampling, SAMPLINGS)
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise PlanError(
             "CH204", f"features have shape {rows.shape}.", fix="Give finite rows × columns, at least 1 × 1."
@@ -180,16 +187,17 @@ def logistic_constants(
         # One logit: |p − y| ≤ 1; softmax: ‖p − e_y‖² ≤ 2.
         variance = float(lengths.mean()) * (1 if classes == 1 else 2)
     else:
-        variance = _variance_at_zero(rows, np.asarray(labels), classes, lengths)
+        error = _error_at_zero(np.asarray(labels), classes, len(rows))
+        # A record's gradient is the outer product of its error and its row.
+        variance = float(((error**2).sum(axis=1) * lengths).mean())
+        if sampling == "partition":
+            variance = max(0.0, variance - float(((error.T @ rows / len(rows)) ** 2).sum()))
     return Constants(smoothness=hessian * top + l2, strong_convexity=l2, gradient_deviation=variance**0.5)
 
 
-def _variance_at_zero(rows: Any, labels: Any, classes: int, lengths: Any) -> float:  # noqa: ANN401 - NumPy arrays
+def _error_at_zero(labels: Any, classes: int, rows: int) -> Any:  # noqa: ANN401 - NumPy arrays
     import numpy as np
 
-    if labels.shape != (len(rows),) or not np.isin(labels, np.arange(max(classes, 2))).all():
+    if labels.shape != (rows,) or not np.isin(labels, np.arange(max(classes, 2))).all():
         raise PlanError("CH204", "labels do not fit the features.", fix=f"Give one of 0 … {max(classes, 2) - 1} a row.")
-    error = (0.5 - labels)[:, None] if classes == 1 else 1.0 / classes - np.eye(classes)[labels.astype(int)]
-    mean = error.T @ rows / len(rows)
-    # E‖g − E g‖² = E‖g‖² − ‖E g‖², and a record's gradient is the outer product of its error and its row.
-    return max(0.0, float(((error**2).sum(axis=1) * lengths).mean() - (mean**2).sum()))
+    return (0.5 - labels)[:, None] if classes == 1 else 1.0 / classes - np.eye(classes)[labels.astype(int)]

@@ -1,0 +1,137 @@
+"""Propose a plan for a budget, with the reason for every number.
+
+Give ε, the devices, the rows of the smallest device and the features of the
+model; every other flag fixes a number that would else be proposed. No record is
+read: everything follows from these public numbers. Nothing is written.
+"""
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from choral.plan import SAMPLINGS
+from choral.planner import Option, Proposal, plan_for
+from choral.planner.task import MODELS, TRUSTS
+from choral.privacy.rules import ADJACENCY
+
+EPILOG = """\
+examples:
+  choral plan --epsilon 1 --devices 16 --rows 2440 --features 104
+  choral plan --epsilon 0.3 --devices 16 --rows 2440 --features 104 --trust secure_sum
+  choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --rounds 10 --json"""
+
+_WHOLE = {
+    "classes": "classes of the label (2)",
+    "cohort": "devices a round",
+    "rounds": "rounds of the whole run",
+    "local_steps": "steps on a device between two sums",
+    "batch": "rows a step",
+    "colluders": "of a cohort, may tell the server all they know (a fifth)",
+    "dropouts": "of a cohort, may drop out (a fifth)",
+}
+_NUMBERS = {
+    "delta": "δ (1e-5, or less for many rows)",
+    "clip": "longest gradient of one record",
+    "step_size": "step size of the local steps",
+    "noise": "standard deviation on a device's averaged gradient",
+    "row_length": "how long a row of features is, from public knowledge",
+}
+_WIDTH = 80
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the task's flags; those left out are proposed."""
+    need = parser.add_argument_group("the task")
+    need.add_argument("--epsilon", type=float, required=True, metavar="X", help="ε that no device may pass")
+    need.add_argument("--devices", type=int, required=True, metavar="N", help="devices enrolled")
+    need.add_argument("--rows", type=int, required=True, metavar="N", help="records of the smallest device")
+    need.add_argument("--features", type=int, required=True, metavar="N", help="inputs of the model, one-hot counted")
+    parser.add_argument("--model", choices=MODELS, default="logistic", help="what is trained (logistic)")
+    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how batches are drawn (poisson)")
+    parser.add_argument(
+        "--trust", choices=TRUSTS, default="nobody", help="whose good faith the noise may rely on (nobody)"
+    )
+    for kind, mark, flags in ((int, "N", _WHOLE), (float, "X", _NUMBERS)):
+        for name, line in flags.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=line)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the proposal as a page or as JSON."""
+    names = ("epsilon", "devices", "rows", "features", "model", "sampling", "trust", *_WHOLE, *_NUMBERS)
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    proposal = plan_for(**given)
+    if args.json:
+        print(json.dumps(proposal.to_dict()))
+    else:
+        plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
+        print("\n".join(_page(proposal, plain=plain)))
+    return 0
+
+
+def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
+    plan, chosen = told.plan, told.chosen
+    yield from _wrapped(
+        "PLAN",
+        f"ε ≤ {told.budget.epsilon:g} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, against "
+        f"{chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
+        f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
+        f"step size {plan.step_size:g} · noise {plan.noise:.5g}",
+        plain,
+    )
+    yield ""
+    yield _head("WHY", plain)
+    for choice in told.choices:
+        yield from _wrapped("", f"{choice.name} = {choice.value}: {choice.why} {choice.moves}", plain, hang=4)
+    yield ""
+    yield _head("ALTERNATIVES", plain) + "   guide: smaller learns better"
+    yield from _table((chosen, *told.alternatives))
+    yield ""
+    yield _head("ε AGAINST ROUNDS", plain) + f"   of one device; {chosen.rule}, against {_short(chosen)}"
+    yield from _chart(told.epsilon_by_round, "rounds", told.budget.epsilon)
+    yield ""
+    if told.epsilon_by_colluders:
+        yield _head("ε AGAINST COLLUDERS", plain) + "   of the option that trusts the secure sum"
+        yield from _chart(told.epsilon_by_colluders, "colluders", told.budget.epsilon)
+        yield ""
+    for line in told.advice:
+        yield from _wrapped("NOTE", line, plain)
+
+
+def _head(text: str, plain: bool) -> str:
+    return text if plain else f"\033[1m{text}\033[0m"
+
+
+def _wrapped(head: str, text: str, plain: bool, hang: int = 6) -> Iterator[str]:
+    first, *rest = textwrap.wrap(text, _WIDTH - hang, break_long_words=False) or [""]
+    label = _head(head, plain) + " " * (hang - len(head)) if head else " " * (hang - 2)
+    yield label + first
+    yield from (" " * hang + line for line in rest)
+
+
+def _table(options: Sequence[Option]) -> Iterator[str]:
+    yield f"    {'':<36}{'rounds':>6} {'steps':>5} {'batch':>7} {'noise':>9} {'guide':>7}"
+    for number, option in enumerate(options):
+        plan, mark = option.plan, "→" if number == 0 else " "
+        numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {plan.noise:>9.5g} {option.guide:>7.2g}"
+        yield f"  {mark} {option.name:<36}{numbers}"
+        everyone = "" if option.trust == "nobody" else f"; {option.epsilon_against_everyone:.3g} against everyone"
+        yield f"      {option.rule}: ε = {option.epsilon:.3g} against {_short(option)}{everyone}"
+
+
+def _short(option: Option) -> str:
+    if option.trust == "nobody":
+        return "the server and all other devices"
+    return f"the server and {option.part.colluders} colluders"
+
+
+def _chart(points: Sequence[tuple[int, float]], unit: str, limit: float) -> Iterator[str]:
+    top = max(limit, *(value for _, value in points))
+    room = _WIDTH - 31
+    for at, value in points:
+        bar = "█" * max(1, round(room * value / top))
+        over = "  over" if value > limit * (1 + 1e-9) else ""
+        yield f"  {at:>5} {unit:<9} {bar} {value:.3g}{over}"

@@ -1,0 +1,160 @@
+"""How good a model is: loss, accuracy, AUC and ‖∇f‖² over all devices, in chunks, apart from the training path.
+
+These figures are computed from records without noise. In a deployment each is a release of its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from choral.errors import TableError, TrainingError
+from choral.learning.models import Model
+from choral.learning.records import Records
+
+CHUNK = 2**22  # numbers in a chunk of rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The mean loss, the share of right answers, and the area under the ROC curve where there are two classes."""
+
+    loss: float
+    accuracy: float | None
+    auc: float | None
+    rows: int
+
+
+def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) -> Evaluation:
+    """Loss, accuracy and AUC over every row of the records.
+
+    >>> from choral.learning.models import binary
+    >>> rows = Records.of([("a", [[-1.0], [2.0]], [0, 1])])
+    >>> evaluate(binary(1), np.float32([5.0, 0.0]), rows).accuracy
+    1.0
+    """
+    total, right, scores, count = 0.0, 0, [], len(records.labels)
+    for features, labels, weights in _chunks(records, model):
+        losses, outputs = _loss_and_outputs(model, parameters, features, labels)
+        used = weights > 0
+        total += float(np.asarray(losses, dtype=np.float64)[used].sum())
+        found = np.asarray(outputs)[used]
+        if model.classes:
+            right += int((decide(found) == labels[used]).sum())
+        if model.classes == 2:
+            scores.append(found[:, -1] - (found[:, 0] if found.shape[1] == 2 else 0))
+    if not np.isfinite(total):
+        raise TrainingError(
+            "CH700",
+            "the loss of the model is not finite on these rows.",
+            why="The parameters have diverged, or the features are not finite.",
+            fix="Use a smaller step size, and check the table's ranges.",
+        )
+    return Evaluation(
+        loss=total / count,
+        accuracy=right / count if model.classes else None,
+        auc=area(np.concatenate(scores), np.asarray(records.labels)) if scores else None,
+        rows=count,
+    )
+
+
+def predict(model: Model, parameters: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The model's outputs for these rows.
+
+    >>> from choral.learning.models import linear
+    >>> predict(linear(1), np.float32([2.0, 1.0]), np.float32([[3.0]])).tolist()
+    [[7.0]]
+    """
+    return np.asarray(_outputs(model, parameters, np.asarray(rows, dtype=np.float32)))
+
+
+def decide(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The class of each row: the largest output, or the sign of the only one.
+
+    >>> decide(np.float32([[0.1, 2.0], [1.0, 0.0]])).tolist(), decide(np.float32([[3.0], [-1.0]])).tolist()
+    ([1, 0], [1, 0])
+    """
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] > 0).astype(np.int64)
+    best: NDArray[np.int64] = outputs.argmax(axis=1)
+    return best
+
+
+def area(scores: NDArray[np.float32], labels: NDArray[np.int32]) -> float | None:
+    """The chance that a row of class 1 has a higher score than one of class 0, ties counted half.
+
+    >>> area(np.float32([0.1, 0.9, 0.5, 0.5]), np.int32([0, 1, 0, 1]))
+    0.875
+    """
+    ones = int((labels == 1).sum())
+    zeros = len(labels) - ones
+    if not ones or not zeros:
+        return None
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    below = np.cumsum(counts) - counts
+    ranks = below[place] + (counts[place] + 1) / 2  # the mean rank of equal scores
+    return float((ranks[labels == 1].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def squared_gradient_norm(model: Model, parameters: NDArray[np.float32], records: Records) -> float:
+    """‖∇f(θ)‖² for f the mean over devices of each device's mean loss, as in Theorem 2.
+
+    >>> from choral.learning.models import linear
+    >>> rows = Records.of([("a", [[1.0]], [2]), ("b", [[0.0], [0.0]], [0, 0])])
+    >>> squared_gradient_norm(linear(1), np.float32([0.0, 0.0]), rows)
+    2.0
+    """
+    gradient = np.zeros(model.size, dtype=np.float64)
+    for features, labels, weights in _chunks(records, model):
+        gradient += np.asarray(_weighted_gradient(model, parameters, features, labels, weights), dtype=np.float64)
+    return float(gradient @ gradient)
+
+
+def _chunks(
+    records: Records, model: Model
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]]:
+    """Rows, labels and weights in chunks of one shape; the weights of all rows together are each device's 1/(n·m)."""
+    count = len(records.labels)
+    if count == 0:
+        raise TableError("CH308", "there are no rows to evaluate on.", fix="Give a table with rows.")
+    if records.features.shape[1] != model.features:
+        raise TableError(
+            "CH312",
+            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
+            fix="Evaluate on a table with the columns of the training table.",
+        )
+    size = min(count, max(1, CHUNK // max(records.features.shape[1], *model.widths, 1)))
+    filled = records.sizes > 0
+    weight = np.repeat(1 / (filled.sum() * np.maximum(records.sizes, 1)), records.sizes).astype(np.float32)
+    for start in range(0, count, size):
+        rows = slice(start, min(start + size, count))
+        missing = size - (rows.stop - rows.start)
+        yield (
+            np.pad(records.features[rows], ((0, missing), (0, 0)), mode="edge"),  # a real row: its loss is finite
+            np.pad(records.labels[rows], (0, missing), mode="edge"),
+            np.pad(weight[rows], (0, missing)),
+        )
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _outputs(model: Model, parameters: Array, rows: Array) -> Array:
+    return model.predict(model.unravel(parameters), rows)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _loss_and_outputs(model: Model, parameters: Array, rows: Array, labels: Array) -> tuple[Array, Array]:
+    tree = model.unravel(parameters)
+    return jax.vmap(model.loss, in_axes=(None, 0, 0))(tree, rows, labels), model.predict(tree, rows)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _weighted_gradient(model: Model, parameters: Array, rows: Array, labels: Array, weights: Array) -> Array:
+    def weighted(flat: Array) -> Array:
+        return jax.vmap(model.loss, in_axes=(None, 0, 0))(model.unravel(flat), rows, labels) @ weights
+
+    gradient: Array = jax.grad(weighted)(parameters)
+    return gradient

@@ -1,0 +1,141 @@
+"""From a budget, rows, devices and a model to a whole plan, with the reason for every number."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from choral.convergence import Convergence, largest_step_size
+from choral.errors import PlanError
+from choral.plan import Budget, Plan, Sampling
+from choral.planner.options import (
+    Option,
+    calibrated,
+    check_that_it_learns,
+    epsilon_by_colluders,
+    epsilon_by_round,
+    option,
+)
+from choral.planner.task import ModelKind, Task, Trust, task_of
+from choral.planner.words import Choice, advice, choices
+from choral.privacy.rules import ADJACENCY
+
+__all__ = ["Choice", "Option", "Proposal", "plan_for"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A plan for a budget, the reasons for its numbers, the alternatives and two curves."""
+
+    budget: Budget
+    plan: Plan
+    chosen: Option
+    alternatives: tuple[Option, ...]
+    choices: tuple[Choice, ...]
+    advice: tuple[str, ...]
+    epsilon_by_round: tuple[tuple[int, float], ...]
+    epsilon_by_colluders: tuple[tuple[int, float], ...]  # of the option that trusts the secure sum
+    certified: Convergence  # the corrected Theorem 2 at the largest step size that it allows here
+    certified_step_size: float
+
+    @property
+    def explanation(self) -> tuple[str, ...]:
+        """One line a number, in plain words."""
+        return tuple(f"{choice.name} {choice.value}: {choice.why} {choice.moves}" for choice in self.choices)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for `choral plan --json`."""
+        return {
+            "budget": asdict(self.budget) | {"adjacency": ADJACENCY},
+            "plan": self.plan.to_dict() | {"digest": self.plan.digest},
+            "rounds_each": self.chosen.part.rounds,
+            "chosen": self.chosen.to_dict(),
+            "alternatives": [option.to_dict() for option in self.alternatives],
+            "choices": [asdict(choice) for choice in self.choices],
+            "advice": list(self.advice),
+            "epsilon_by_round": [{"rounds": at, "epsilon": value} for at, value in self.epsilon_by_round],
+            "epsilon_by_colluders": [{"colluders": at, "epsilon": value} for at, value in self.epsilon_by_colluders],
+            "certified": self.certified.to_dict() | {"step_size": self.certified_step_size},
+        }
+
+
+def plan_for(
+    *,
+    epsilon: float,
+    devices: int,
+    rows: int,
+    features: int,
+    delta: float | None = None,
+    classes: int = 2,
+    model: ModelKind = "logistic",
+    cohort: int | None = None,
+    rounds: int | None = None,
+    local_steps: int | None = None,
+    batch: int | None = None,
+    clip: float | None = None,
+    step_size: float | None = None,
+    noise: float | None = None,
+    sampling: Sampling = "poisson",
+    colluders: int | None = None,
+    dropouts: int | None = None,
+    row_length: float | None = None,
+    trust: Trust = "nobody",
+) -> Proposal:
+    """A plan within (ε, δ) for these devices and rows; what is given is kept, the rest is proposed.
+
+    >>> told = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
+    >>> told.plan.cohort, told.chosen.rule, told.chosen.epsilon <= 1.0
+    (10, 'S1', True)
+    """
+    task = task_of(
+        epsilon=epsilon, delta=delta, devices=devices, rows=rows, features=features, classes=classes, model=model,
+        cohort=cohort, rounds=rounds, local_steps=local_steps, batch=batch, clip=clip, step_size=step_size,
+        noise=noise, sampling=sampling, colluders=colluders, dropouts=dropouts, row_length=row_length, trust=trust,
+    )  # fmt: skip
+    check_that_it_learns(task)
+    local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
+    summed = _summed(task)
+    chosen, rest = (summed, local) if summed and task.trust == "secure_sum" else (local, summed)
+    other = _other_sampler(task, chosen)
+    return _proposal(task, chosen, summed, tuple(one for one in (rest, other) if one), other)
+
+
+def _summed(task: Task) -> Option | None:
+    """One step a round with the secure sum's gain, or None where a cohort of one has nobody to sum with."""
+    chosen = task.trust == "secure_sum"
+    if task.cohort < 2:
+        if chosen:
+            raise PlanError("CH204", "a cohort of one has no secure sum.", fix="Use cohort = 2 or more.")
+        return None
+    steps = (task.local_steps if chosen else None) or 1
+    name = "one step a round, secure sum trusted"
+    return option(task, name, trust="secure_sum", local_steps=steps, given_noise=chosen)
+
+
+def _other_sampler(task: Task, chosen: Option) -> Option | None:
+    """The chosen plan with the other way to draw batches, or None where every batch is all rows."""
+    plan = chosen.plan
+    if plan.batch == plan.rows:
+        return None
+    sampling: Sampling = "partition" if plan.sampling == "poisson" else "poisson"
+    name = f"the same by {sampling}"
+    return calibrated(task, name, chosen.trust, plan.rounds, plan.local_steps, plan.batch, sampling)
+
+
+def _proposal(
+    task: Task, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
+) -> Proposal:
+    plan, delta = chosen.plan, task.calibrated.delta
+    certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=plan.local_steps)
+    step_size = min(plan.step_size, certified) * (1 - 1e-12)  # so that rounding can't lift the condition above 1
+    steps = plan.rounds * plan.local_steps
+    return Proposal(
+        budget=task.budget,
+        plan=plan,
+        chosen=chosen,
+        alternatives=alternatives,
+        choices=choices(task, chosen, other),
+        advice=advice(task, chosen, summed, certified),
+        epsilon_by_round=epsilon_by_round(chosen, delta),
+        epsilon_by_colluders=epsilon_by_colluders(summed, delta) if summed else (),
+        certified=task.bound(steps, plan.local_steps, plan.batch, plan.noise, step_size),
+        certified_step_size=step_size,
+    )

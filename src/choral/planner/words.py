@@ -1,0 +1,94 @@
+"""Why each number of a plan is what it is, and what moves if it is changed, in plain words."""
+
+from dataclasses import dataclass, replace
+
+from choral.planner.options import Option
+from choral.planner.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One number of a plan: its value, why it was chosen, and what moves if it is changed."""
+
+    name: str
+    value: str
+    why: str
+    moves: str
+
+
+def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[Choice, ...]:
+    """A Choice for every number of the chosen plan."""
+    plan, shape, each = chosen.plan, task.shape, chosen.part.rounds
+    share, steps = plan.batch / plan.rows, plan.rounds * plan.local_steps
+    delta = task.calibrated.delta
+    half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
+    rows = (
+        ("rounds", f"{plan.rounds}",
+         f"{steps} steps in all, {plan.local_steps} a round, are enough to arrive; a device is in {each} rounds.",
+         "More rounds need more noise, and from here on buy little."),
+        ("cohort", f"{plan.cohort} of {plan.devices}",
+         "as many as hide one device well in the sum.",
+         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
+         if chosen.trust == "nobody" else "A larger one lets each device add less noise, and costs traffic."),
+        ("local_steps", f"{plan.local_steps}",
+         "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
+         "one step a round, so that each sum carries the noise of many devices.",
+         "One step a round is what lets the secure sum's noise count; several need fewer rounds."),
+        ("sampling", plan.sampling, *_sampling(chosen, other_sampler)),
+        ("batch", f"{plan.batch:,} of {plan.rows:,}",
+         f"each step sees a share of {share:.3g} of the rows." if share < 1 else "each step sees all rows.",
+         "Smaller, and the luck of the draw outweighs the noise; larger costs time and hardly lowers the noise."
+         if share < 1 else "Smaller batches save time, but bring noise of their own or need more of it."),
+        ("clip", f"{plan.clip:g}",
+         "about the length of one record's gradient while the model knows nothing, for rows of length "
+         + f"{shape.length:.2g}" + (" (given)." if "row_length" in task.given else " (a guess: --row-length)."),
+         "Noise goes in proportion: half the clip, half the noise, and longer gradients are cut shorter."),
+        ("step_size", f"{plan.step_size:g}",
+         f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
+         "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
+        ("noise", f"{plan.noise:.5g}",
+         f"the smallest for which rule {chosen.rule} proves ε = {chosen.epsilon:.4g} against {chosen.adversary}.",
+         f"Half of it: ε = {half:.3g}; twice: ε = {twice:.3g}."),
+    )  # fmt: skip
+    return tuple(
+        Choice(name=name, value=value, why="given." if name in task.given - {"sampling"} else why, moves=moves)
+        for name, value, why, moves in rows
+    )
+
+
+def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
+    if other is None:
+        return (
+            "every step uses all rows, so how they are drawn makes no difference.",
+            "Smaller batches would make it matter.",
+        )
+    ratio = other.plan.noise / chosen.plan.noise
+    if chosen.plan.sampling == "poisson":
+        why = "each record is in a batch by its own secret coin, which hides it further."
+        return why, f"A partition of the rows needs {ratio:.2f} times the noise."
+    why = "the rows are split into batches, each record in one of them."
+    return why, f"Poisson sampling needs {ratio:.2f} times the noise."
+
+
+def advice(task: Task, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
+    """What a careful colleague would add."""
+    lines = []
+    if chosen.trust == "nobody" and summed:
+        better = summed.guide < 0.9 * chosen.guide
+        lines.append(
+            f"If you trust the secure sum, one step a round {'should learn better' if better else 'gains little'}: "
+            f"guide {summed.guide:.2g} against {chosen.guide:.2g}, and ε = {summed.epsilon_against_everyone:.3g} "
+            f"against everyone should that trust fail.{' Take it with --trust secure_sum.' if better else ''}"
+        )
+    elif summed:
+        lines.append(f"Should the secure sum fail, ε is {chosen.epsilon_against_everyone:.3g} against everyone.")
+    if task.cohort < task.devices:
+        each = chosen.part.rounds
+        lines.append(f"Counted for {each} rounds a device, all taking turns; who is drawn more often refuses the rest.")
+    if chosen.plan.step_size > certified:
+        lines.append(
+            f"The corrected Theorem 2 is proved up to step size {certified:.2g}; beyond, the guide is experience."
+        )
+    if task.model == "mlp":
+        lines.append("No such bound is known for networks: the figures of logistic regression guide them.")
+    return tuple(lines)

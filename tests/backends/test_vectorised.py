@@ -1,0 +1,317 @@
+import dataclasses
+import subprocess
+import sys
+import textwrap
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from choral.backends.vectorised import Vectorised
+from choral.errors import PlanError, TableError, TrainingError
+from choral.learning import models, noise, streams
+from choral.learning.local import Recipe
+from choral.learning.records import Records
+from choral.plan import Plan
+from choral.secagg.codec import Codec
+from tests.learning import reference
+
+
+def records_of(sizes, features=6, classes=3, seed=0, scale=1.0):
+    draw = np.random.default_rng(seed)
+    count = int(np.sum(sizes))
+    return Records(
+        features=(draw.normal(size=(count, features)) * scale).astype(np.float32),
+        labels=draw.integers(0, classes, count).astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        names=tuple(f"d{number}" for number in range(len(sizes))),
+        classes=classes,
+    )
+
+
+SIZES = [30, 45, 30, 77, 120, 31, 64, 50, 33, 90, 41, 38]
+PLAN = Plan(
+    devices=12, cohort=12, rounds=5, rows=30, batch=8, local_steps=3, step_size=0.2, clip=0.7, noise=0.1
+)  # fmt: skip
+CODEC = Codec(grid=2.0**-16, largest=2**20, cohort=12, word_bits=64)
+MODEL = models.mlp(6, (7, 5), 3)
+RECORDS = records_of(SIZES)
+
+
+def engine(plan=PLAN, model=MODEL, records=RECORDS, **settings):
+    return Vectorised(**{"model": model, "records": records, "plan": plan, "codec": CODEC, "seed": 11, **settings})
+
+
+def start(model=MODEL):
+    return model.start(3)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Everybody's update and integers in round 2, in one block."""
+    one = engine()
+    updates = one.updates(start(), 2, np.arange(12))
+    integers = np.stack([CODEC.integers(updates[device], one.dither(2, device)) for device in range(12)])
+    return updates, integers
+
+
+def test_a_round_is_the_sum_of_what_the_devices_would_encode_themselves(whole):
+    total = engine().train(start(), 2, np.arange(12)).total
+    assert (total == whole[1].sum(axis=0)).all()
+
+
+def test_a_round_equals_the_secure_sum_words_and_all(whole):
+    encoding = engine()
+    words = sum(CODEC.encode(whole[0][device], encoding.dither(2, device)) for device in range(12))
+    opened = CODEC.decode(words, MODEL.size, count=12)
+    assert (engine().train(start(), 2, np.arange(12)).total == opened).all()
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "partition"])
+def test_every_device_of_a_round_follows_the_papers_algorithm_to_1e_5(sampling):
+    plan = dataclasses.replace(PLAN, sampling=sampling)
+    one, cohort = engine(plan), np.arange(12)
+    batches = one._draw(2, cohort)
+    found = one.updates(start(), 2, cohort)
+    for device in cohort:
+        key = streams.keys(11, "noise", 2, np.array([device]))
+        step_keys = noise.split(streams.words(key, np.arange(3)))
+        expected = reference.local_update(
+            MODEL.widths,
+            "softmax",
+            start(),
+            RECORDS.features_of(device),
+            RECORDS.labels_of(device),
+            [batches.rows[device, step, : batches.counts[device, step]] for step in range(3)],
+            [np.asarray(noise.normal(step_keys[step], (MODEL.size,)), dtype=np.float64) for step in range(3)],
+            step_size=0.2,
+            clip=0.7,
+            sigma=0.1,
+            batch=8,
+        )
+        assert np.abs(found[device] - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 12, 1000])
+def test_the_chunk_size_changes_no_bit(chunk):
+    reference_sum = engine(lanes=4).train(start(), 2, np.arange(12)).total
+    assert (engine(lanes=4, chunk=chunk).train(start(), 2, np.arange(12)).total == reference_sum).all()
+
+
+def test_a_devices_update_has_the_same_bits_in_any_cohort_order_and_place(whole):
+    one = engine()
+    for cohort in ([7], [0, 7], [7, 3, 1], [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]):
+        found = one.updates(start(), 2, np.array(cohort))
+        assert (found == whole[0][cohort]).all()
+
+
+def test_a_device_that_drops_out_is_left_out_and_changes_no_other():
+    included = np.ones(12, dtype=bool)
+    included[[0, 5, 11]] = False
+    found = engine(lanes=4).train(start(), 2, np.arange(12), included)
+    one = engine(lanes=4)
+    updates = one.updates(start(), 2, np.arange(12))
+    expected = sum(CODEC.integers(updates[d], one.dither(2, d)) for d in range(12) if included[d])
+    assert found.count == 9
+    assert (found.total == expected).all()
+
+
+def test_rows_read_when_needed_give_the_same_bits_as_rows_held(tmp_path, monkeypatch):
+    np.save(tmp_path / "features.npy", RECORDS.features)
+    mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
+    held = engine().train(start(), 2, np.arange(12)).total
+    in_place = engine(records=dataclasses.replace(RECORDS, features=mapped))
+    monkeypatch.setattr("choral.learning.feed.ALIGNMENT", 2**40)
+    staged = engine(records=dataclasses.replace(RECORDS, features=mapped))
+    assert in_place.feed.resident
+    assert not staged.feed.resident
+    assert (in_place.train(start(), 2, np.arange(12)).total == held).all()
+    assert (staged.train(start(), 2, np.arange(12)).total == held).all()
+
+
+def test_a_device_with_more_rows_than_a_round_can_use_is_read_row_by_row(monkeypatch):
+    large = records_of([400, 35, 700])
+    plan = dataclasses.replace(PLAN, devices=3, cohort=3)
+    held = engine(plan, records=large)
+    monkeypatch.setattr("choral.learning.feed.RESIDENT", {"cpu": 0})
+    monkeypatch.setattr("choral.learning.feed.ALIGNMENT", 2**40)
+    staged = engine(plan, records=large)
+    assert staged.feed.slot == 3 * staged.room < 400
+    assert (held.train(start(), 0, np.arange(3)).total == staged.train(start(), 0, np.arange(3)).total).all()
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others():
+    first = engine().updates(start(), 2, np.arange(12))
+    assert (first == engine().updates(start(), 2, np.arange(12))).all()
+    assert (first != engine(seed=12).updates(start(), 2, np.arange(12))).mean() > 0.99
+    assert (first != engine().updates(start(), 3, np.arange(12))).mean() > 0.99
+    assert (first[0] != first[2]).mean() > 0.99
+
+
+def test_two_processors_give_the_bits_of_one():
+    script = """
+        import numpy as np, jax
+        from tests.backends.test_vectorised import engine, start
+        one = engine(lanes=4)
+        assert len(one.processors) == 2
+        print(one.train(start(), 2, np.arange(12)).total.tobytes().hex())
+    """
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "PYTHONPATH": "src:.", "CHORAL_CACHE": "off"}
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(words, env=flags, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == engine(lanes=4).train(start(), 2, np.arange(12)).total.tobytes().hex()
+
+
+def test_apply_adds_the_mean_update():
+    one = engine()
+    moved = one.apply(np.float32([1.0, 2.0]), np.array([2**16, -(2**17)]), 4)
+    assert moved.tolist() == [1.25, 1.5]  # 2^16 steps of 2^-16 are 1, over 4 devices
+
+
+def test_uses_are_counted_from_the_batches_really_used():
+    plan = dataclasses.replace(PLAN, sampling="partition", passes="continue", rows=30, batch=10, local_steps=2)
+    one, cohort = engine(plan), np.array([0, 2])  # 30 rows: E = 3 batches a pass
+    for number in range(3):
+        one.train(start(), number, cohort)
+    # 3 rounds of 2 steps are 6 batches, two whole passes: every record exactly twice.
+    assert one.uses.of_row[:30].tolist() == [2] * 30
+    assert one.uses.most(0) == one.uses.most(2) == 2
+    assert one.uses.most(1) == 0
+
+
+def test_a_state_taken_between_rounds_goes_on_with_the_same_bits():
+    plan = dataclasses.replace(PLAN, sampling="partition", passes="continue")
+    whole_run, first, second = engine(plan), engine(plan), engine(plan)
+    cohorts = [np.arange(12), np.array([0, 3, 4]), np.array([3, 4, 5])]
+
+    def go(one, theta, numbers):
+        for number in numbers:
+            found = one.train(theta, number, cohorts[number])
+            theta = one.apply(theta, found.total, found.count)
+        return theta
+
+    expected = go(whole_run, start(), range(3))
+    half = go(first, start(), range(2))
+    second.resume(first.state())
+    assert (go(second, half, [2]) == expected).all()
+    assert (second.uses.of_row == whole_run.uses.of_row).all()
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_rounds_without_the_host_have_the_bits_of_rounds_with_it(every):
+    cohorts = [np.array(cohort) for cohort in ([0, 1, 2], [3, 4], [5, 6, 7, 8], [0, 9], [1, 10, 11])]
+    included = [np.ones(len(cohort), dtype=bool) for cohort in cohorts]
+    included[2][1] = False
+    by_hand, theta = engine(), start()
+    for number, cohort in enumerate(cohorts):
+        found = by_hand.train(theta, number + 4, cohort, included[number])
+        theta = by_hand.apply(theta, found.total, found.count)
+    one = engine()
+    steps = list(one.rounds(start(), cohorts, included, first=4, every=every))
+    assert (steps[-1].parameters == theta).all()
+    assert (one.uses.of_row == by_hand.uses.of_row).all()
+    assert [step.done for step in steps] == [min(5, (n + 1) * every) for n in range(-(-5 // every))]
+    assert steps[-1].seconds_left == 0.0
+    assert steps[-1].round_number == 8
+
+
+def test_a_sum_beyond_32_bits_is_exact():
+    # 12 devices at 2^28 steps each would pass 2^31; the noise alone makes such integers on this grid.
+    fine = dataclasses.replace(PLAN, noise=400.0)
+    codec = type("Wide", (), {"grid": 2.0**-20, "largest": 2**30})()
+    one = engine(fine, codec=codec)
+    found = one.train(start(), 0, np.arange(12))
+    updates = engine(fine, codec=codec).updates(start(), 0, np.arange(12)).astype(np.float64)
+    assert np.abs(found.total).max() > 2**28
+    assert np.abs(found.total - updates.sum(axis=0) * 2**20).max() <= 12
+    moved = one.apply(start(), found.total, 12)
+    assert (next(engine(fine, codec=codec).rounds(start(), [np.arange(12)])).parameters == moved).all()
+
+
+def test_an_interrupted_round_leaves_the_counters_as_they_were(monkeypatch):
+    one = engine()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "_finish", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        one.train(start(), 0, np.arange(12))
+    assert one.rounds_of.sum() == 0
+    assert one.uses.of_row.sum() == 0
+
+
+def test_a_step_size_that_diverges_is_reported_with_the_round_and_a_fix():
+    wild = dataclasses.replace(PLAN, step_size=1e30, noise=1e20)
+    with pytest.raises(TrainingError, match=r"CH700 round 7: 12 of 12 updates are .* Use a step size below 1e\+30"):
+        engine(wild).train(start(), 7, np.arange(12))
+
+
+def own_model(loss):
+    return models.own(lambda _: jnp.ones(6), loss, lambda _, rows: rows[:, :3], features=6, classes=3)
+
+
+@pytest.mark.parametrize("recipe", [None, Recipe(steps=3, batch=8, step_size=0.1)])
+def test_a_users_model_whose_loss_is_not_finite_is_reported_and_not_hidden_by_clipping(recipe):
+    def loss(tree, x, y):
+        return jnp.sqrt(-jnp.sum(tree * tree) - 1.0) + x[0] + y
+
+    one = engine(model=own_model(loss), recipe=recipe)
+    with pytest.raises(TrainingError, match="CH700 the loss of the model is not finite"):
+        one.train(np.ones(6, np.float32), 0, np.arange(12))
+
+
+def test_a_users_model_that_becomes_not_finite_is_reported_with_the_round():
+    def loss(tree, x, _):
+        return jnp.exp(jnp.exp(jnp.sum(tree * jnp.abs(x))))
+
+    one = engine(model=own_model(loss), recipe=Recipe(steps=3, batch=8, step_size=1e6))
+    with pytest.raises(TrainingError, match=r"CH700 round 3: .* updates are"):
+        one.train(np.full(6, -3.0, np.float32), 3, np.arange(12))
+
+
+def test_a_users_model_trains_like_the_stack_that_it_copies():
+    copy = models.own(MODEL.init, MODEL.loss, MODEL.predict, features=6, classes=3)
+    ours, theirs = (engine(model=one).updates(start(), 2, np.arange(12)) for one in (MODEL, copy))
+    assert np.abs(ours - theirs).max() <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"model": models.mlp(5, (7, 5), 3)}, TableError, "CH312 the rows have 6 features, the model takes 5"),
+        ({"model": models.mlp(6, (7, 5), 2)}, TableError, "CH311 labels lie outside the 2 classes"),
+        ({"plan": dataclasses.replace(PLAN, devices=13)}, PlanError, "CH204 the plan is for 13 devices"),
+        ({"accelerator": "abacus"}, TrainingError, 'CH702 no accelerator "abacus"'),
+        ({"accelerator": "gpu"}, TrainingError, 'CH702 no accelerator "gpu"'),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_a_way_out(change, error, says):
+    with pytest.raises(error, match=says) as caught:
+        engine(**change)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("cohort", "error", "says"),
+    [
+        ([], PlanError, "CH204 a cohort is empty"),
+        ([3, 3], PlanError, "CH204 .* twice"),
+        ([-1], PlanError, "CH204"),
+        ([12], PlanError, "CH204"),
+    ],
+)
+def test_a_cohort_that_can_not_be_is_refused(cohort, error, says):
+    with pytest.raises(error, match=says):
+        engine().train(start(), 0, np.array(cohort, dtype=np.int64))
+
+
+def test_a_device_with_too_few_rows_is_refused_by_name():
+    with pytest.raises(TableError, match="CH305 device d0 has 30 rows; the plan is for devices of 31 or more"):
+        engine(dataclasses.replace(PLAN, rows=31)).train(start(), 0, np.array([1, 0]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8, 12])
+def test_the_number_of_lanes_moves_an_update_by_rounding_errors_only(lanes, whole):
+    assert np.abs(engine(lanes=lanes).updates(start(), 2, np.arange(12)) - whole[0]).max() <= 1e-6

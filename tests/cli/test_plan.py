@@ -1,0 +1,84 @@
+"""`choral plan`: the page, the JSON, and that nothing is written."""
+
+import json
+import re
+
+import pytest
+
+from choral import cli
+from choral.planner import plan_for
+
+WORDS = ["plan", "--epsilon", "1", "--devices", "16", "--rows", "2440", "--features", "104"]
+
+
+@pytest.fixture(autouse=True)
+def listed(monkeypatch, tmp_path):
+    monkeypatch.setitem(cli.VERBS, "plan", "propose a plan")
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(tmp_path.iterdir())
+
+
+def page(capsys, *words):
+    assert cli.main([*WORDS, *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [(), ("--sampling", "partition"), ("--trust", "secure_sum"), ("--model", "mlp")])
+def test_the_page_fits_80_columns_without_colour_and_explains_every_number(capsys, words):
+    text = page(capsys, *words)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\033" not in text
+    for part in (
+        "PLAN",
+        "WHY",
+        "ALTERNATIVES",
+        "ε AGAINST ROUNDS",
+        "ε AGAINST COLLUDERS",
+        "NOTE",
+        "one record replaced",
+    ):
+        assert part in text
+    names = ("rounds", "cohort", "local_steps", "sampling", "batch", "clip", "step_size", "noise")
+    assert all(re.search(rf"^  {name} = ", text, re.MULTILINE) for name in names)
+
+
+def test_bold_heads_only_on_a_terminal_that_wants_them(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033[1mWHY" in page(capsys, "--sampling", "partition")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in page(capsys, "--sampling", "partition")
+
+
+def test_the_json_is_the_proposal_itself(capsys):
+    told = json.loads(page(capsys, "--json", "--local-steps", "5", "--sampling", "partition"))
+    plan = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, local_steps=5, sampling="partition")
+    assert told == json.loads(json.dumps(plan.to_dict()))
+    assert told["plan"]["local_steps"] == 5
+    assert told["plan"]["digest"] == plan.plan.digest
+    for option in (told["chosen"], *told["alternatives"]):
+        assert {"rule", "adversary", "epsilon", "certificate", "plan"} <= option.keys()
+
+
+def test_the_numbers_on_the_page_are_those_of_the_plan(capsys):
+    text = page(capsys, "--rounds", "12", "--sampling", "partition")
+    plan = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, rounds=12, sampling="partition").plan
+    flat = " ".join(text.split())
+    assert "12 rounds ·" in flat
+    assert f"noise {plan.noise:.5g}" in flat
+    assert float(f"{plan.noise:.5g}") == plan.noise  # what is printed is the noise itself, not a rounded-down one
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--noise", "0.0001"], "CH201"), (["--cohort", "17"], "CH200"), (["--epsilon", "nan"], "CH200"),
+        (["--trust", "x"], "CH101"), (["--colluders", "9"], "CH204"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_planned_ends_with_status_2_and_one_line(capsys, words, code):
+    assert cli.main([*WORDS, "--sampling", "partition", *words]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(code)
+    assert len(told.err.splitlines()) == 1

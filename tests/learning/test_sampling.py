@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from choral.errors import PlanError
+from choral.learning import sampling, streams
+from choral.plan import Plan
+
+
+def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):
+    key = streams.keys(seed, "batches", round_number, np.arange(len(sizes)))[:, None, None]
+    places = np.arange(steps * room).reshape(steps, room)
+    return sampling.poisson(np.array(sizes), batch, streams.words(key, places))
+
+
+def used(batches, device, step):
+    return batches.rows[device, step, : batches.counts[device, step]]
+
+
+@pytest.mark.parametrize(("batch", "least"), [(64, 100), (32, 60), (5, 17), (244, 330)])
+def test_the_tail_bound_lies_above_the_exact_tails_and_close_to_them(batch, least):
+    exact = stats.poisson.sf(least - 1, batch)
+    assert exact <= sampling.poisson_tail(batch, least) <= 1.3 * exact
+    for rows in (batch, 2 * batch, 10 * batch, 10_000):
+        assert stats.binom.sf(least - 1, rows, batch / rows) <= sampling.poisson_tail(batch, least)
+
+
+@given(batch=st.integers(1, 2000), steps=st.integers(1, 10**6), exponent=st.integers(1, 15))
+def test_the_room_keeps_the_chance_of_an_overflow_below_what_is_charged(batch, steps, exponent):
+    room = sampling.capacity(batch, steps, 10.0**-exponent)
+    assert room % 8 == 0
+    assert steps * stats.poisson.sf(room, batch) <= 10.0**-exponent
+
+
+def test_poisson_batches_have_the_size_and_membership_of_independent_coins():
+    rows, batch, steps = 100, 20, 4000  # q = 0.2
+    drawn = poisson_batches([rows], batch, steps, 64)
+    member = np.zeros((steps, rows))
+    for step in range(steps):
+        member[step, used(drawn, 0, step)] = 1
+    # Each record q of the time: 5 standard errors; power: a q that is off by 0.06 for one record.
+    assert np.abs(member.mean(axis=0) - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / steps)
+    # The sizes are Binomial(100, 0.2): chi-square over the bulk.
+    sizes = member.sum(axis=1).astype(int)
+    cells = np.arange(10, 31)
+    expected = steps * np.concatenate([[stats.binom.cdf(9, rows, 0.2)], stats.binom.pmf(cells, rows, 0.2),
+                                       [stats.binom.sf(30, rows, 0.2)]])  # fmt: skip
+    found = np.concatenate([[(sizes < 10).sum()], [(sizes == cell).sum() for cell in cells], [(sizes > 30).sum()]])
+    assert stats.chisquare(found, expected * found.sum() / expected.sum()).pvalue > 1e-5
+    # Pairs of records, and the same record in neighbouring steps, are independent: the largest of 4,950 and of 100.
+    centred = (member - 0.2) / np.sqrt(0.2 * 0.8)
+    pairs = (centred.T @ centred / steps)[np.triu_indices(rows, 1)]
+    assert np.abs(pairs).max() < 6 / np.sqrt(steps)
+    assert np.abs((centred[1:] * centred[:-1]).mean(axis=0)).max() < 5 / np.sqrt(steps)
+
+
+def test_a_batch_of_all_rows_is_all_rows():
+    drawn = poisson_batches([12, 12], 12, 3, 16)
+    assert drawn.counts.tolist() == [[12] * 3] * 2
+    assert used(drawn, 1, 2).tolist() == list(range(12))
+
+
+@settings(max_examples=50)
+@given(sizes=st.lists(st.integers(8, 400), min_size=1, max_size=12), batch=st.integers(1, 8), seed=st.integers(0, 99))
+def test_poisson_rows_are_distinct_in_range_and_padding_is_a_valid_row(sizes, batch, seed):
+    drawn = poisson_batches(sizes, batch, 3, 24, seed)
+    for device, size in enumerate(sizes):
+        for step in range(3):
+            rows = used(drawn, device, step)
+            assert len(set(rows.tolist())) == len(rows)
+            assert (drawn.rows[device, step] >= 0).all()
+            assert (drawn.rows[device, step] < size).all()
+
+
+def test_a_devices_batches_do_not_depend_on_who_else_is_drawn():
+    alone = poisson_batches([50], 8, 3, 24)
+    among = poisson_batches([50, 90, 400], 8, 3, 24)
+    assert (alone.rows[0] == among.rows[0]).all()
+    key = streams.keys(0, "batches", 0, np.array([4, 9]))
+    both = sampling.partition(np.array([40, 50]), 8, np.array([0, 3]), 7, key)
+    second = sampling.partition(np.array([50]), 8, np.array([3]), 7, key[1:])
+    assert (both.rows[1] == second.rows[0]).all()
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(4, 60), min_size=1, max_size=6),
+    batch=st.integers(1, 4),
+    first=st.integers(0, 40),
+    steps=st.integers(1, 40),
+)
+def test_a_pass_uses_no_record_twice_and_every_batch_is_full(sizes, batch, first, steps):
+    sizes = np.array(sizes)
+    key = streams.keys(1, "batches", 0, np.arange(len(sizes)))
+    drawn = sampling.partition(sizes, batch, np.full(len(sizes), first), steps, key)
+    assert (drawn.counts == batch).all()
+    for device, size in enumerate(sizes):
+        passes = (first + np.arange(steps)) // (size // batch)
+        for number in np.unique(passes):
+            rows = drawn.rows[device][passes == number].ravel()
+            assert len(set(rows.tolist())) == len(rows)
+            assert rows.max() < size
+
+
+def test_passes_that_continue_do_so_across_rounds():
+    sizes, key = np.array([10]), streams.keys(1, "batches", 0, np.array([0]))
+    whole = sampling.partition(sizes, 2, np.array([0]), 8, key).rows[0]
+    parts = [sampling.partition(sizes, 2, np.array([at]), 4, key).rows[0] for at in (0, 4)]
+    assert (np.concatenate(parts) == whole).all()
+
+
+def test_every_order_of_a_pass_is_equally_likely():
+    # 6 orders of 3 records over 6,000 devices: chi-square with 5 degrees of freedom.
+    devices = 6000
+    key = streams.keys(3, "batches", 0, np.arange(devices))
+    drawn = sampling.partition(np.full(devices, 3), 1, np.zeros(devices, dtype=np.int64), 3, key).rows[:, :, 0]
+    counts = np.unique(drawn @ [9, 3, 1], return_counts=True)[1]
+    assert len(counts) == 6
+    assert stats.chisquare(counts).pvalue > 1e-5
+
+
+@given(st.data())
+def test_uses_are_what_a_plain_count_finds(data):
+    sizes = np.array(data.draw(st.lists(st.integers(4, 20), min_size=2, max_size=5)))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    uses, plain = sampling.Uses(offsets), np.zeros(offsets[-1], dtype=int)
+    for round_number in range(3):
+        drawn = poisson_batches(sizes, 2, 2, 16, round_number=round_number)
+        uses.count(np.arange(len(sizes)), drawn)
+        for device in range(len(sizes)):
+            for step in range(2):
+                for row in used(drawn, device, step):
+                    plain[offsets[device] + row] += 1
+    assert uses.of_row.tolist() == plain.tolist()
+    for device in range(len(sizes)):
+        assert uses.most(device) == plain[offsets[device] : offsets[device + 1]].max()
+
+
+@pytest.mark.parametrize("kind", ["poisson", "partition"])
+def test_more_rows_a_round_than_a_machine_can_hold_are_refused(kind):
+    plan = Plan(
+        devices=1, cohort=1, rounds=1, rows=10**6, batch=10**6, local_steps=1000, step_size=1.0, clip=1.0, noise=0.0,
+        sampling=kind,
+    )  # fmt: skip
+    with pytest.raises(PlanError, match="CH204 1,000 local steps on batches of 1,000,000"):
+        sampling.room(plan, 10**6)
+
+
+def test_secure_words_differ_and_cover_the_range():
+    first, second = streams.secure_words((1000,)), streams.secure_words((1000,))
+    assert (first != second).all()
+    assert abs(np.unpackbits(first.view(np.uint8)).mean() - 0.5) < 6 * 0.5 / np.sqrt(64_000)
+
+
+def test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word():
+    found = [
+        streams.words(streams.keys(seed, purpose, number, np.arange(4))[:, None], np.arange(50))
+        for seed in (0, 1)
+        for purpose in ("batches", "noise", "dither")
+        for number in (0, 1, 10)
+    ]
+    words = np.concatenate([block.ravel() for block in found])
+    assert len(np.unique(words)) == len(words)

@@ -1,0 +1,130 @@
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from choral.errors import PlanError
+from choral.plan import Budget
+from choral.privacy.calibrate import RULES, loss_under, most_rounds, noise_for, smallest_noise
+from choral.privacy.exposure import Exposure
+
+PLAN = {
+    "rounds": 13,
+    "local_steps": 10,
+    "cohort": 10,
+    "devices": 16,
+    "rows": 2440,
+    "batch": 244,
+    "clip": 1.0,
+    "step_size": 0.5,
+    "smoothness": 0.5,
+    "convex": True,
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    epsilon=st.floats(-3, 3).map(lambda power: 10.0**power),
+    delta=st.floats(-20, -1).map(lambda power: 10.0**power),
+    rule=st.sampled_from(RULES),
+    rounds=st.integers(1, 500),
+    passes=st.integers(1, 3),
+    colluders=st.integers(0, 5),
+)
+def test_without_sampling_the_noise_lands_on_its_target(epsilon, delta, rule, rounds, passes, colluders):
+    numbers = PLAN | {"rounds": rounds, "local_steps": 10 * passes, "colluders": colluders, "sampling": "partition"}
+    noise = noise_for(epsilon=epsilon, delta=delta, rule=rule, **numbers)
+    reached = loss_under(rule, Exposure(**numbers, noise=noise)).epsilon(delta)
+    assume(reached > 0)  # at such δ no noise at all is needed to speak of
+    assert 0.999 <= reached / epsilon <= 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0, 100.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2])
+def test_with_sampling_the_noise_lands_on_its_target(epsilon, delta):
+    noise = noise_for(epsilon=epsilon, delta=delta, **PLAN)
+    reached = loss_under("proved", Exposure(**PLAN, noise=noise)).epsilon(delta)
+    assert 0.999 <= reached / epsilon <= 1.0
+
+
+def test_one_sampled_step_a_round_needs_less_noise_with_the_secure_sum():
+    numbers = PLAN | {"local_steps": 1}
+    alone = noise_for(epsilon=1.0, delta=1e-5, **numbers)
+    summed = noise_for(epsilon=1.0, delta=1e-5, rule="with_secure_sum", **numbers)
+    assert summed == pytest.approx(alone / math.sqrt(10), rel=2e-3)
+
+
+def test_the_papers_own_noise_comes_out_of_the_papers_rule():
+    # ε = 10, δ = 1e-4, 13 rounds: σ = .004902 in the shared notes
+    assert noise_for(epsilon=10.0, delta=1e-4, rule="paper", **PLAN) == pytest.approx(0.004902, rel=1e-4)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "partition"])
+@pytest.mark.parametrize("rule", ["proved", "paper"])
+def test_one_more_round_than_the_most_is_too_many(sampling, rule):
+    part = Exposure(**(PLAN | {"rounds": 1}), noise=0.02, sampling=sampling)
+    budget = Budget(epsilon=3.0, delta=1e-5)
+    rounds = most_rounds(part, budget, rule)
+    assert loss_under(rule, replace(part, rounds=rounds)).epsilon(1e-5) <= 3.0
+    assert loss_under(rule, replace(part, rounds=rounds + 1)).epsilon(1e-5) > 3.0
+
+
+def test_a_noise_too_small_for_one_round_says_what_is_reachable_and_what_would_do():
+    part = Exposure(**(PLAN | {"rounds": 1}), noise=0.0005, sampling="partition")
+    with pytest.raises(PlanError) as caught:
+        most_rounds(part, Budget(epsilon=0.1, delta=1e-5))
+    reachable = loss_under("proved", part).epsilon(1e-5)
+    enough = smallest_noise(part, Budget(epsilon=0.1, delta=1e-5))
+    assert caught.value.code == "CH201"
+    assert f"Reachable now: ε ≥ {reachable:.3g}" in caught.value.what
+    assert "one record replaced" in caught.value.what
+    assert caught.value.fix == f"Use noise = {enough:.4g}."
+
+
+@pytest.mark.parametrize(("sampling", "epsilon"), [("poisson", 1.0), ("partition", 2.0)])
+def test_a_bound_on_the_noise_makes_a_budget_unreachable_and_offers_fewer_rounds(sampling, epsilon):
+    with pytest.raises(PlanError) as caught:
+        noise_for(epsilon=epsilon, delta=1e-5, most_noise=0.03, sampling=sampling, **PLAN)
+    part = Exposure(**PLAN, noise=0.03, sampling=sampling)
+    fewer = most_rounds(part, Budget(epsilon=epsilon, delta=1e-5))
+    assert caught.value.code == "CH201"
+    assert "noise at most 0.03" in caught.value.what
+    assert f"rounds = {fewer}" in caught.value.fix
+    assert loss_under("proved", replace(part, rounds=fewer)).epsilon(1e-5) <= epsilon
+
+
+def test_a_bound_that_suffices_changes_nothing():
+    free = noise_for(epsilon=1.0, delta=1e-5, sampling="partition", **PLAN)
+    assert noise_for(epsilon=1.0, delta=1e-5, sampling="partition", most_noise=2 * free, **PLAN) == free
+
+
+def test_a_rule_without_a_certificate_is_refused_with_its_reason():
+    with pytest.raises(PlanError, match="CH204 nothing is proved of the secure sum here: with Poisson sampling"):
+        noise_for(epsilon=1.0, delta=1e-5, rule="with_secure_sum", **PLAN)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epsilon": 0.0}, "CH200 epsilon"),
+        ({"epsilon": math.inf}, "CH200 epsilon"),
+        ({"delta": 1.0}, "CH200 delta"),
+        ({"rule": "best"}, "CH200 rule"),
+        ({"most_noise": 0.0}, "CH200 most_noise"),
+        ({"rounds": 0}, "CH200 rounds"),
+        ({"cohort": 17}, "CH200 cohort"),
+    ],
+)
+def test_budgets_and_plans_that_make_no_sense_are_refused(change, words):
+    with pytest.raises(PlanError, match=words):
+        noise_for(**({"epsilon": 1.0, "delta": 1e-5} | PLAN | change))
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e4])
+@pytest.mark.parametrize(("sampling", "delta"), [("poisson", 1e-300), ("partition", 1e-300), ("partition", 0.4)])
+def test_budgets_at_the_ends_of_the_range_have_their_noise(epsilon, delta, sampling):
+    noise = noise_for(epsilon=epsilon, delta=delta, sampling=sampling, **PLAN)
+    reached = loss_under("proved", Exposure(**PLAN, noise=noise, sampling=sampling)).epsilon(delta)
+    assert reached <= epsilon

@@ -1,0 +1,113 @@
+import math
+
+import numpy as np
+import pytest
+
+from choral.errors import PlanError
+from choral.privacy import discrete
+
+
+def rounded_sum_ratio(ratio, count, offsets):
+    """Largest relative gap between a sum of rounded Gaussians and the rounded sum of Rule S6, by convolution."""
+    from scipy.special import ndtr
+
+    reach = math.ceil(9 * ratio) + 2
+    grid = np.arange(-reach, reach + 1)
+    fine = 64
+
+    def rounded(mean):
+        return ndtr((grid + 0.5 - mean) / ratio) - ndtr((grid - 0.5 - mean) / ratio)
+
+    total = np.array([1.0])
+    for offset in offsets[:count]:
+        total = np.convolve(total, rounded(offset))
+    # Gaussian of the whole noise, plus count − 1 uniforms, then rounded: density convolved with count boxes.
+    box = np.ones(fine) / fine
+    points = np.arange(-count * reach * fine, count * reach * fine + 1) / fine
+    density = np.exp(-0.5 * ((points - sum(offsets[:count])) / ratio) ** 2 / count) / (
+        ratio * math.sqrt(2 * math.pi * count)
+    )
+    for _ in range(count):
+        # centred on half points of the fine grid; twice the box of half width keeps the centre
+        density = np.convolve(density, np.concatenate(([0.5], box[1:] * fine, [0.5])) / fine, mode="same")
+    ideal = density[::fine]
+    inside = ideal > 1e-9
+    return float(np.max(np.abs(total[inside] / ideal[inside] - 1)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("ratio", [0.35, 0.45, 0.6])
+def test_rounding_before_the_sum_changes_probabilities_by_at_most_kappa(count, ratio):
+    # Coarser than the rule allows, where the effect is large enough to be seen in doubles.
+    seen = max(
+        rounded_sum_ratio(ratio, count, offsets) for offsets in ([0.0] * 5, [0.5] * 5, [0.3, 0.1, 0.7, 0.2, 0.9])
+    )
+    kappa = discrete._kappa(count, ratio)
+    assert seen <= kappa * 1.02 + 1e-3  # the comparison's own grid is fine to 1e-3
+    if count > 2 and kappa < 0.5:
+        assert seen > 0.01 * kappa
+
+
+def test_the_design_notes_kappa_at_one_and_ten_devices():
+    leading = 2 * 10 * math.exp(-2 * math.pi**2 * 0.9)
+    assert leading == pytest.approx(4e-7, rel=0.05)
+    assert leading < discrete._kappa(10, 1.0) < 3 * leading
+
+
+def test_a_grid_of_half_the_noise_costs_nothing_that_can_be_written_down():
+    cost = discrete.rounding(grid=0.5, noise=1.0, coordinates=10**9, honest_noises=10)
+    assert 0 < cost.epsilon < 1e-18
+    assert discrete.rounding(grid=0.5, noise=1.0, coordinates=10**9, honest_noises=1).epsilon == 0.0
+
+
+def test_a_coarser_grid_is_refused_with_the_one_that_would_do():
+    with pytest.raises(PlanError, match=r"CH204.*Use a grid of at most 0.5"):
+        discrete.rounding(grid=0.51, noise=1.0, coordinates=10, honest_noises=4)
+
+
+@pytest.mark.parametrize("noise", [0.5, 0.7, 2.0, 50.0])
+@pytest.mark.parametrize("honest", [1, 2, 10])
+def test_distributed_discrete_gaussians_cost_at_least_the_gaussian_and_its_equal_when_wide(noise, honest):
+    rho = discrete.discrete_gaussian(l1=30.0, l2=10.0, coordinates=100, noise=noise, honest_noises=honest)
+    gaussian = 0.5 * 100 / (honest * noise**2)  # ρ of continuous noise with the same variance
+    assert rho >= gaussian * (1 - 1e-12)
+    if noise >= 2 or honest == 1:
+        assert rho == pytest.approx(gaussian, rel=1e-6)
+
+
+def test_one_coordinate_of_two_discrete_gaussians_is_within_the_bound():
+    # Rényi divergence of order 2 of N_Z(0, 0.6²)+N_Z(0, 0.6²) against its shift by one, by convolution.
+    noise, order = 0.6, 2
+    grid = np.arange(-30, 31)
+    one = np.exp(-0.5 * (grid / noise) ** 2)
+    two = np.convolve(one / one.sum(), one / one.sum())
+    p, q = two[1:], two[:-1]
+    inside = (p > 1e-200) & (q > 1e-200)
+    seen = math.log(np.sum(p[inside] ** order * q[inside] ** (1 - order))) / (order - 1)
+    bound = order * discrete.discrete_gaussian(l1=1.0, l2=1.0, coordinates=1, noise=noise, honest_noises=2)
+    assert order * 0.5 / (2 * noise**2) * 0.9 < seen <= bound
+
+
+def test_skellam_divergence_is_above_the_true_one_in_one_coordinate():
+    from scipy.stats import skellam
+
+    variance, shift, order = 30.0, 2, 3
+    grid = np.arange(-150, 151)
+    p, q = skellam.pmf(grid, variance / 2, variance / 2), skellam.pmf(grid - shift, variance / 2, variance / 2)
+    inside = (p > 1e-200) & (q > 1e-200)
+    seen = math.log(np.sum(p[inside] ** order * q[inside] ** (1.0 - order))) / (order - 1)
+    bound = discrete.skellam_divergence(order, l1=2.0, l2=2.0, variance=variance)
+    assert order * 4 / (2 * variance) * 0.95 < seen <= bound
+
+
+@pytest.mark.parametrize("order", [1.0, 1.5, 2.5, math.nan])
+def test_skellam_orders_that_are_not_whole_are_refused(order):
+    with pytest.raises(PlanError, match="CH200 order"):
+        discrete.skellam_divergence(order, l1=1.0, l2=1.0, variance=10.0)
+
+
+def test_sensitivities_and_noise_out_of_reach_are_refused():
+    with pytest.raises(PlanError, match="CH204 l1 = 1 is below l2 = 2"):
+        discrete.skellam_divergence(2, l1=1.0, l2=2.0, variance=10.0)
+    with pytest.raises(PlanError, match=r"CH204 discrete noise of 0\.4"):
+        discrete.discrete_gaussian(l1=1.0, l2=1.0, coordinates=1, noise=0.4, honest_noises=2)

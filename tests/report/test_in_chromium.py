@@ -1,0 +1,153 @@
+"""The report and the live page in a real Chromium: by keyboard, printed, narrow and wide, light and dark."""
+
+import json
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from choral.report import serve, write_report
+from tests.browser import complaints, printed_pages, requested, show, widest
+from tests.report.runs import NASTY, make_run, result, round_line
+from tests.report.test_sheet import KINDS
+
+MILLIMETRES_OF_A4 = {(210, 297)}
+
+
+@pytest.fixture
+def live(tmp_path):
+    with serve(make_run(tmp_path / "run", finished=False, done=2)) as page:
+        yield page
+
+
+def text(browser, place):
+    return browser.find_element(By.ID, place).get_attribute("textContent")
+
+
+def wait(browser, condition):
+    return WebDriverWait(browser, 10, 0.05).until(lambda _: condition())
+
+
+def unnamed(browser):
+    """Roles that a screen reader would meet without a name."""
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    spoken = {"image", "slider", "button", "link", "heading", "progressbar", "region", "table", "DisclosureTriangle"}
+    roles = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    assert {"heading", "image", "region"} <= {role for role, _ in roles}
+    return [role for role, name in roles if role in spoken - {"table"} and not name]
+
+
+def finish(folder):
+    about = json.loads((folder / "run.json").read_text())
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    (folder / "result.json").write_text(json.dumps(result(about, lines, [2] * 16)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_prints_on_two_a4_pages_and_never_scrolls_sideways(kind, browser, tmp_path):
+    report = write_report(make_run(tmp_path / "run", **KINDS[kind])).as_uri()
+    for width in (400, 1280):
+        show(browser, report, width=width)
+        assert widest(browser) == width
+    assert printed_pages(browser) == (2, MILLIMETRES_OF_A4)
+    assert complaints(browser) == []
+    assert {urlsplit(address).scheme for address in requested(browser)} <= {"file", "data"}
+
+
+def test_hostile_names_run_nothing_in_a_report(browser, tmp_path):
+    show(browser, write_report(make_run(tmp_path / "run", nasty=NASTY)).as_uri())
+    assert browser.title == f"Privacy report: {NASTY}"
+    assert browser.find_elements(By.CSS_SELECTOR, "script, img, [onerror]") == []
+
+
+def test_a_report_follows_the_readers_colours_and_names_everything_it_shows(browser, tmp_path):
+    report = write_report(make_run(tmp_path / "run")).as_uri()
+    papers = []
+    for scheme in ("light", "dark"):
+        show(browser, report, scheme=scheme)
+        style = "getComputedStyle(document.documentElement).backgroundColor"
+        papers.append(browser.execute_script(f"return {style}.match(/\\d+/g).map(Number)"))
+        assert unnamed(browser) == []
+    assert min(papers[0]) > 240
+    assert max(papers[1]) < 40
+
+
+def test_the_live_page_shows_a_round_as_soon_as_it_is_written_and_asks_nobody_else(browser, live, tmp_path):
+    requested(browser)
+    show(browser, live.url)
+    wait(browser, lambda: "round 2 of 20" in text(browser, "progress"))
+    assert browser.title == "adult-demo · choral, live"
+    assert text(browser, "banner").startswith("REHEARSAL")
+    assert browser.find_element(By.ID, "status").get_attribute("aria-live") == "polite"
+    counts = [2] * 16
+    with (tmp_path / "run/rounds.jsonl").open("a") as file:
+        file.write(json.dumps(round_line(3, counts, 10, 8)) + "\n")
+    wait(browser, lambda: "round 3 of 20" in text(browser, "progress"))
+    assert "Round 3:" in text(browser, "cohort")
+    assert "Round 2 of 20" in text(browser, "status")  # spoken at every tenth of the run
+    assert browser.execute_script("return document.querySelectorAll('#curve circle').length") == 3
+    finish(tmp_path / "run")
+    wait(browser, lambda: text(browser, "link") == "the run has ended")
+    assert "Against everyone" in text(browser, "claims")
+    assert complaints(browser) == []
+    addresses = {urlsplit(address)[:2] for address in requested(browser)}
+    assert addresses <= {("http", urlsplit(live.url).netloc), ("data", "")}
+    assert ("http", urlsplit(live.url).netloc) in addresses
+    entries = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert entries
+    assert all(entry.startswith((live.url, "data:")) for entry in entries)
+
+
+def test_the_slider_is_reached_and_moved_by_keyboard_and_changes_the_epsilon(browser, live, tmp_path):
+    finish(tmp_path / "run")
+    show(browser, live.url)
+    wait(browser, lambda: "ε ≤ 0.52" in text(browser, "colluders-out"))  # made-up figures: two rounds, two colluders
+    for _ in range(10):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        if browser.switch_to.active_element.get_attribute("id") == "colluders":
+            break
+    slider = browser.switch_to.active_element
+    assert slider.get_attribute("id") == "colluders"
+    assert slider.value_of_css_property("outline-style") == "solid"
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert "With 3 colluders" in text(browser, "colluders-out")
+    assert "ε ≤ 0.58" in text(browser, "colluders-out")
+    assert slider.get_attribute("aria-valuetext") == "3 colluders"
+    slider.send_keys(Keys.END)
+    assert "With 9 colluders" in text(browser, "colluders-out")
+    assert "no provable extra protection" in text(browser, "colluders-out")
+    slider.send_keys(Keys.HOME)
+    assert "ε ≤ 0.39" in text(browser, "colluders-out")
+
+
+def test_without_the_token_a_browser_sees_nothing(browser, live):
+    address = urlsplit(live.url)
+    show(browser, f"http://{address.netloc}/")
+    assert browser.find_element(By.TAG_NAME, "body").text == "403: the address is printed by choral watch"
+    complaints(browser)  # the browser notes the 403; that is what was asked for
+
+
+@pytest.mark.parametrize(
+    "kind", ["16 devices", "200 devices", "no secure sum", "hostile names", "endless names", "not begun"]
+)
+def test_the_live_page_never_scrolls_sideways_and_names_everything_it_shows(kind, browser, tmp_path):
+    with serve(make_run(tmp_path / "run", **KINDS[kind])) as page:
+        for width, scheme in ((400, "dark"), (1280, "light")):
+            show(browser, page.url, width=width, scheme=scheme)
+            wait(browser, lambda: text(browser, "events"))
+            assert widest(browser) == width
+        assert browser.find_elements(By.CSS_SELECTOR, "img, main script, [onerror]") == []
+        if KINDS[kind].get("done") != 0:
+            assert unnamed(browser) == []
+        assert complaints(browser) == []
+
+
+def test_a_closed_page_says_so(browser, tmp_path):
+    page = serve(make_run(tmp_path / "run", finished=False, done=1))
+    show(browser, page.url)
+    wait(browser, lambda: text(browser, "link") == "following the run")
+    page.close()
+    wait(browser, lambda: text(browser, "link") == "choral watch was closed")
+    assert complaints(browser) == []

@@ -1,0 +1,69 @@
+"""`choral report` and `choral watch`: what they print and how they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from choral import cli
+from tests.report.runs import make_run
+
+
+@pytest.fixture(autouse=True)
+def verbs(monkeypatch):
+    for verb in ("report", "watch"):
+        monkeypatch.setitem(cli.VERBS, verb, "a verb under test")
+
+
+def test_report_writes_both_files_and_says_where(tmp_path, capsys):
+    folder = make_run(tmp_path / "run")
+    assert cli.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    assert (folder / "privacy.yaml").read_text().startswith("# REHEARSAL.")
+    assert cli.main(["report", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
+
+
+@pytest.mark.parametrize("verb", ["report", "watch"])
+def test_a_folder_that_holds_no_run_is_one_line_and_exit_1(verb, tmp_path, capsys):
+    assert cli.main([verb, str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"CH802 {tmp_path / 'run.json'} is not there.")
+    assert printed.err.count("\n") == 1
+
+
+def test_an_unwritable_folder_is_told(tmp_path, capsys, monkeypatch):
+    folder = make_run(tmp_path / "run")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.main(["report", str(folder)]) == 1
+    assert capsys.readouterr().err.startswith(f"CH801 {folder / 'report.html'} can't be written: No space left")
+    assert not (folder / "report.html").exists()
+
+
+def test_watch_prints_its_address_and_ends_well_with_ctrl_c(tmp_path):
+    folder = make_run(tmp_path / "run", finished=False, done=1)
+    script = "import sys; from choral import cli; cli.VERBS['watch'] = ''; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "watch", str(folder), "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            assert json.loads(child.stdout.readline())["url"].startswith("http://127.0.0.1:")
+            child.send_signal(signal.SIGINT)
+            assert child.wait(timeout=30) == 0
+            assert child.stderr.read() == ""
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("verb", ["report", "watch"])
+def test_the_help_fits_80_columns(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([verb, "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

@@ -1,0 +1,114 @@
+"""What may be said of a run: rounded up, in the fixed order, never without its terms."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from choral.report import words
+from choral.run.folder import read_run
+from tests.report.runs import make_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return lambda **other: read_run(make_run(tmp_path / "run", **other))
+
+
+@given(st.floats(0, 1e6), st.integers(0, 6))
+def test_a_privacy_loss_is_never_rounded_down(epsilon, digits):
+    shown = float(words.up(epsilon, digits))
+    assert shown >= epsilon * (1 - 1e-12) - 1e-9
+    assert shown - epsilon <= 10**-digits * (1 + 1e-6)
+
+
+@given(st.floats(0, 8), st.floats(0, 0.2))
+def test_the_best_guess_is_the_optimum_of_all_tests_that_the_definition_allows(epsilon, delta):
+    # Origin: the definition, TPR ≤ e^ε FPR + δ and the same for the complements; SciPy finds the best test.
+    e = 2.718281828459045**epsilon
+    best = linprog([-0.5, 0.5], A_ub=[[1, -e], [e, -1]], b_ub=[delta, e - 1 + delta], bounds=[(0, 1), (0, 1)])
+    assert words.guess(epsilon, delta) == pytest.approx(0.5 - best.fun, abs=1e-7)
+
+
+def test_the_three_claims_stand_in_their_order_with_all_their_terms(run):
+    everyone, summed, published = words.claims(run())
+    assert everyone.title == "Against everyone"
+    assert everyone.guarantee
+    assert everyone.adversary == "the server and all other devices"
+    assert "2 colluders" in summed.adversary
+    assert summed.standing.startswith("proved; certificate: the loss is convex")
+    assert published.standing == (
+        "published formula, not a guarantee here: 10 local steps, and no condition of its validity is met"
+    )
+    assert not published.guarantee
+    assert published.figure.startswith("ε = ")
+    for claim in (everyone, summed, published):
+        assert claim.terms.startswith("δ = 1e-5, one record replaced, against ")
+        assert ", rule " in claim.terms
+
+
+@pytest.mark.parametrize("other", [{"certificate": None}, {"secure": False}])
+def test_without_a_certificate_there_is_no_second_figure(run, other):
+    _, summed, _ = words.claims(run(**other))
+    assert (summed.figure, summed.standing) == ("none", "no provable extra protection here")
+
+
+def test_a_published_figure_that_holds_is_called_valid(run):
+    record = run()
+    record.result["privacy"]["published"] |= {"valid": True, "because": "one local step"}
+    assert words.claims(record)[2].standing == "valid here: one local step"
+    assert words.claims(record)[2].figure.startswith("ε ≤ ")
+
+
+def test_an_unfinished_run_claims_nothing(run):
+    record = run(finished=False, done=7)
+    assert words.claims(record) == ()
+    assert "No ε may be quoted" in words.statement(record)[1]
+    assert dict(words.questions(record))["How much? (ε, δ)"] == "Open until the run has ended."
+
+
+def test_a_seeded_run_is_a_simulation_whatever_it_calls_itself(run):
+    for kind in ("simulation", "rehearsal"):
+        record = run(kind=kind, seeded=True)
+        name, meaning = words.label(record)
+        assert name == "SIMULATION"
+        assert "not this run" in meaning
+        told = " ".join(words.statement(record))
+        assert told.startswith("Simulation: ")
+        assert "would be protected, if its noise were unpredictable" in told
+        assert "is protected" not in told
+
+
+def test_the_statement_says_whose_record_against_whom_and_how_much(run):
+    told = " ".join(words.statement(run())).replace("\xa0", " ")
+    assert "Each record is protected against the server and all other devices" in told
+    assert "(ε, δ) = (2.00, 1e-5) for one record replaced (rule S5" in told
+    assert "at most 88.1 % of the time" in told  # e²/(1 + e²), by hand
+
+
+def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarantees(run):
+    record = run()
+    secure = record.about["secure_sum"]
+    # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
+    assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
+    assert [words.honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
+    rows = words.by_colluders(record)
+    assert [c for c, _, _ in rows] == list(range(10))
+    assert "at least 4 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
+    assert "no longer hides a single device from a lying server" in rows[5][2]
+    assert "no provable extra protection. ε ≤ 2.00 holds" in rows[8][2]
+
+
+def test_before_the_end_the_colluders_are_told_without_an_epsilon(run):
+    rows = words.by_colluders(run(finished=False, done=3))
+    assert rows[2] == (
+        2,
+        None,
+        "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
+    )
+
+
+def test_without_a_secure_sum_the_server_sees_each_update(run):
+    can, cannot = words.server_sees(run(secure=False).about)
+    assert "each device's noisy update by itself" in can
+    assert not any("single device" in item for item in cannot)

@@ -1,0 +1,56 @@
+"""A run in a process of its own that ends itself by SIGKILL at its n-th durable step; used by test_crash.
+
+python child.py KIND FOLDER STEP LOG: starts the run, or resumes it if the folder holds one; STEP 0 never kills.
+Every mask key that is put on an update is noted in LOG before the update can leave.
+"""
+
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from choral.protocol import device
+from choral.run import Run, resume
+from choral.run.folder import RunFolder
+from tests.run.small import rows, study
+
+
+def die_at(step: int) -> None:
+    count = 0
+
+    def counted(real):
+        def call(*args, **kwargs):
+            nonlocal count
+            count += 1
+            if count == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in ("fsync", "replace", "write", "link", "ftruncate"):
+        setattr(os, name, counted(getattr(os, name)))
+
+
+def note_masks(log: Path) -> None:
+    real = device.add_masks
+
+    def noted(words, masks):
+        with log.open("a") as file:
+            file.writelines(hashlib.sha256(mask.key).hexdigest() + "\n" for mask in masks)
+        return real(words, masks)
+
+    device.add_masks = noted
+
+
+if __name__ == "__main__":
+    kind, folder, step, log = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    note_masks(log)
+    die_at(step)
+    if (folder / "run.json").exists():
+        run = resume(folder, rows())
+    else:
+        made = RunFolder(folder) if folder.exists() else RunFolder.create(folder)
+        run = Run(kind, study(), folder=made)
+    run.finish()

@@ -1,0 +1,241 @@
+"""Updates as words: exact, unbiased, in range or refused, and the same integers in NumPy and in compiled JAX."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from choral.errors import PlanError, SumError
+from choral.plan import Plan, SecureSum
+from choral.secagg.codec import CHUNK, Codec, mean, quantise
+from choral.secagg.masks import Stream
+
+FORMS = [(16, 1), (32, 1), (64, 1), (64, 3)]
+PLAN = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10, step_size=0.5, clip=1.0, noise=0.02)
+
+
+def codec(bits=32, lanes=1, cohort=10, **changes):
+    return Codec(**{"grid": 2.0**-6, "largest": 1000, "cohort": cohort, "word_bits": bits, "lanes": lanes} | changes)
+
+
+def draw(seed, size, limit):
+    return np.random.default_rng(seed).uniform(-limit, limit, size).astype(np.float32)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    form=st.sampled_from(FORMS),
+    count=st.integers(1, 10),
+    size=st.sampled_from([0, 1, 2, 3, 4, 5, 100, 101]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_sum_of_encoded_updates_is_the_sum_of_their_integers(form, count, size, seed):
+    coder = codec(*form)
+    updates = [draw(seed + i, size, 999 * coder.grid) for i in range(count)]
+    dithers = [np.random.default_rng(seed - i - 1 + 2**33).random(size, np.float32) for i in range(count)]
+    words = sum(coder.encode(update, dither) for update, dither in zip(updates, dithers, strict=True))
+    expected = sum(
+        coder.integers(update, dither).astype(np.int64) for update, dither in zip(updates, dithers, strict=True)
+    )
+    assert coder.decode(words, size, count=count).tolist() == np.broadcast_to(expected, size).tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sum_that_a_cohort_can_make_does_not_wrap(form, sign):
+    """Every device at the end of the range: the exact product, by hand, is ±10 × 2,999."""
+    coder = codec(*form, largest=3000)
+    update = np.full(50, sign * 2999 * coder.grid, np.float32)
+    words = sum(coder.encode(update, np.zeros(50)) for _ in range(10))
+    assert coder.decode(words, 50, count=10).tolist() == [sign * 29990] * 50
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_chunks_do_not_show(form):
+    size = 3 * CHUNK + 17
+    coder = codec(*form)
+    update, dither = draw(1, size, 15.0), np.random.default_rng(2).random(size, np.float32)
+    whole = quantise(update, dither, coder.grid)
+    assert np.array_equal(coder.decode(coder.encode(update, dither), size, count=1), whole)
+
+
+def test_the_secure_dither_is_the_streams_own_words():
+    coder, update = codec(), draw(3, 2 * CHUNK + 5, 15.0)
+    dither = Stream(bytes(32)).words(len(update), 16) / np.float32(2**16)
+    assert np.array_equal(coder.encode(update, Stream(bytes(32))), coder.encode(update, dither))
+
+
+def test_rounding_keeps_the_mean():
+    """10^6 draws of a fraction f have mean f ± √(f(1−f))/1000; 5 of these, and 2^-16 for the dither's own step."""
+    for fraction in (0.01, 0.3, 0.5, 0.875):
+        update = np.full(10**6, np.float32(fraction) * 2.0**-6, np.float32)
+        found = codec().integers(update, Stream(bytes(32)).words(10**6, 16) / np.float32(2**16))
+        assert set(np.unique(found)) <= {0, 1}
+        assert abs(found.mean() - fraction) < 5 * math.sqrt(fraction * (1 - fraction) / 1e6) + 2**-16
+
+
+def test_grid_points_stay_where_they_are():
+    update = np.arange(-999, 1000).astype(np.float32) * np.float32(2.0**-6)
+    assert codec().integers(update, np.full(1999, 0.0)).tolist() == list(range(-999, 1000))
+
+
+@given(st.integers(0, 2**32), st.sampled_from([2.0**-20, 2.0**-3, 1.0, 4.0]))
+@settings(max_examples=10, deadline=None)
+def test_jax_compiled_or_not_finds_the_same_integers_as_numpy(seed, grid):
+    import jax
+
+    update = draw(seed, 1000, 2**20 * grid)
+    update[:8] = [0.0, -0.0, grid, -grid, grid / 2, -grid / 2, 1e-30, -1e-30]
+    dither = np.random.default_rng(seed).random(1000, np.float32)
+    dither[:2] = 0.0
+    expected = quantise(update, dither, grid)
+    for function in (quantise, jax.jit(quantise, static_argnums=2)):
+        found = function(jax.numpy.asarray(update), jax.numpy.asarray(dither), grid)
+        assert isinstance(found, jax.Array)
+        assert np.array_equal(np.asarray(found), expected)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 1000))
+@settings(max_examples=10, deadline=None)
+def test_jax_compiled_or_not_finds_the_same_mean_as_numpy(seed, count):
+    import jax
+
+    total = np.random.default_rng(seed).integers(-(2**31), 2**31, 1000).astype(np.int32)
+    expected = mean(total, count, 2.0**-20)
+    assert expected.dtype == np.float32
+    for function in (mean, jax.jit(mean, static_argnums=(1, 2))):
+        assert np.array_equal(np.asarray(function(jax.numpy.asarray(total), count, 2.0**-20)), expected)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 15.7, -15.7])
+def test_what_is_not_finite_or_beyond_the_range_is_refused_and_not_shown(bad):
+    update = np.zeros(100, np.float32)
+    update[77] = bad
+    with pytest.raises(SumError, match="CH501") as caught:
+        codec().encode(update, np.zeros(100))
+    assert str(bad) not in str(caught.value)
+    assert "77" not in str(caught.value)
+
+
+def test_the_last_float_within_the_range_is_taken_and_the_next_is_not():
+    limit = np.float32(999 * 2.0**-6)
+    codec().encode(np.array([limit, -limit]), np.zeros(2))
+    with pytest.raises(SumError, match="CH501"):
+        codec().encode(np.array([np.nextafter(limit, np.float32(np.inf))]), np.zeros(1))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sum_of_another_size_count_or_type_is_refused(form):
+    coder = codec(*form)
+    words = coder.encode(np.ones(10, np.float32), np.zeros(10))
+    for wrong, code in (
+        (lambda: coder.decode(words[:-1], 10, count=1), "CH500"),
+        (lambda: coder.decode(words.astype(np.float64), 10, count=1), "CH500"),
+        (lambda: coder.decode(words, 10, count=0), "CH500"),
+        (lambda: coder.decode(words, 10, count=11), "CH500"),
+        (lambda: coder.decode(words, 10, count=2), "CH504"),
+        (lambda: coder.decode(words + words, 10, count=1), "CH504"),
+    ):
+        with pytest.raises(SumError, match=code):
+            wrong()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_changed_check_word_is_noticed(form):
+    coder = codec(*form)
+    words = coder.encode(np.zeros(10, np.float32), np.zeros(10))
+    for place in range(10, coder.lanes * len(words)):
+        lane, at = divmod(place, len(words))
+        changed = words.copy()
+        changed[at] += words.dtype.type(1 << 21 * lane)
+        with pytest.raises(SumError, match="CH504"):
+            coder.decode(changed, 10, count=1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sum_beyond_its_range_is_refused(form):
+    coder = codec(*form)
+    words = coder.encode(np.zeros(10, np.float32), np.zeros(10))
+    words[0] += words.dtype.type(1001)
+    with pytest.raises(SumError, match="CH502"):
+        coder.decode(words, 10, count=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"grid": 0.3}, "CH200"),
+        ({"grid": 0.0}, "CH200"),
+        ({"grid": -0.5}, "CH200"),
+        ({"grid": math.inf}, "CH200"),
+        ({"grid": math.nan}, "CH200"),
+        ({"lanes": 3}, "CH204"),
+        ({"bits": 24}, "CH204"),
+        ({"largest": 0}, "CH204"),
+        ({"largest": 2**23}, "CH204"),
+        ({"bits": 16, "largest": 3277}, "CH204"),
+        ({"bits": 64, "lanes": 3, "largest": 104858}, "CH204"),
+    ],
+)
+def test_codecs_that_could_wrap_or_round_are_refused(changes, code):
+    """10 × 2 × 3277 = 65540 > 2^16; 10 × 2 × 104858 = 2097160 > 2^21."""
+    with pytest.raises(PlanError, match=code):
+        codec(**changes)
+
+
+def test_the_range_of_a_plan_is_the_designs():
+    """C = ητG + z·ησ√τ by hand: 0.5·10·1 + z·0.01·√10, z = √(2 (ln 84000 + 40 ln 2)) = √78.129 = 8.8391."""
+    coder = Codec.for_plan(PLAN, SecureSum.for_cohort(10), 210)
+    z = math.sqrt(2 * (math.log(2 * 210 * 10 * 20) + 40 * math.log(2)))
+    bound = 5.0 + z * 0.01 * math.sqrt(10)
+    assert z == pytest.approx(8.8391, abs=1e-4)
+    assert (coder.largest - 1) * coder.grid <= bound < coder.largest * coder.grid
+    assert bound < coder.grid * (2**23 - 1) < 2 * bound * (1 + 1e-6)
+    assert coder.noise_in_grid == 0.01 / coder.grid
+    assert coder.failure == 2.0**-40
+
+
+@pytest.mark.parametrize(("bits", "lanes"), FORMS)
+@pytest.mark.parametrize("cohort", [2, 10, 16])
+def test_a_plans_codec_always_fits_its_modulus(bits, lanes, cohort):
+    secure = SecureSum.for_cohort(cohort, modulus_bits=bits, lanes=lanes)
+    coder = Codec.for_plan(Plan(**PLAN.to_dict() | {"cohort": cohort, "noise": 1.0}), secure, 10**6)
+    assert 2 * coder.largest * cohort < 2**coder.lane_bits
+    assert coder.grid <= 0.5 / 2
+
+
+def test_a_grid_coarser_than_half_the_noise_is_refused():
+    """16 bits leave 11 for a value: C/1023 ≈ 0.0050 and so a grid of 2^-7 > 0.01/2."""
+    with pytest.raises(PlanError, match=r"CH204 the grid of 0\.0078125 is coarser than half the noise"):
+        Codec.for_plan(PLAN, SecureSum.for_cohort(10, modulus_bits=16), 210)
+
+
+def test_a_plan_without_noise_has_a_codec_too():
+    coder = Codec.for_plan(Plan(**PLAN.to_dict() | {"noise": 0.0}), SecureSum.for_cohort(10, modulus_bits=16), 210)
+    assert coder.noise_in_grid == 0.0
+
+
+def test_the_proved_range_holds_for_steps_at_the_bound():
+    """10^6 coordinates of τ steps, each clipped gradient at G in one direction, with Gaussian noise: none leaves C."""
+    coder = Codec.for_plan(PLAN, SecureSum.for_cohort(10), 10**6)
+    noise = np.random.default_rng(5).normal(0, 0.02 * math.sqrt(10), 10**6)
+    coder.encode((0.5 * (10 * 1.0 + noise)).astype(np.float32), Stream.fresh())
+
+
+def test_whole_noise_is_added_on_the_grid_and_stays_in_range():
+    coder, update = codec(), np.zeros(5, np.float32)
+    noise = iter([np.array([1, -2, 3, -4, 1000])])
+    words = coder.encode(update, np.zeros(5), lambda _: next(noise))
+    assert coder.decode(words, 5, count=1).tolist() == [1, -2, 3, -4, 1000]
+    with pytest.raises(SumError, match="CH501"):
+        coder.encode(update, np.zeros(5), lambda count: np.full(count, 1001))
+
+
+@pytest.mark.parametrize(
+    ("form", "size", "bytes_"), [((32, 1), 10**6, 4.01), ((64, 3), 10**6, 2.7), ((16, 1), 10**6, 2.01)]
+)
+def test_bytes_a_parameter(form, size, bytes_):
+    words = codec(*form).encode(np.zeros(size, np.float32), np.zeros(size, np.float32))
+    assert words.nbytes / size <= bytes_

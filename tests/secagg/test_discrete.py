@@ -1,0 +1,194 @@
+"""Whole noise: its law beside the formula, and every coin beside its chance."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from choral.errors import PlanError
+from choral.plan import SecureSum
+from choral.secagg.codec import Codec
+from choral.secagg.discrete import (
+    LARGEST_SCALE,
+    _accepted,
+    _below,
+    _exp_coins,
+    _laplace,
+    _poisson,
+    _poisson_table,
+    discrete_gaussian,
+    skellam,
+    strict_codec,
+)
+from choral.secagg.masks import Stream
+
+
+def stream(label):
+    """A keystream that is the same in every run, so that no test fails by chance."""
+    return Stream(label.encode().ljust(32, b"."))
+
+
+class Given:
+    """Words chosen by a test, in place of a keystream."""
+
+    def __init__(self, *words):
+        self._words = list(words)
+
+    def words(self, count, bits):
+        taken, self._words = self._words[:count], self._words[count:]
+        return np.array(taken, f"u{bits // 8}")
+
+
+def fits(found, chances, least=5):
+    """The p-value of a χ² test of counts against chances, with rare values pooled."""
+    values, counts = np.unique(found, return_counts=True)
+    seen = dict(zip(values.tolist(), counts.tolist(), strict=True))
+    kept = {value: chance for value, chance in chances.items() if chance * len(found) >= least}
+    observed = [seen.get(value, 0) for value in kept]
+    expected = [chance * len(found) for chance in kept.values()]
+    observed.append(len(found) - sum(observed))
+    expected.append(len(found) - sum(expected))
+    if expected[-1] < least:
+        observed[-2:], expected[-2:] = [sum(observed[-2:])], [sum(expected[-2:])]
+    return stats.chisquare(observed, expected).pvalue
+
+
+def gaussian_chances(scale):
+    weights = {y: math.exp(-y * y / (2 * scale * scale)) for y in range(-12 * scale, 12 * scale + 1)}
+    total = sum(weights.values())
+    return {y: weight / total for y, weight in weights.items()}
+
+
+@pytest.mark.parametrize("scale", [1, 2, 7, 50])
+def test_the_discrete_gaussian_has_its_law(scale):
+    assert fits(discrete_gaussian(scale, 200_000, stream(f"gauss {scale}")), gaussian_chances(scale)) > 0.001
+
+
+def test_a_rounded_gaussian_would_not_pass():
+    """The same test tells noise that is rounded from floats, at σ = 1: it can fail."""
+    rounded = np.rint(np.random.default_rng(1).normal(0, 1, 200_000)).astype(np.int64)
+    assert fits(rounded, gaussian_chances(1)) < 1e-6
+
+
+@pytest.mark.parametrize("variance", [1, 9, 400])
+def test_skellam_has_its_law(variance):
+    law = stats.skellam(variance / 2, variance / 2)
+    reach = range(-12 * math.isqrt(variance) - 12, 12 * math.isqrt(variance) + 13)
+    found = skellam(variance, 200_000, stream(f"skellam {variance}"))
+    assert fits(found, {y: float(law.pmf(y)) for y in reach}) > 0.001
+
+
+def test_the_sum_of_skellams_is_the_skellam_of_the_sum():
+    total = sum(skellam(4, 100_000, stream(f"part {part}")) for part in range(5))
+    law = stats.skellam(10, 10)
+    assert fits(total, {y: float(law.pmf(y)) for y in range(-40, 41)}) > 0.001
+
+
+def test_the_discrete_laplace_has_its_law():
+    """P[y] = (e^(1/t) − 1)/(e^(1/t) + 1) · e^(−|y|/t), from Canonne, Kamath and Steinke."""
+    factor = math.tanh(1 / 6)
+    chances = {y: factor * math.exp(-abs(y) / 3) for y in range(-60, 61)}
+    assert fits(_laplace(300_000, 3, stream("laplace")), chances) > 0.001
+
+
+@pytest.mark.parametrize(("top", "bottom"), [(0, 1), (1, 1), (1, 3), (7, 8), (5, 1), (37, 10)])
+def test_a_coin_of_exp_minus_gamma_has_its_chance(top, bottom):
+    """Within 5 standard deviations of n = 10^5 tosses, on a fixed stream."""
+    coin = _exp_coins if top <= bottom else _accepted
+    found = coin(np.full(10**5, top, np.uint64), bottom, stream(f"coin {top} {bottom}")).mean()
+    chance = math.exp(-top / bottom)
+    assert abs(found - chance) <= 5 * math.sqrt(chance * (1 - chance) / 1e5)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 2**32 + 1, 2**63 + 1, 3 * 2**62])
+def test_every_residue_has_as_many_words(bound):
+    """Words from the largest multiple of the bound on are drawn again: that many are left for each residue."""
+    most = 2**64 // bound * bound
+    words = [most - 1] if most == 2**64 else [most, 2**64 - 1, most - 1]
+    # The first draw is one word; each rejected one is drawn again.
+    assert _below(bound, 1, Given(*words)).tolist() == [bound - 1]
+    assert _below(bound, 1, Given(0)).tolist() == [0]
+
+
+@pytest.mark.parametrize("mean", ["0.5", "8", "5000"])
+def test_the_poisson_table_is_exact_to_128_bits(mean):
+    """Beside mpmath's regularised gamma function at 80 digits, at ten places over the table."""
+    first, high, low = _poisson_table(Decimal(mean))
+    mpmath.mp.dps = 80
+    for index in np.linspace(0, len(high) - 2, 10).astype(int):
+        k = first + int(index)
+        exact = mpmath.gammainc(k + 1, mpmath.mpf(mean), mpmath.inf, regularized=True)
+        entry = int(high[index]) * 2**64 + int(low[index])
+        assert abs(entry - int(exact * 2**128)) <= 1
+
+
+def test_where_64_bits_do_not_decide_64_more_do():
+    """P[N = 0] = e^-0.5: a draw whose first word equals the table's is 0 below the second word, and 1 from it on."""
+    first, high, low = _poisson_table(Decimal("0.5"))
+    assert first == 0
+    assert Fraction(int(high[0]), 2**64) == pytest.approx(math.exp(-0.5))
+    assert _poisson(Decimal("0.5"), 1, Given(high[0], low[0] - 1)).tolist() == [0]
+    assert _poisson(Decimal("0.5"), 1, Given(high[0], low[0])).tolist() == [1]
+    assert _poisson(Decimal("0.5"), 1, Given(high[0] - 1)).tolist() == [0]
+    assert _poisson(Decimal("0.5"), 1, Given(high[0] + 1)).tolist() == [1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000, 100_001])
+def test_as_many_as_asked_for_are_drawn(count):
+    assert discrete_gaussian(3, count, stream("count")).shape == (count,)
+    assert skellam(3, count, stream("count")).shape == (count,)
+
+
+def test_the_same_stream_gives_the_same_noise_and_another_does_not():
+    draws = [discrete_gaussian(100, 50, stream(label)).tolist() for label in ("a", "a", "b")]
+    assert draws[0] == draws[1] != draws[2]
+
+
+@pytest.mark.parametrize("scale", [0, -1, 1.5, True, LARGEST_SCALE + 1])
+def test_scales_that_are_not_whole_or_too_large_are_refused(scale):
+    for law in (discrete_gaussian, skellam):
+        with pytest.raises(PlanError, match="CH200"):
+            law(scale, 1, stream("scale"))
+
+
+def test_the_largest_scale_does_not_overflow():
+    found = discrete_gaussian(LARGEST_SCALE, 100_000, stream("largest"))
+    assert abs(found.std() / LARGEST_SCALE - 1) < 5 / math.sqrt(2 * 100_000)
+
+
+def test_a_strict_rounds_sum_is_the_updates_and_their_noise():
+    """Ten devices, codec and noise together: the opened sum is the sum of rounded updates and of the noise drawn."""
+    codec = strict_codec(SecureSum.for_cohort(10), clip=1.0, noise=0.05, dimensions=500, rounds=20)
+    scale = int(codec.noise_in_grid)
+    words, expected = 0, 0
+    for device in range(10):
+        draw = np.random.default_rng(device)
+        update = draw.normal(size=500).astype(np.float32)
+        update /= np.linalg.norm(update) * np.float32(1.0001)
+        dither = draw.random(500, np.float32)
+        noise = discrete_gaussian(scale, 500, stream(f"device {device}"))
+        words = words + codec.encode(update, dither, lambda count, noise=noise: noise[:count])
+        expected = expected + codec.integers(update, dither) + noise
+    assert codec.decode(words, 500, count=10).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(("bits", "lanes", "noise"), [(16, 1, 0.5), (32, 1, 1e-4), (64, 3, 0.05)])
+def test_a_strict_codec_holds_clip_and_tail(bits, lanes, noise):
+    """By hand: largest ≥ S/grid + 1 + σ√(2x) + 2x/3 with x = ln(2drT/β), and the noise is at least what was asked."""
+    secure = SecureSum.for_cohort(10, modulus_bits=bits, lanes=lanes)
+    codec = strict_codec(secure, clip=1.0, noise=noise, dimensions=1000, rounds=20)
+    nats = math.log(2 * 1000 * 10 * 20) + 40 * math.log(2)
+    tail = codec.noise_in_grid * math.sqrt(2 * nats) + 2 * nats / 3
+    assert isinstance(codec, Codec)
+    assert codec.largest >= 1 / codec.grid + 1 + tail
+    assert codec.noise_in_grid * codec.grid >= noise
+    assert codec.noise_in_grid == int(codec.noise_in_grid)
+
+
+def test_noise_too_small_for_the_bits_is_refused():
+    with pytest.raises(PlanError, match="CH204"):
+        strict_codec(SecureSum.for_cohort(10, modulus_bits=16), clip=1.0, noise=1e-4, dimensions=1000, rounds=20)

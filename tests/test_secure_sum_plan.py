@@ -1,0 +1,113 @@
+"""SecureSum: the numbers of a safe sum, each bound refused one below it."""
+
+import pytest
+
+from choral.errors import PlanError
+from choral.plan import SecureSum
+
+
+def secure(**changes):
+    return SecureSum(**{"cohort": 10, "smallest_sum": 8, "threshold": 7, "colluders": 2} | changes)
+
+
+@pytest.mark.parametrize(("r", "c", "u", "s"), [(10, 2, 8, 7), (100, 20, 75, 74)])
+def test_the_defaults_are_the_designs(r, c, u, s):
+    found = SecureSum.for_cohort(r)
+    assert (found.colluders, found.smallest_sum, found.threshold) == (c, u, s)
+    assert found.adversary == "lying"
+
+
+def test_every_cohort_has_a_default_that_hides_everybody():
+    for cohort in range(2, 1000):
+        found = SecureSum.for_cohort(cohort)
+        assert found.honest_noises("lying") >= 2
+        assert found.honest_noises("curious") >= 2
+
+
+def test_the_papers_protocol_has_no_drop_outs_and_no_colluders():
+    found = SecureSum.of_paper(10)
+    assert (found.colluders, found.smallest_sum, found.threshold) == (0, 10, 9)
+    assert (found.mode, found.masks) == ("paper", "directed")
+    for changes in ({"smallest_sum": 9, "threshold": 8}, {"colluders": 1}):
+        with pytest.raises(PlanError, match="CH204"):
+            SecureSum(**{"cohort": 10, "smallest_sum": 10, "threshold": 9, "mode": "paper"} | changes)
+
+
+@pytest.mark.parametrize(("r", "u", "c"), [(10, 8, 2), (10, 9, 0), (50, 40, 5), (100, 75, 20)])
+def test_one_below_the_safe_bound_is_refused(r, u, c):
+    """s + u_min ≥ r + c + 1: the least s is r + c + 1 − u_min."""
+    least = r + c + 1 - u
+    secure(cohort=r, smallest_sum=u, colluders=c, threshold=least)
+    with pytest.raises(PlanError, match=r"CH205.*safe bound"):
+        secure(cohort=r, smallest_sum=u, colluders=c, threshold=least - 1)
+
+
+@pytest.mark.parametrize("adversary", ["curious", "lying"])
+def test_a_threshold_that_colluders_reach_or_the_smallest_sum_does_not_is_refused(adversary):
+    secure(threshold=7, adversary=adversary)
+    with pytest.raises(PlanError, match="CH205"):
+        secure(threshold=8, adversary=adversary)
+    with pytest.raises(PlanError, match="CH205"):
+        secure(threshold=2, adversary=adversary)
+
+
+def test_a_curious_server_needs_a_smaller_threshold():
+    found = secure(threshold=3, adversary="curious")
+    assert found.honest_noises("curious") == 6
+    with pytest.raises(PlanError, match="CH205"):
+        found.honest_noises("lying")
+    with pytest.raises(PlanError, match="CH205"):
+        secure(threshold=3)
+
+
+def test_a_sparse_graph_claims_nothing_against_a_lying_server():
+    sparse = {"graph": "harary", "neighbours": 6, "threshold": 4}
+    secure(**sparse, adversary="curious")
+    with pytest.raises(PlanError, match="CH205"):
+        secure(**sparse)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"graph": "harary"}, "CH204"),
+        ({"neighbours": 4}, "CH204"),
+        ({"graph": "harary", "neighbours": 5}, "CH200"),
+        ({"graph": "harary", "neighbours": 10}, "CH200"),
+        ({"graph": "harary", "neighbours": 4, "threshold": 5}, "CH205"),
+        ({"graph": "ring"}, "CH200"),
+        ({"masks": "none"}, "CH200"),
+        ({"mode": "fast"}, "CH200"),
+        ({"adversary": "nice"}, "CH200"),
+        ({"modulus_bits": 24}, "CH204"),
+        ({"lanes": 2}, "CH204"),
+        ({"lanes": 3}, "CH204"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changes, code):
+    with pytest.raises(PlanError, match=code):
+        secure(**{"adversary": "curious"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("bits", "lanes", "cohort", "left"),
+    [
+        (32, 1, 10, 27),
+        (32, 1, 16, 27),
+        (32, 1, 17, 26),
+        (16, 1, 10, 11),
+        (64, 3, 10, 16),
+        (64, 3, 100, 13),
+        (64, 1, 2, 62),
+    ],
+)
+def test_the_bits_of_a_value(bits, lanes, cohort, left):
+    """q = b − ⌈log2 r⌉ − 1, by hand."""
+    assert SecureSum.for_cohort(cohort, modulus_bits=bits, lanes=lanes).value_bits == left
+
+
+def test_a_cohort_too_large_for_its_modulus_is_refused():
+    """16 − 13 − 1 = 2 bits are left for 8,192 devices, 1 for one more."""
+    SecureSum.for_cohort(8192, modulus_bits=16)
+    with pytest.raises(PlanError, match="CH204"):
+        SecureSum.for_cohort(8193, modulus_bits=16)

@@ -1,0 +1,56 @@
+"""choral's own answers to the transcripts: its decoder, and its Round fed with what the devices sent."""
+
+from choral.plan import SecureSum
+from choral.protocol.messages import Turn, decode
+from choral.protocol.round import Muster, Round
+from choral.protocol.terms import Terms
+from choral.secagg.codec import Codec
+from choral.secagg.keys import Identity, Roster
+
+
+def shown(value):
+    if isinstance(value, bytes):
+        return value.hex()
+    return [value.round, value.attempt] if isinstance(value, Turn) else value
+
+
+def frame(frame, vector_bytes, records_bytes):
+    message, vector = decode(bytes.fromhex(frame), vector_bytes=vector_bytes, records_bytes=records_bytes)
+    header = [getattr(message, name) for name in message.__struct_fields__]
+    tag = type(message).__struct_config__.tag
+    return {"header": [tag, *map(shown, header)], "vector": vector.hex()}
+
+
+def terms_of(terms, devices):
+    roster = Roster.of(Identity(device["id"], bytes.fromhex(device["secret"])).bundle for device in devices)
+    return Terms(
+        roster=roster,
+        secure=SecureSum(**terms["secure"]),
+        codec=Codec(**terms["codec"]),
+        parameters=terms["parameters"],
+        plan=terms["plan"],
+    )
+
+
+def turn(terms, devices, exchanges):
+    agreed = terms_of(terms, devices)
+    call = decode(bytes.fromhex(exchanges[0][0][1]), vector_bytes=0, records_bytes=0)[0]
+    muster = Muster(agreed, call.turn, [number for number, _, _ in exchanges[0]])
+    step(muster, exchanges[0])
+    omega = bytes.fromhex(exchanges[1][0][1])
+    round = Round(muster, decode(omega, vector_bytes=agreed.model_bytes, records_bytes=agreed.records_bytes)[1])
+    for exchange in exchanges[1:]:
+        step(round, exchange)
+        round.advance()
+    return {"integers": round.sum.integers.tolist(), "included": list(round.sum.included)}
+
+
+def step(half, exchange):
+    # The server is deterministic: it must send the very bytes of the transcript.
+    assert {number: frame.hex() for number, frame in half.outbox().items()} == {n: sent for n, sent, _ in exchange}
+    for number, _, reply in exchange:
+        if reply is not None:
+            half.receive(number, bytes.fromhex(reply))
+
+
+KINDS = {"frame": frame, "turn": turn}
