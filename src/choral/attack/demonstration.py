@@ -27,7 +27,8 @@ from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.privacy.rules import against_everyone
-from choral.run.study import Study, rounds_each, settle
+from choral.run.costs import rounds_each
+from choral.run.study import Study, settle
 from choral.secagg.keys import Identity, Roster, digest
 from choral.secagg.masks import Stream, Words, add_masks, pair_masks, self_mask
 
@@ -163,9 +164,9 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
         masked_bytes=words.tobytes()[:8].hex(" "),
         opened=Reading.of_update(study.model, columns, mean, truth),
         guess=_common_guess(columns, study, truth),
-        membership=(*_on_updates(study, seed), *_on_models(study, seed)),
-        epsilon=study.spent(0, rounds_each(study.plan), 1e-5),
-        rule=study.rule.rule,
+        membership=(*_on_updates(study, seed), *_on_models(study, engine, seed)),
+        epsilon=study.costs.spent(0, rounds_each(study.plan), 1e-5),
+        rule=study.costs.rule.rule,
     )
 
 
@@ -207,18 +208,18 @@ def _on_updates(study: Study, seed: int, turns: int = 64) -> tuple[Membership, M
     return (
         Membership(target="one ordinary update", measured=ordinary, bound=None),
         Membership(
-            target="one update of choral", measured=measured(turns), bound=most_true_positives(study.event(0, 0))
+            target="one update of choral", measured=measured(turns), bound=most_true_positives(study.costs.event(0, 0))
         ),
     )
 
 
-def _on_models(study: Study, seed: int) -> tuple[Membership, Membership]:
+def _on_models(study: Study, private: Vectorised, seed: int) -> tuple[Membership, Membership]:
     """Rows of training and test, and their losses under a final model: trained without noise, and by the plan."""
     train, test, plan = study.split.train, study.split.test, study.plan
     lost = jax.vmap(study.model.loss, in_axes=(None, 0, 0))
 
-    def measured(**changes: Any) -> float:  # noqa: ANN401 - of the plan
-        engine, parameters = _engine(study, train, **changes), study.model.start(study.seed)
+    def measured(engine: Vectorised) -> float:
+        parameters = study.model.start(study.seed)
         rng = np.random.default_rng([seed, 0xF17A1])
         for number in range(1, plan.rounds + 1):
             cohort = np.sort(rng.choice(plan.devices, plan.cohort, replace=False))
@@ -230,8 +231,8 @@ def _on_models(study: Study, seed: int) -> tuple[Membership, Membership]:
         )
         return true_positives(members, strangers)
 
-    whole = against_everyone(study.exposure(0, rounds_each(plan)))
+    whole = against_everyone(study.costs.exposure(0, rounds_each(plan)))
     return (
-        Membership(target="an ordinary final model", measured=measured(noise=0.0), bound=None),
-        Membership(target="choral's final model", measured=measured(), bound=most_true_positives(whole.event)),
+        Membership(target="an ordinary final model", measured=measured(_engine(study, train, noise=0.0)), bound=None),
+        Membership(target="choral's final model", measured=measured(private), bound=most_true_positives(whole.event)),
     )

@@ -19,7 +19,7 @@ from choral.learning.records import Records
 from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.exposure import Exposure
-from choral.run.study import exposure_of, rounds_each
+from choral.run.costs import exposure_of, rounds_each
 from choral.secagg.codec import Codec
 
 Sight = Literal["server", "colluding server", "final model"]

@@ -20,7 +20,8 @@ from choral.backends.vectorised import Vectorised
 from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
 from choral.plan import Plan
-from choral.run.study import Study, rounds_each
+from choral.run.costs import rounds_each
+from choral.run.study import Study
 
 CANARIES = 100  # more would hide each other in a model of a few hundred parameters
 Labels = NDArray[np.int32]
@@ -108,7 +109,7 @@ def _margins(
 def _judge(
     study: Study, scores: dict[Sight, NDArray[np.float64]], coins: NDArray[np.bool_], *, delta: float, confidence: float
 ) -> list[View]:
-    claimed = claims(study.exposure(0, rounds_each(study.plan)), delta)
+    claimed = claims(study.costs.exposure(0, rounds_each(study.plan)), delta)
     guesses = math.ceil(len(coins) / 2)
     views = []
     for sight in SIGHTS:
