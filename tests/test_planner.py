@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from choral.convergence import step_condition
+from choral.convergence_bounds import step_condition
 from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
 from choral.planner import plan_for

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from choral.convergence import convergence as convergence
+    from choral.convergence_bounds import convergence as convergence
     from choral.errors import ChoralError as ChoralError
     from choral.learning.models import own as model
     from choral.learning.tables import load as load
@@ -37,7 +37,7 @@ _ROOM_OF = {
     "Result": "choral.run.result",
     "SecureSum": "choral.plan",
     "account": "choral.privacy.account",
-    "convergence": "choral.convergence",
+    "convergence": "choral.convergence_bounds",
     "convert": "choral.privacy.zcdp",
     "load": "choral.learning.tables",
     "load_adult": "choral.learning.tables",

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from choral.convergence import Convergence, largest_step_size
+from choral.convergence_bounds import Convergence, largest_step_size
 from choral.errors import PlanError
 from choral.plan import Budget, Plan, Sampling
 from choral.planner.options import (

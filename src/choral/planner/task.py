@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from choral.convergence import Convergence, convergence
+from choral.convergence_bounds import Convergence, convergence
 from choral.errors import PlanError
 from choral.plan import SAMPLINGS, Budget, Sampling, require_number, require_one_of, require_whole
 from choral.privacy.zcdp import rho_for

@@ -185,7 +185,7 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": evaluate(self.study.model, step.parameters, self.study.split.test),
+            "test": _metrics(self.study, step.parameters),
             "note": step.note,
         }
         if self.study.plan.devices <= 200 and self.study.plan.noise > 0:
@@ -246,7 +246,7 @@ class Run:
             if self.folder is None or not books.on_disk:
                 books.rounds[:] = _participation(self.lines, study.plan.devices)
             privacy = privacy_statement(study.costs, books.rounds)
-        test = self.lines[-1]["test"] if self.lines else evaluate(study.model, self.parameters, study.split.test)
+        test = self.lines[-1]["test"] if self.lines else _metrics(study, self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study))
@@ -281,6 +281,12 @@ class Run:
             "sight": self.sight,
             "releases": releases(self.study, len(self.lines)),
         }
+
+
+def _metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
+    """Accuracy, loss and AUC on the test rows, as far as the model has them."""
+    found = asdict(evaluate(study.model, parameters, study.split.test))
+    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
 
 
 def _share(name: str, value: object) -> float:

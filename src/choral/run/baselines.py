@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from choral.backends.vectorised import Vectorised
 from choral.federation import draw_cohort
-from choral.learning.evaluate import accuracy
+from choral.learning.evaluate import evaluate
 from choral.learning.local import Recipe
 from choral.run.costs import rounds_each
 from choral.run.study import Study
@@ -38,6 +39,9 @@ def baselines(study: Study) -> dict[str, float]:
         seed=study.seed,
         recipe=replace(together, steps=steps),
     )
-    test = study.split.test
-    own = [accuracy(study.model, start + update, test) for update in alone.updates(start, 1, everybody)]
-    return {"without_privacy": accuracy(study.model, parameters, test), "alone": float(np.mean(own))}
+    own = [_accuracy(study, start + update) for update in alone.updates(start, 1, everybody)]
+    return {"without_privacy": _accuracy(study, parameters), "alone": float(np.mean(own))}
+
+
+def _accuracy(study: Study, parameters: NDArray[np.float32]) -> float:
+    return evaluate(study.model, parameters, study.split.test).accuracy or 0.0

@@ -6,13 +6,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.learning.sampling import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import rules
 from choral.privacy.events import Event, Gaussian, epsilon_of
 from choral.privacy.exposure import Exposure
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
-BATCH_OVERFLOW = 1e-8  # the share of δ for Poisson batches that exceed their room, over a whole run
 OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range, over a whole run
 
 
@@ -32,7 +32,7 @@ class Costs:
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        extra = (BATCH_OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
+        extra = (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
         return _one_round(self.exposure(device, 1), rounds_before, extra)
 
     @cached_property

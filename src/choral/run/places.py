@@ -14,14 +14,14 @@ from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.learning.trainer import Trainer
 from choral.privacy.ledger import Ledger
-from choral.protocol.device import Device, Encode, Train
-from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.device import Device, Encode, Train, Update
+from choral.protocol.messages import Omega, Turn, Vector, decode
 from choral.protocol.terms import Terms
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.run.books import Books, ledger_file
-from choral.run.costs import BATCH_OVERFLOW
 from choral.run.study import Study
-from choral.secagg.keys import Identity, Roster
+from choral.secagg.keys import Identity, Roster, digest
+from choral.secagg.masks import Words
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,9 +93,9 @@ class _Hall(MemoryTransport):
     def __init__(self, terms: Terms, study: Study, drop: float) -> None:
         super().__init__(())
         self.terms, self.study, self.drop = terms, study, drop
-        self.uploads: dict[int, bytes] = {}
+        self.uploads: dict[int, Vector] = {}
 
-    def exchange(self, outbox: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The replies of those who are there."""
         for number, frame in outbox.items():
             message, _ = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
@@ -140,14 +140,14 @@ class Rehearsed:
             int, NDArray[np.float32]
         ] = {}  # what each device computed last, for the report of a rehearsal
         for number, vault in enumerate(vaults):
-            train, encode = self._ways_of(number)
+            train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
             self.hall.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round, attempt: self.books.charge(number, round=round, attempt=attempt)
 
-    def _ways_of(self, number: int) -> tuple[Train, Encode | None]:
+    def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode | None]:
         """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
         if (engine := self.engine) is not None:
 
@@ -155,17 +155,21 @@ class Rehearsed:
                 self.latest[number] = engine.updates(model, turn_number(round, attempt), np.array([number]))[0]
                 return self.latest[number]
 
-            return seeded, lambda update, round, attempt: self.study.codec.encode(
-                update, engine.dither(turn_number(round, attempt), number)
-            )
-        train = self.study.split.train
+            def dithered(update: Update, round: int, attempt: int, out: Words) -> object:
+                return self.study.codec.encode(update, engine.dither(turn_number(round, attempt), number), out=out)
+
+            return seeded, dithered
+        train, memory = self.study.split.train, vault.memory
         trainer = Trainer(
-            self.study.model,
-            self.study.plan,
-            train.features_of(number),
-            train.labels_of(number),
-            overflow=BATCH_OVERFLOW,
-            rounds_before=int(self.books.rounds[number]),
+            model=self.study.model,
+            plan=self.study.plan,
+            features=train.features_of(number),
+            labels=train.labels_of(number),
+            rounds=int(self.books.rounds[number]),
+            # Secret, and the same after a restart: passes that continue must go on in their order.
+            order=int.from_bytes(
+                digest("order of passes", memory.secret, self.study.plan.digest.encode())[:8], "little"
+            ),
         )
 
         def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001

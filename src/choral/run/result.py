@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import TableError
 from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
+from choral.learning.evaluate import predict
 from choral.learning.models import Model
 from choral.learning.tables import DataSource
 
@@ -33,7 +32,7 @@ class Result:
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
         """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
-        outputs = np.asarray(self.model.predict(self._tree, jnp.asarray(self._features(rows))), dtype=np.float64)
+        outputs = predict(self.model, self.parameters, self._features(rows)).astype(np.float64)
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
@@ -47,10 +46,6 @@ class Result:
         """The share of rows whose predicted class is the given one."""
         wanted = np.array([str(label) for label in labels])
         return float(np.mean(self.predict(rows) == wanted))
-
-    @cached_property
-    def _tree(self) -> Any:  # noqa: ANN401 - a pytree
-        return self.model.unravel(jnp.asarray(self.parameters))
 
     def _features(self, rows: DataSource) -> NDArray[np.float32]:
         if isinstance(rows, np.ndarray):

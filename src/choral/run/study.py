@@ -10,12 +10,13 @@ from choral.config import Job
 from choral.errors import ConfigError, PlanError
 from choral.learning import tables
 from choral.learning.models import Model, logistic, mlp
+from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset, DataSource
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import plan_for
 from choral.privacy import calibrate
-from choral.run.costs import BATCH_OVERFLOW, NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
+from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.secagg.codec import Codec
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
@@ -172,7 +173,7 @@ def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
 
 
 def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan: what is not given is proposed by the planner, the noise is solved from the budget."""
+    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
     federation, local, privacy = job.federation, job.local, job.privacy
     given: dict[str, Any] = {
         "cohort": federation.cohort,
@@ -205,5 +206,5 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         return plan
     plan = replace(plan, noise=1.0)  # where the search starts
     part = exposure_of(plan, SecureSum.for_cohort(max(2, plan.cohort)), rows=rows, rounds=rounds_each(plan))
-    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - BATCH_OVERFLOW - OUT_OF_RANGE)
+    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - OVERFLOW - OUT_OF_RANGE)
     return replace(plan, noise=calibrate.smallest_noise(part, budget))

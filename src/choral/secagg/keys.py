@@ -213,7 +213,7 @@ class Identity:
         return self._secret
 
     def sign(self, label: str, *fields: bytes) -> bytes:
-        """This device's signature under the framed fields; `Bundle.check` verifies it.
+        """The signature of this device under the framed fields; `Bundle.check` verifies it.
 
         >>> a = Identity.fresh("a")
         >>> a.bundle.check(a.sign("note", b"seen"), "note", b"seen")
