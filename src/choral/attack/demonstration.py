@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.attack.membership import FALSE_ALARMS, most_true_positives, true_positives
+from choral.attack.membership import FALSE_ALARMS, most_true_positives, sampling_error, true_positives
 from choral.attack.reconstruct import (
     Cells,
     Column,
@@ -63,6 +63,7 @@ class Membership:
 
     target: str
     measured: float
+    error: float  # of the measurement, with 99 % confidence
     bound: float | None  # nothing bounds it without noise
 
 
@@ -198,17 +199,21 @@ def _on_updates(study: Study, seed: int, turns: int = 64) -> tuple[Membership, M
     worlds[1][0][0], worlds[1][1][0] = train.features_of(1)[0], train.labels_of(1)[0]
     copies = Records.of([(str(lane), *worlds[lane % 2]) for lane in range(2 * LANES)], classes=train.classes)
 
-    def measured(turns: int, **changes: Any) -> float:  # noqa: ANN401 - of the plan
+    def measure(turns: int, **changes: Any) -> float:  # noqa: ANN401 - of the plan
         engine = _engine(study, copies, **changes)
         engine.seed += seed
         scores = -np.concatenate([engine.updates(start, turn, np.arange(2 * LANES)) for turn in range(1, turns + 1)])
         return true_positives((scores @ along)[::2], (scores @ along)[1::2])
 
-    ordinary = measured(1, noise=0.0, batch=int(train.sizes[0]), rows=int(train.sizes[0]), sampling="partition")
+    ordinary = measure(1, noise=0.0, batch=int(train.sizes[0]), rows=int(train.sizes[0]), sampling="partition")
+    ours = measure(turns)
     return (
-        Membership(target="one ordinary update", measured=ordinary, bound=None),
+        Membership(target="one ordinary update", measured=ordinary, error=0.0, bound=None),  # the same in every lane
         Membership(
-            target="one update of choral", measured=measured(turns), bound=most_true_positives(study.costs.event(0, 0))
+            target="one update of choral",
+            measured=ours,
+            error=sampling_error(ours, turns * LANES, turns * LANES),
+            bound=most_true_positives(study.costs.event(0, 0)),
         ),
     )
 
@@ -218,7 +223,7 @@ def _on_models(study: Study, private: Vectorised, seed: int) -> tuple[Membership
     train, test, plan = study.split.train, study.split.test, study.plan
     lost = jax.vmap(study.model.loss, in_axes=(None, 0, 0))
 
-    def measured(engine: Vectorised) -> float:
+    def measure(engine: Vectorised) -> tuple[float, float]:
         parameters = study.model.start(study.seed)
         rng = np.random.default_rng([seed, 0xF17A1])
         for number in range(1, plan.rounds + 1):
@@ -229,10 +234,14 @@ def _on_models(study: Study, private: Vectorised, seed: int) -> tuple[Membership
         members, strangers = (
             -np.asarray(lost(tree, jnp.asarray(part.features), jnp.asarray(part.labels))) for part in (train, test)
         )
-        return true_positives(members, strangers)
+        found = true_positives(members, strangers)
+        return found, sampling_error(found, len(members), len(strangers))
 
+    plain, ours = measure(_engine(study, train, noise=0.0)), measure(private)
     whole = against_everyone(study.costs.exposure(0, rounds_each(plan)))
     return (
-        Membership(target="an ordinary final model", measured=measured(_engine(study, train, noise=0.0)), bound=None),
-        Membership(target="choral's final model", measured=measured(private), bound=most_true_positives(whole.event)),
+        Membership(target="an ordinary final model", measured=plain[0], error=plain[1], bound=None),
+        Membership(
+            target="choral's final model", measured=ours[0], error=ours[1], bound=most_true_positives(whole.event)
+        ),
     )

@@ -1,5 +1,6 @@
 """Membership inference: was this row in the training data? How often one is right at 1 % false alarms, and could be."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,16 @@ def true_positives(members: Scores, strangers: Scores, false_alarms: float = FAL
     """
     threshold = np.quantile(strangers, 1 - false_alarms, method="higher")
     return float(np.mean(members >= threshold))
+
+
+def sampling_error(rate: float, members: int, strangers: int) -> float:
+    """By how much a small measured rate may be off, with 99 % confidence: threshold and rate are both estimated.
+
+    >>> round(sampling_error(0.01, 1000, 1000), 4)
+    0.0115
+    """
+    rate = max(rate, FALSE_ALARMS)
+    return 2.576 * math.sqrt(rate * (1 / members + 1 / strangers))
 
 
 def most_true_positives(event: Event, false_alarms: float = FALSE_ALARMS) -> float:

@@ -49,11 +49,12 @@ def _shown(told: dict[str, Any]) -> str:
         + ", ".join(f"{found} of {size}" for size, found in told["batches"].items())
         + ".",
         "",
-        f"{'WAS THE ROW IN IT? (1 % false alarms)':<40}{'found':>10}{'at most':>20}",
+        f"{'WAS THE ROW IN IT? (1 % false alarms)':<40}{'found, measured':>20}{'at most':>16}",
     ]
     for one in told["membership"]:
+        error = f" ± {one['error']:.1%}" if one["error"] else ""
         limit = "no limit" if one["bound"] is None else f"{one['bound']:.1%}"
-        lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{limit:>20}")
+        lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
     lines += [
         "",
         f"choral's plan: ε ≤ {told['epsilon']:.2f} at δ = {told['delta']:g}, rule {told['rule']}, {told['adjacency']},",
