@@ -1,6 +1,7 @@
-"""What an ordinary federated server reads off one update, and what choral's server reads instead.
+"""What an ordinary federated server reads off one update, and what ours reads.
 
-The row shown is from the public UCI Adult data that comes with choral; nobody's own data is read.
+The row shown is from the public UCI Adult data that comes with choral; nobody's
+own data is read.
 """
 
 import argparse

@@ -1,11 +1,14 @@
-"""A lower bound on ε, measured: what an adversary can really tell, with its confidence, beside what is claimed.
+"""Measure a lower bound on ε, with its confidence, beside what is claimed.
 
-  choral audit choral.toml                 canaries for a plan, as the server, a colluding server and a reader of the
-                                           final model see it
-  choral audit --case theorem-1-convex     the published Theorem 1 claims less than is measured, for a convex loss
-  choral audit --case theorem-1-network    the same for a network
+  choral audit choral.toml               canaries for a plan, as the server, a
+                                         colluding server and a reader of the
+                                         final model see it
+  choral audit --case theorem-1-convex   the published Theorem 1 claims less
+                                         than is measured, for a convex loss
+  choral audit --case theorem-1-network  the same for a network
 
-N, threshold (or how it is chosen) and confidence are fixed, and printed, before the first training.
+What is fixed (N, threshold or how it is chosen, confidence) is printed before
+the first training. Exit status 1 if a proved ε is refuted.
 """
 
 import argparse
