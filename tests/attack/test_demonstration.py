@@ -6,6 +6,7 @@ import pytest
 from choral.attack.demonstration import demonstrate, masked_words, read_words
 from choral.cli.attack import _shown
 from choral.config import parse
+from choral.errors import PlanError
 from choral.run.study import settle
 
 
@@ -38,6 +39,12 @@ def test_the_view_fits_eighty_columns_and_says_whose_row_it_is(shown):
 
 def test_the_demonstration_is_plain_json(shown):
     assert json.loads(json.dumps(shown.as_dict(), allow_nan=False))["data"].startswith("UCI Adult, public")
+
+
+@pytest.mark.parametrize("row", [-1, 2426, 10**9])
+def test_a_row_that_the_device_does_not_have_is_refused(row):
+    with pytest.raises(PlanError, match="CH200 row"):
+        demonstrate(row=row)
 
 
 def test_masked_words_are_uniform_and_share_nothing_between_two_maskings_of_one_update():

@@ -26,6 +26,7 @@ from choral.config import parse
 from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
+from choral.plan import require_whole
 from choral.privacy.rules import against_everyone
 from choral.run.costs import rounds_each
 from choral.run.study import Study, settle
@@ -141,6 +142,7 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
     """The attack on an ordinary update, on a masked one and on an opened sum, with the bound beside each."""
     study = settle(parse(STUDY.format(epsilon=epsilon, seed=seed)))
     columns, train = adult_columns(), study.split.train
+    require_whole("row", row, least=0, most=int(train.sizes[0]) - max(BATCHES))
     features, labels = train.features_of(0)[row:], train.labels_of(0)[row:]
     truth, width = decode(columns, features[0]), features.shape[1]
     devices = {
