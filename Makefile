@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo test test-long check format bench bench-quick bench-setup docs lock clean
+.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs lock clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -26,11 +26,14 @@ help:            ## this list
 demo: .venv/core   ## set up and run the main job
 	@$(BIN)/choral demo
 
-test: .venv/dev    ## set up and run the tests
+test: .venv/dev browser ## set up and run the tests
 	$(BIN)/python -m pytest -n auto -m 'not long'
 
-test-long: .venv/dev ## the tests that take minutes
+test-long: .venv/dev browser ## the tests that take minutes
 	$(BIN)/python -m pytest -n auto -m long
+
+browser:           ## Chromium, for the tests that look at pages (Debian's package, as root)
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q --no-install-recommends chromium chromium-driver; } || { echo 'the tests that look at pages need chromium and chromium-driver: install both' >&2; exit 1; }
 
 check: .venv/dev   ## format, lint, strict types, import contracts
 	$(BIN)/ruff format --check .

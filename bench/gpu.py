@@ -54,7 +54,7 @@ def milliseconds(task: Callable[[], Any], repeats: int) -> float:
 
 def jax_normal(key: jax.Array, shape: tuple[int, ...], start: int) -> jax.Array:
     """JAX's own Gaussians (threefry), to compare with."""
-    return jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key), start), shape)
+    return jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key[:2]), start), shape)
 
 
 def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> Callable[..., jax.Array]:

@@ -107,7 +107,7 @@ def test_the_bits_of_a_value(bits, lanes, cohort, left):
 
 
 def test_a_cohort_too_large_for_its_modulus_is_refused():
-    """16 − 13 − 1 = 2 bits are left for 8,192 devices, 1 for one more."""
-    SecureSum.for_cohort(8192, modulus_bits=16)
+    """16 − 12 − 1 = 3 bits are left for 4,096 devices, 2 for one more."""
+    SecureSum.for_cohort(4096, modulus_bits=16)
     with pytest.raises(PlanError, match="CH204"):
-        SecureSum.for_cohort(8193, modulus_bits=16)
+        SecureSum.for_cohort(4097, modulus_bits=16)

@@ -74,6 +74,12 @@ def best_threads(task: Callable[[], None]) -> None:
     torch.set_num_threads(min(took, key=took.__getitem__))
 
 
+def best_threads_for(work: Work, features: torch.Tensor, labels: torch.Tensor) -> None:
+    """The same, for a private step of this work."""
+    step = private_step(work, plain_model(work), ghost=False)
+    best_threads(lambda: step(features[: work.batch], labels[: work.batch]))
+
+
 def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list[tuple[torch.Tensor, torch.Tensor]]]:
     """Rounds with one private model, its weights put back before each device."""
     work = Work.from_dict(values)
@@ -130,6 +136,7 @@ def prepare_engine(values: dict[str, Any]) -> Callable[[int], Any]:
     rows = rows_of(work)
     features, labels = torch.from_numpy(rows.features), torch.from_numpy(rows.labels).long()
     shared = [weight.detach().clone() for weight in plain_model(work).parameters()]
+    best_threads_for(work, features, labels)
     done = 0
 
     def device(own: slice) -> list[torch.Tensor]:

@@ -22,7 +22,7 @@ from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
 
-from bench.peers.opacus import plain_model
+from bench.peers.opacus import best_threads_for, plain_model
 from bench.work import Work, rows_of
 from bench.worker import serve
 
@@ -67,6 +67,7 @@ def prepare(values: dict[str, Any]) -> Callable[[int], None]:
     central = torch.optim.SGD(network.parameters(), lr=1.0)
     model = PyTorchModel(network, local_optimizer_create=optimizer, central_optimizer=central)
     training = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=work.step_size, local_batch_size=work.batch)
+    best_threads_for(work, torch.from_numpy(features[: work.batch]), torch.from_numpy(labels[: work.batch]))
     algorithm = FederatedAveraging()
     asked = 0
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from choral.privacy.zcdp import rho_for as rho_for
     from choral.report import write_report as write_report
     from choral.report.verify import verify as verify
-    from choral.run import rehearse as rehearse
-    from choral.run import resume as resume
-    from choral.run import simulate as simulate
     from choral.run.result import Result as Result
+    from choral.run.runs import rehearse as rehearse
+    from choral.run.runs import resume as resume
+    from choral.run.runs import simulate as simulate
 
 # Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
 # `import choral` stays fast.
@@ -44,10 +44,10 @@ _ROOM_OF = {
     "model": "choral.learning.models:own",
     "noise_for": "choral.privacy.calibrate",
     "plan_for": "choral.planner",
-    "rehearse": "choral.run",
-    "resume": "choral.run",
+    "rehearse": "choral.run.runs",
+    "resume": "choral.run.runs",
     "rho_for": "choral.privacy.zcdp",
-    "simulate": "choral.run",
+    "simulate": "choral.run.runs",
     "verify": "choral.report.verify",
     "write_report": "choral.report",
 }

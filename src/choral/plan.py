@@ -154,7 +154,7 @@ class SecureSum:
                 f"modulus_bits = {self.modulus_bits!r} with lanes = {self.lanes!r}.",
                 fix="Use 16, 32 or 64 bits with 1 lane, or 64 bits with 3 lanes.",
             )
-        if self.value_bits < 2:
+        if self.value_bits < 3:
             raise PlanError(
                 "CH204",
                 f"a sum of {self.cohort:,} devices leaves {self.value_bits} bits for a value.",

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ SIZES = [30, 45, 30, 77, 120, 31, 64, 50, 33, 90, 41, 38]
 PLAN = Plan(
     devices=12, cohort=12, rounds=5, rows=30, batch=8, local_steps=3, step_size=0.2, clip=0.7, noise=0.1
 )  # fmt: skip
-CODEC = Codec(grid=2.0**-16, largest=2**20, cohort=12, word_bits=64)
+CODEC = Codec(grid=2.0**-22, largest=2**22, cohort=12, word_bits=64)
 MODEL = models.mlp(6, (7, 5), 3)
 RECORDS = records_of(SIZES)
 
@@ -57,7 +58,19 @@ def whole():
 
 def test_a_round_is_the_sum_of_what_the_devices_would_encode_themselves(whole):
     total = engine().train(start(), 2, np.arange(12)).total
+    assert np.abs(whole[1]).max() > 2**18  # both halves of the engine's integers are used
     assert (total == whole[1].sum(axis=0)).all()
+
+
+def test_a_padded_last_call_adds_nobody_twice():
+    one, cohort = engine(lanes=4), np.array([9, 2, 4, 0, 7])
+    updates = engine(lanes=4).updates(start(), 2, cohort)
+    expected = sum(
+        CODEC.integers(update, one.dither(2, device)) for update, device in zip(updates, cohort, strict=True)
+    )
+    found = one.train(start(), 2, cohort)
+    assert (found.total == expected).all()
+    assert found.count == 5
 
 
 def test_a_round_equals_the_secure_sum_words_and_all(whole):
@@ -67,29 +80,63 @@ def test_a_round_equals_the_secure_sum_words_and_all(whole):
     assert (engine().train(start(), 2, np.arange(12)).total == opened).all()
 
 
+def by_hand(one, theta, number, cohort):
+    """What each device of the cohort does in this round, by the NumPy reference."""
+    plan, batches = one.plan, one._draw(number, cohort)
+    keys = streams.words(streams.keys(one.seed, "noise", number, cohort)[:, None], np.arange(plan.local_steps))
+    draw = jax.jit(lambda key: noise.normal(key, theta.shape))
+    for place, device in enumerate(cohort):
+        rows, counts = batches.rows[place], batches.counts[place]
+        yield reference.local_update(
+            one.model.widths,
+            one.model.link,
+            theta,
+            one.records.features_of(device),
+            one.records.labels_of(device),
+            [rows[step, : counts[step]] for step in range(plan.local_steps)],
+            [np.asarray(draw(key), dtype=np.float64) for key in noise.split(keys[place])],
+            step_size=plan.step_size,
+            clip=plan.clip,
+            sigma=plan.noise,
+            batch=plan.batch,
+        )
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 def test_every_device_of_a_round_follows_the_papers_algorithm_to_1e_5(sampling):
-    plan = dataclasses.replace(PLAN, sampling=sampling)
-    one, cohort = engine(plan), np.arange(12)
-    batches = one._draw(2, cohort)
-    found = one.updates(start(), 2, cohort)
-    for device in cohort:
-        key = streams.keys(11, "noise", 2, np.array([device]))
-        step_keys = noise.split(streams.words(key, np.arange(3)))
-        expected = reference.local_update(
-            MODEL.widths,
-            "softmax",
-            start(),
-            RECORDS.features_of(device),
-            RECORDS.labels_of(device),
-            [batches.rows[device, step, : batches.counts[device, step]] for step in range(3)],
-            [np.asarray(noise.normal(step_keys[step], (MODEL.size,)), dtype=np.float64) for step in range(3)],
-            step_size=0.2,
-            clip=0.7,
-            sigma=0.1,
-            batch=8,
-        )
-        assert np.abs(found[device] - expected).max() <= 1e-5
+    plan, cohort = dataclasses.replace(PLAN, sampling=sampling), np.arange(12)
+    found = engine(plan).updates(start(), 2, cohort)
+    expected = np.stack(list(by_hand(engine(plan), start(), 2, cohort)))
+    assert np.abs(found - expected).max() <= 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(50))
+def test_50_random_plans_follow_the_papers_algorithm_to_1e_5(number):
+    draw = np.random.default_rng(number)
+    features, classes = int(draw.integers(2, 9)), int(draw.integers(2, 5))
+    hidden = tuple(int(width) for width in draw.integers(2, 9, draw.integers(1, 4)))
+    model = [models.logistic(features, classes), models.mlp(features, hidden, classes)][number % 2]
+    sizes = draw.integers(20, 90, draw.integers(3, 9))
+    plan = Plan(
+        devices=len(sizes),
+        cohort=int(draw.integers(1, len(sizes) + 1)),
+        rounds=10,
+        rows=int(sizes.min()),
+        batch=int(draw.integers(2, 15)),
+        local_steps=int(draw.integers(1, 7)),
+        step_size=float(draw.uniform(0.01, 0.3)),
+        clip=float(draw.uniform(0.1, 3.0)),
+        noise=float(draw.choice([0.0, 0.01, 0.2])),
+        sampling=str(draw.choice(["poisson", "partition"])),
+        passes=str(draw.choice(["continue", "reshuffle"])),
+    )
+    records = records_of(sizes, features, classes, seed=number, scale=float(draw.choice([0.3, 1.0, 4.0])))
+    cohort = draw.choice(len(sizes), plan.cohort, replace=False)
+    theta = (draw.normal(size=model.size) * 0.5).astype(np.float32)
+    found = engine(plan, model, records).updates(theta, 1, cohort)
+    expected = np.stack(list(by_hand(engine(plan, model, records), theta, 1, cohort)))
+    assert np.abs(found - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 12, 1000])
@@ -164,8 +211,8 @@ def test_two_processors_give_the_bits_of_one():
 
 def test_apply_adds_the_mean_update():
     one = engine()
-    moved = one.apply(np.float32([1.0, 2.0]), np.array([2**16, -(2**17)]), 4)
-    assert moved.tolist() == [1.25, 1.5]  # 2^16 steps of 2^-16 are 1, over 4 devices
+    moved = one.apply(np.float32([1.0, 2.0]), np.array([2**22, -(2**23)]), 4)
+    assert moved.tolist() == [1.25, 1.5]  # 2^22 steps of 2^-22 are 1, over 4 devices
 
 
 def test_uses_are_counted_from_the_batches_really_used():

@@ -41,9 +41,9 @@ def test_contenders_take_turns_after_one_warm_up_that_is_not_counted():
 
 
 def test_a_ratio_compares_turns_that_stood_side_by_side():
-    # A machine that was three times slower in the second turn: ratios of medians would say 2, pairs say 2 each time.
-    slow, fast = Figure(wall=(2.0, 6.0, 2.0), cpu=(1.0, 1.0, 1.0)), Figure(wall=(1.0, 3.0, 1.0), cpu=(0.5, 0.25, 0.5))
-    assert ratio(slow, fast) == {"times": 2.0, "least": 2.0, "most": 2.0, "cpu_times": 2.0}
+    # The pairs are 1, 2 and 9 times; the ratio of the medians would be 4.
+    slow, fast = Figure(wall=(1.0, 4.0, 9.0), cpu=(1.0, 1.0, 1.0)), Figure(wall=(1.0, 2.0, 1.0), cpu=(0.5, 0.25, 0.5))
+    assert ratio(slow, fast) == {"times": 2.0, "least": 1.0, "most": 9.0, "cpu_times": 2.0}
 
 
 @given(st.lists(seconds, min_size=1, max_size=9))

@@ -111,6 +111,13 @@ def test_no_stream_is_a_shift_of_its_neighbour():
     assert len(values) > 48 * 2**14 - 200
 
 
+def test_keys_that_agree_in_all_but_their_start_and_step_share_no_piece():
+    # With one step for all keys, the second stream would be the first, 3 places on.
+    first = np.asarray(noise.bits(jnp.uint32([100, 7, 8, 0x1234567]), (2**12,)))
+    second = np.asarray(noise.bits(jnp.uint32([103, 7, 8, 0x7654321]), (2**12,)))
+    assert len(np.intersect1d(first, second)) < 8  # by chance 2^24 / 2^32
+
+
 def test_bytes_of_the_words_are_uniform():
     words = np.asarray(noise.bits(jnp.uint32([77, 88, 99, 110]), (2**20,))).view(np.uint8).reshape(-1, 4)
     for place in range(4):
@@ -120,8 +127,8 @@ def test_bytes_of_the_words_are_uniform():
 
 def test_a_leaf_of_the_tree_draws_its_own_piece_of_the_flat_stream():
     key = jnp.uint32([1, 2, 3, 4])
-    whole = np.asarray(noise.normal(key, (100,)))
-    assert (np.asarray(noise.normal(key, (5, 6), 40)).ravel() == whole[40:70]).all()
+    whole = np.asarray(noise.bits(key, (100,)))
+    assert (np.asarray(noise.bits(key, (5, 6), 40)).ravel() == whole[40:70]).all()
 
 
 def test_the_dither_is_uniform_and_below_one():

@@ -5,9 +5,12 @@ import random
 
 import mpmath
 import pytest
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld import privacy_loss_distribution as pld
 
 import choral.privacy.account as module
 from choral.errors import PlanError
+from choral.privacy import poisson
 from choral.privacy.account import account
 
 from .oracles import brackets, gaussian_delta
@@ -153,6 +156,50 @@ def test_ten_thousand_random_plans_agree_with_the_oracle():
     source = random.Random(13761)
     for _ in range(10_000):
         check_plan(random_plan(source))
+
+
+def check_sampled_plan(plan):
+    """The figure lies between the library's bounds on a grid four times finer: rounded down, and 1.001 × rounded up."""
+    told = account(**plan)
+    shared = {"neighboring_relation": NeighboringRelation.REPLACE_ONE, "sampling_prob": plan["batch"] / plan["rows"]}
+    z, steps = plan["noise"] * plan["batch"], plan["rounds"] * plan["local_steps"]
+    shared["value_discretization_interval"] = poisson._interval({(z, shared["sampling_prob"]): steps}, 0.0, 100.0)
+    low = pld.from_gaussian_mechanism(z, pessimistic_estimate=False, use_connect_dots=False, **shared)
+    high = pld.from_gaussian_mechanism(z, **shared)
+    epsilon = told["proved"]["against_everyone"]["epsilon"]
+    assert told["proved"]["against_everyone"]["rule"] == "S5"
+    # In δ, since the library's own ε overflows beyond 700; 1e-12 is what its transforms may err by in a thousand steps.
+    assert low.self_compose(steps).get_delta_for_epsilon(epsilon) <= plan["delta"] + 1e-12
+    assert epsilon == 0 or high.self_compose(steps).get_delta_for_epsilon(epsilon / 1.001) >= plan["delta"] - 1e-12
+
+
+def sampled_plan(source):
+    rows = source.randint(20, 5000)
+    batch = max(1, round(rows * 10 ** source.uniform(-2, -0.1)))
+    return {
+        "rounds": source.randint(1, 50),
+        "local_steps": source.randint(1, 20),
+        "cohort": 5,
+        "devices": 9,
+        "rows": rows,
+        "batch": batch,
+        "noise": 10 ** source.uniform(-0.3, 1.3) / batch,
+        "clip": 1.0,
+        "delta": 10 ** source.uniform(-8, -2),
+    }
+
+
+def test_random_sampled_plans_lie_between_the_librarys_bounds():
+    source = random.Random(8)
+    for _ in range(8):
+        check_sampled_plan(sampled_plan(source))
+
+
+@pytest.mark.long
+def test_hundreds_of_random_sampled_plans_lie_between_the_librarys_bounds():
+    source = random.Random(42)
+    for _ in range(300):
+        check_sampled_plan(sampled_plan(source))
 
 
 WORSE = {

@@ -103,6 +103,14 @@ def test_the_secure_sum_never_costs_more_than_standing_alone(stretch, steps, con
 def test_a_clipped_update_is_protected_whole():
     # Rule S4: 2·S·√C/(σ_u·√r_eff) = 2 · 0.5 · 3 / (1.5 · 2)
     assert rules.whole_update(rounds=9, clip=0.5, noise=1.5, honest_noises=4).mu == pytest.approx(1.0, rel=1e-15)
+    part = Exposure(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5, "cohort": 5}), colluders=1)
+    loss = rules.of_clipped_updates(part)
+    assert loss.event.mu == pytest.approx(1.0, rel=1e-15)
+    assert loss.adjacency == "all records of one device replaced"
+    assert "helped by 1 of the devices" in loss.adversary
+    alone = rules.of_clipped_updates(Exposure(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5}), secure_sum=False))
+    assert alone.event.mu == pytest.approx(2.0, rel=1e-15)
+    assert alone.adversary == rules.EVERYONE
 
 
 GOOD = BASE | {"sampling": "poisson", "passes": "continue", "step_size": 0.5, "smoothness": 0.5}

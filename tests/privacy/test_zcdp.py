@@ -91,7 +91,7 @@ def test_exact_is_below_optimal_is_below_the_papers(rho, delta):
 def test_more_loss_or_less_delta_never_costs_less(rho, delta, conversion):
     base = convert(rho=rho, delta=delta, conversion=conversion)
     assert convert(rho=rho * 1.01, delta=delta, conversion=conversion) >= base
-    assert convert(rho=rho, delta=delta * 0.9, conversion=conversion) >= base
+    assert convert(rho=rho, delta=delta * 1.1, conversion=conversion) <= base
 
 
 def test_the_design_notes_savings_of_noise_are_right():
@@ -116,6 +116,21 @@ def test_a_delta_outside_zero_and_one_is_refused(bad):
     for call in (lambda: convert(rho=0.5, delta=bad), lambda: rho_for(epsilon=1.0, delta=bad)):
         with pytest.raises(PlanError, match="CH200 delta"):
             call()
+
+
+@pytest.mark.parametrize("rho", [5e-324, 1e-300, 1e-20, 1e12, 1e21, 1e200])
+@pytest.mark.parametrize("delta", [1e-300, 1e-10, 0.5, 0.999999])
+def test_losses_far_outside_the_range_still_have_an_ordered_epsilon(rho, delta):
+    paper, optimal, exact = (convert(rho=rho, delta=delta, conversion=name) for name in CONVERSIONS)
+    assert 0 <= exact <= optimal * (1 + 1e-9) + 1e-140
+    assert optimal <= paper * (1 + 1e-9) + 1e-140
+    assert math.isfinite(paper)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-13, 1e-5), (1e13, 1e-5), (1.0, 1e-301), (1.0, 0.9999999)])
+def test_budgets_beyond_the_range_of_the_conversions_are_refused(epsilon, delta):
+    with pytest.raises(PlanError, match=r"CH200 .*Must be from"):
+        rho_for(epsilon=epsilon, delta=delta, conversion="exact")
 
 
 def test_an_unknown_conversion_is_refused_with_the_known_ones():

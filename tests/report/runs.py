@@ -9,6 +9,7 @@ import math
 import random
 
 from choral.plan import Plan, SecureSum
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.folder import FORMAT, write_json
 
 NASTY = "<img src=x onerror=alert(1)>\"'&</title><script>alert(2)</script>"
@@ -118,8 +119,8 @@ def result(about, lines, counts, *, certificate="convex", nasty=""):
         "test": {"accuracy": 0.8441, "loss": 0.36, "auc": 0.89},
         "baselines": {"without_privacy": 0.852, "alone": 0.809},
         "privacy": {
-            "delta": 1e-5, "adjacency": "one record replaced",
-            "against_everyone": {"rule": "S5", "adversary": "the server and all other devices", "epsilon": worst},
+            "delta": 1e-5, "adjacency": ADJACENCY,
+            "against_everyone": {"rule": "S5", "adversary": EVERYONE, "epsilon": worst},
             "with_secure_sum": sum_,
             "published": {"rule": "Theorem 1 as published", "epsilon": worst * 0.31, "valid": False,
                           "because": nasty or "10 local steps, and no condition of its validity is met"},

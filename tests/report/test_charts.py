@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.report.charts import WIDTH, Axis, Series, alone, bar, line_chart, strip, ticks
@@ -74,6 +74,7 @@ def test_nothing_to_draw_is_said_and_one_point_is_drawn():
 numbers = st.floats(-1e6, 1e6).filter(lambda v: v == 0 or abs(v) > 1e-6)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30), st.booleans())
 def test_every_point_stays_on_the_paper(points, whole):
     drawn = chart(Series(name="a", points=points), x=Axis(label="x", whole=whole))
@@ -82,6 +83,7 @@ def test_every_point_stays_on_the_paper(points, whole):
         assert 0 <= float(circle.get("cy")) <= 230
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_are_few_round_and_inside(low, width):
     marks = ticks(low, low + width)

@@ -23,7 +23,7 @@ def live(tmp_path):
 
 
 def text(browser, place):
-    return browser.find_element(By.ID, place).get_attribute("textContent")
+    return browser.find_element(By.ID, place).get_attribute("textContent").replace("\xa0", " ")
 
 
 def wait(browser, condition):
@@ -149,5 +149,5 @@ def test_a_closed_page_says_so(browser, tmp_path):
     show(browser, page.url)
     wait(browser, lambda: text(browser, "link") == "following the run")
     page.close()
-    wait(browser, lambda: text(browser, "link") == "choral watch was closed")
+    wait(browser, lambda: text(browser, "link") == "this page's server was closed")
     assert complaints(browser) == []

@@ -148,7 +148,7 @@ def test_the_stream_follows_the_rounds_and_ends_with_the_run(live, tmp_path):
         (folder / "result.json.new").rename(folder / "result.json")
         places, _ = stream.until(lambda name, _: name == "end")
         assert "all rounds done" in places["progress"]
-        assert "ε ≤" in places["colluder-table"]
+        assert "ε\xa0≤" in places["colluder-table"]
         assert stream.response.read().strip() == b""
 
 
@@ -164,10 +164,21 @@ def test_closing_ends_open_streams_and_the_thread(tmp_path):
     with Stream(page) as stream:
         stream.until(lambda _, data: data["place"] == "events")
         page.close()
-        assert stream.until(lambda name, _: name == "fault")[1] == "choral watch was closed"
+        assert stream.until(lambda name, _: name == "fault")[1] == "this page's server was closed"
     assert "choral-live" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(OSError, match="refused"):
         get(page)
+
+
+def test_a_page_that_is_closed_right_after_the_end_still_shows_the_end(tmp_path):
+    folder = tmp_path / "run"
+    page = serve(make_run(folder, finished=False, done=20))
+    with Stream(page) as stream:
+        stream.until(lambda _, data: data["place"] == "events")
+        make_run(folder)
+        page.close()
+        places, _ = stream.until(lambda name, _: name == "end")
+        assert "Against everyone" in places["claims"]
 
 
 def test_a_port_that_is_taken_or_is_none_is_refused_with_a_way_out(live, tmp_path):

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.report.markup import Markup, element, together
@@ -32,12 +32,14 @@ def read(markup):
 anything = st.text(st.characters(exclude_characters="\r\0", exclude_categories=["Cs"]))
 
 
+@settings(deadline=None)
 @given(anything, anything)
 def test_any_text_comes_out_as_text_and_any_attribute_as_that_attribute(text, value):
     seen = read(element("p", text, title=value))
     assert (seen.tags, seen.text, seen.attributes) == (["p"], text, [("title", value)])
 
 
+@settings(deadline=None)
 @given(anything)
 def test_text_beside_markup_is_escaped_and_the_markup_is_not(text):
     seen = read(together(text, element("b", text), Markup("<i></i>")))

@@ -11,7 +11,7 @@ import pytest
 from choral.errors import StorageError
 from choral.report import page, write_report
 from choral.report.words import up
-from choral.run.folder import read_run
+from choral.run.folder import read_run, write_json
 from tests.report.runs import NASTY, make_run
 
 KINDS = {
@@ -56,6 +56,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if "style" in self.stack:
             return
+        data = data.replace("\xa0", " ")
         self.said += data + " "
         if "section" in self.stack:
             self.sections[self.here] += data + " "
@@ -160,6 +161,27 @@ def test_the_file_is_small_and_the_same_every_time(kind, tmp_path):
     assert len(content) < 100_000  # the limit is 500 kB; what is far below it stays readable by mail programs too
     assert write_report(folder).read_bytes() == content
     assert (folder / "privacy.yaml").exists() == KINDS[kind].get("finished", True)
+
+
+def test_a_run_that_was_moved_has_the_same_report(tmp_path):
+    text = page(read_run(make_run(tmp_path / "run")))
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    assert page(read_run(tmp_path / "elsewhere")) == text
+
+
+def test_a_run_without_noise_has_a_report_that_says_that_nothing_is_protected(tmp_path):
+    folder = make_run(tmp_path / "run")
+    result = read_run(folder).result
+    nothing = "no noise was added: nothing is protected"
+    result["privacy"] = {"delta": 1e-5, "adjacency": "one record replaced", "none": nothing}
+    write_json(folder / "result.json", result)
+    seen = Page(write_report(folder).read_text())
+    assert all(
+        nothing in seen.sections[name] for name in ("statement", "claims", "budgets", "by-delta", "by-colluders")
+    )
+    assert not re.search(r"ε [≤=]", seen.said)
+    assert nothing in (folder / "privacy.yaml").read_text()
+    assert "epsilon:" not in (folder / "privacy.yaml").read_text()
 
 
 def test_a_lone_surrogate_in_a_name_does_not_stop_the_report(tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import webbrowser
 
 import pytest
 
@@ -25,6 +26,14 @@ def test_report_writes_both_files_and_says_where(tmp_path, capsys):
     assert (folder / "privacy.yaml").read_text().startswith("# REHEARSAL.")
     assert cli.main(["report", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(folder / "report.html")}
+
+
+def test_report_opens_in_the_browser_when_asked(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.chdir(make_run(tmp_path / "run").parent)
+    assert cli.main(["report", "run", "--open"]) == 0
+    assert opened == [(tmp_path / "run/report.html").as_uri()]
 
 
 @pytest.mark.parametrize("verb", ["report", "watch"])

@@ -1,7 +1,7 @@
 """What may be said of a run: rounded up, in the fixed order, never without its terms."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -15,6 +15,7 @@ def run(tmp_path):
     return lambda **other: read_run(make_run(tmp_path / "run", **other))
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e6), st.integers(0, 6))
 def test_a_privacy_loss_is_never_rounded_down(epsilon, digits):
     shown = float(words.up(epsilon, digits))
@@ -22,6 +23,7 @@ def test_a_privacy_loss_is_never_rounded_down(epsilon, digits):
     assert shown - epsilon <= 10**-digits * (1 + 1e-6)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 8), st.floats(0, 0.2))
 def test_the_best_guess_is_the_optimum_of_all_tests_that_the_definition_allows(epsilon, delta):
     # Origin: the definition, TPR ≤ e^ε FPR + δ and the same for the complements; SciPy finds the best test.
@@ -34,14 +36,14 @@ def test_the_three_claims_stand_in_their_order_with_all_their_terms(run):
     everyone, summed, published = words.claims(run())
     assert everyone.title == "Against everyone"
     assert everyone.guarantee
-    assert everyone.adversary == "the server and all other devices"
+    assert everyone.adversary == "the server and all other devices together"
     assert "2 colluders" in summed.adversary
     assert summed.standing.startswith("proved; certificate: the loss is convex")
     assert published.standing == (
         "published formula, not a guarantee here: 10 local steps, and no condition of its validity is met"
     )
     assert not published.guarantee
-    assert published.figure.startswith("ε = ")
+    assert published.figure.startswith("ε\xa0=\xa0")
     for claim in (everyone, summed, published):
         assert claim.terms.startswith("δ = 1e-5, one record replaced, against ")
         assert ", rule " in claim.terms
@@ -57,7 +59,7 @@ def test_a_published_figure_that_holds_is_called_valid(run):
     record = run()
     record.result["privacy"]["published"] |= {"valid": True, "because": "one local step"}
     assert words.claims(record)[2].standing == "valid here: one local step"
-    assert words.claims(record)[2].figure.startswith("ε ≤ ")
+    assert words.claims(record)[2].figure.startswith("ε\xa0≤\xa0")
 
 
 def test_an_unfinished_run_claims_nothing(run):
@@ -67,9 +69,10 @@ def test_an_unfinished_run_claims_nothing(run):
     assert dict(words.questions(record))["How much? (ε, δ)"] == "Open until the run has ended."
 
 
-def test_a_seeded_run_is_a_simulation_whatever_it_calls_itself(run):
-    for kind in ("simulation", "rehearsal"):
-        record = run(kind=kind, seeded=True)
+def test_a_run_whose_noise_can_be_computed_again_is_a_simulation_whatever_it_calls_itself(run):
+    # A simulation without a seed of the user's draws one and writes it into run.json: its noise is known as well.
+    for kind, seeded in (("simulation", True), ("rehearsal", True), ("simulation", False)):
+        record = run(kind=kind, seeded=seeded)
         name, meaning = words.label(record)
         assert name == "SIMULATION"
         assert "not this run" in meaning
@@ -92,7 +95,7 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
     # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
     assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
     assert [words.honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
-    rows = words.by_colluders(record)
+    rows = [(c, epsilon, text.replace("\xa0", " ")) for c, epsilon, text in words.by_colluders(record)]
     assert [c for c, _, _ in rows] == list(range(10))
     assert "at least 4 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
     assert "no longer hides a single device from a lying server" in rows[5][2]
@@ -112,3 +115,17 @@ def test_without_a_secure_sum_the_server_sees_each_update(run):
     can, cannot = words.server_sees(run(secure=False).about)
     assert "each device's noisy update by itself" in can
     assert not any("single device" in item for item in cannot)
+
+
+def test_without_noise_nothing_is_claimed_and_that_is_said(run):
+    record = run()
+    record.result["privacy"] = {"delta": 1e-5, "adjacency": "one record replaced", "none": "no noise was added"}
+    assert words.claims(record) == ()
+    assert words.statement(record)[1].startswith("No noise was added. Whoever sees what left the devices")
+    assert dict(words.questions(record))["How much? (ε, δ)"] == "no noise was added"
+
+
+def test_the_reason_why_there_is_no_certificate_is_told(run):
+    record = run(certificate=None)
+    record.result["privacy"]["no_certificate"] = "several local steps"
+    assert words.claims(record)[1].standing == "no provable extra protection here: several local steps"

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from choral.protocol import device
-from choral.run import Run, resume
 from choral.run.folder import RunFolder
+from choral.run.runs import Run, resume
 from tests.run.small import rows, study
 
 

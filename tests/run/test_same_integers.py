@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.run import Run
 from choral.run.places import vanished
+from choral.run.runs import Run
 from tests.run.small import rows, study
 
 

@@ -191,19 +191,25 @@ def test_the_range_of_a_plan_is_the_designs():
     z = math.sqrt(2 * (math.log(2 * 210 * 10 * 20) + 40 * math.log(2)))
     bound = 5.0 + z * 0.01 * math.sqrt(10)
     assert z == pytest.approx(8.8391, abs=1e-4)
-    assert (coder.largest - 1) * coder.grid <= bound < coder.largest * coder.grid
-    assert bound < coder.grid * (2**23 - 1) < 2 * bound * (1 + 1e-6)
+    # The whole of C is taken, and no more than a step beyond; the grid is the finest power of two for that.
+    assert (coder.largest - 2) * coder.grid <= bound < (coder.largest - 1) * coder.grid
+    assert bound < coder.grid * (2**23 - 2) < 2 * bound * (1 + 1e-6)
+    coder.integers(np.array([bound, -bound], np.float32), np.zeros(2))
     assert coder.noise_in_grid == 0.01 / coder.grid
     assert coder.failure == 2.0**-40
 
 
 @pytest.mark.parametrize(("bits", "lanes"), FORMS)
 @pytest.mark.parametrize("cohort", [2, 10, 16])
-def test_a_plans_codec_always_fits_its_modulus(bits, lanes, cohort):
+@pytest.mark.parametrize("clip", [0.3, 0.999, 1.0, 1.7])
+def test_a_plans_codec_always_fits_its_modulus_and_takes_all_of_its_range(bits, lanes, cohort, clip):
     secure = SecureSum.for_cohort(cohort, modulus_bits=bits, lanes=lanes)
-    coder = Codec.for_plan(Plan(**PLAN.to_dict() | {"cohort": cohort, "noise": 1.0}), secure, 10**6)
+    coder = Codec.for_plan(Plan(**PLAN.to_dict() | {"cohort": cohort, "noise": 1.0, "clip": clip}), secure, 10**6)
+    assert coder.largest.bit_length() <= secure.value_bits - 1
     assert 2 * coder.largest * cohort < 2**coder.lane_bits
     assert coder.grid <= 0.5 / 2
+    z = math.sqrt(2 * (math.log(2 * 10**6 * cohort * 20) + 40 * math.log(2)))
+    assert (coder.largest - 1) * coder.grid > 5 * clip + z * 0.5 * math.sqrt(10)
 
 
 def test_a_grid_coarser_than_half_the_noise_is_refused():

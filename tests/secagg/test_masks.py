@@ -70,6 +70,15 @@ def test_masks_of_a_dropped_device_are_undone_by_its_neighbours_keys(mode):
     assert total.tolist() == [2] * 5
 
 
+def test_the_lower_device_adds_what_rises_and_subtracts_what_falls():
+    """The paper's r_ij − r_ji, seen from either side."""
+    for own, peer, adds in (("a", "b", [True, False]), ("b", "a", [False, True])):
+        found = pair_masks(seeded_pair(own, peer), b"ctx", "directed")
+        assert [mask.adds for mask in found] == adds
+        assert found[0] == pair_masks(seeded_pair(own, peer), b"ctx")[0]
+        assert found[0].key != found[1].key
+
+
 def test_one_different_bit_of_context_leaves_the_masks_uncancelled():
     zeros = np.zeros(8, np.uint32)
     graph = Graph(("a", "b"), b"")
@@ -99,7 +108,7 @@ def test_chunks_make_one_flat_stream(bits, extra):
     assert np.array_equal(Stream(key).words(size, bits), np.frombuffer(whole, dtype))
 
 
-@pytest.mark.parametrize("mode", [modes.CTR((2).to_bytes(16, "big")), modes.GCM(bytes(12))])
+@pytest.mark.parametrize("mode", masks_module._MODES)
 def test_both_ways_to_draw_the_keystream_give_the_same_bytes(mode, monkeypatch):
     """The first block is GCM's test case 14 (McGrew and Viega): key and nonce zero."""
     monkeypatch.setattr(masks_module, "_fastest", lambda: mode)

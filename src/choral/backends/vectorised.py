@@ -103,6 +103,7 @@ class Vectorised:
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+        self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
 
     @property
     def overflow(self) -> float:
@@ -210,7 +211,7 @@ class Vectorised:
         batches: sampling.Batches,
     ) -> tuple[Array, list[Array]]:
         """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
-        totals = [jax.device_put(np.zeros((2, self.model.size), np.int32), one) for one in self.processors]
+        totals = list(self._nothing)
         keys = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
         wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         states = []
@@ -233,7 +234,9 @@ class Vectorised:
         """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
         places = np.arange(self.plan.local_steps + 1)
         keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
-        held = [jax.device_put(parameters, one) for one in self.processors]
+        held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
+        if len(cohort) > self.lanes or len(self.processors) > 1:
+            held = [jax.device_put(parameters, one) for one in self.processors]
         flying = 0
         for number, start in enumerate(range(0, len(cohort), self.lanes)):
             at = number % len(self.processors)

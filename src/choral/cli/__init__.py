@@ -3,7 +3,9 @@
 import argparse
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -40,8 +42,8 @@ def _verb_parser(verb: str) -> argparse.ArgumentParser:
     module = import_module(f"choral.cli.{verb}")
     parser = _Parser(
         prog=f"choral {verb}",
-        description=module.__doc__,
-        epilog=getattr(module, "EPILOG", None),
+        description=_wrapped(module.__doc__ or ""),
+        epilog=_wrapped(getattr(module, "EPILOG", "")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.configure(parser)
@@ -49,6 +51,25 @@ def _verb_parser(verb: str) -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.set_defaults(run=module.run)
     return parser
+
+
+def _wrapped(text: str) -> str:
+    """Prose at the terminal's width; indented lines, which are commands to copy, as they are."""
+    width = shutil.get_terminal_size().columns - 1
+    paragraphs = [line if line.startswith(" ") else textwrap.fill(line, width) for line in _joined(text)]
+    return "\n".join(paragraphs)
+
+
+def _joined(text: str) -> list[str]:
+    """The text's paragraphs as one line each, with blank and indented lines between them."""
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        going_on = lines and lines[-1] and line and not lines[-1].startswith(" ") and not line.startswith(" ")
+        if going_on:
+            lines[-1] += " " + line
+        else:
+            lines.append(line)
+    return lines
 
 
 def _front_parser() -> argparse.ArgumentParser:
@@ -100,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("stopped by the keyboard; what was saved is kept", file=sys.stderr)
+        print("stopped by the keyboard. What is done is kept: choral resume RUN goes on.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `choral … | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

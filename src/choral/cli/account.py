@@ -14,8 +14,8 @@ from choral.privacy.account import account
 
 EPILOG = """\
 example:
-  choral account --rounds 13 --local-steps 10 --cohort 10 --devices 16 --rows 2440 --batch 244 \\
-                 --noise 0.004902 --clip 1 --delta 1e-4"""
+  choral account --rounds 13 --local-steps 10 --cohort 10 --devices 16 \\
+                 --rows 2440 --batch 244 --noise 0.0049 --clip 1 --delta 1e-4"""
 
 _NUMBERS = {
     "rounds": (int, "rounds in which the device takes part (C)"),

@@ -20,8 +20,9 @@ from choral.privacy.rules import ADJACENCY
 EPILOG = """\
 examples:
   choral plan --epsilon 1 --devices 16 --rows 2440 --features 104
-  choral plan --epsilon 0.3 --devices 16 --rows 2440 --features 104 --trust secure_sum
-  choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --rounds 10 --json"""
+  choral plan --epsilon 0.3 --devices 16 --rows 2440 --features 104 \\
+              --trust secure_sum
+  choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json"""
 
 _WHOLE = {
     "classes": "classes of the label (2)",

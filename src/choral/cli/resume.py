@@ -13,6 +13,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
-    from choral.run import resume
+    from choral.run.runs import resume
 
     return training.follow(resume(args.run_folder), args)

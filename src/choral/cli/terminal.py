@@ -56,11 +56,9 @@ def wrap(line: str, width: int = 80) -> str:
     NOTE  one two
           three
     """
-    lead = re.match(r"\s*\S*\s{2,}|\s*", line)
+    lead = re.match(r"\s*\S+\s{2,}|\s*", line)
     indent = " " * (lead.end() if lead else 0)
-    return "\n".join(
-        textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=False)
-    )
+    return textwrap.fill(line.rstrip(), width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -> Iterator[T]:

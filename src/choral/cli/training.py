@@ -12,8 +12,8 @@ from choral.cli import terminal
 
 if TYPE_CHECKING:
     from choral.config import Job
-    from choral.run import Kind, Run
     from choral.run.result import Result
+    from choral.run.runs import Kind, Run
 
 LABELS = {
     "rehearsal": "REHEARSAL: real keys, real masks, one machine",
@@ -32,19 +32,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
-    from choral.run import Run
     from choral.run.folder import RunFolder
+    from choral.run.runs import Run
     from choral.run.study import settle
 
     study = settle(job)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare)
-    if args.open:
-        from choral.report import serve
+    if not args.open:
+        return follow(run, args)
+    from choral.report import serve
 
-        run.begin()
-        print(f"live page: {serve(out, open_browser=True).url}", file=sys.stderr)
-    return follow(run, args)
+    run.begin()
+    with serve(out, open_browser=True) as live:
+        print(f"live page: {live.url}", file=sys.stderr)
+        return follow(run, args)
 
 
 def follow(run: "Run", args: argparse.Namespace) -> int:
@@ -109,26 +111,24 @@ def head(run: "Run") -> str:
         "",
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local steps · {size} · step size {plan.step_size:g} · clip {plan.clip:g} · "
-        f"noise {plan.noise:.4f}",
+        f"       {plan.local_steps} local steps a round · {size}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · noise {plan.noise:.4g}",
     ]
     if plan.noise > 0:
-        lines.append(
-            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one person's record replaced,"
-        )
-        lines.append("       against the server and all other devices together; the device refuses beyond)")
-    return "\n".join(lines)
+        lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
+        lines.append("       the server and all other devices together); beyond it refuses")
+    return "\n".join(map(terminal.wrap, lines))
 
 
 def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
     parts = [_accuracy(run, result)]
     if "against_everyone" in result.privacy:
-        parts += [_budgets(result.privacy)]
+        parts.append(_budgets(result.privacy))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
     parts += [_claims(result.privacy), _saved(result)]
-    return "\n".join(parts)
+    return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
 def _accuracy(run: "Run", result: "Result") -> str:
@@ -145,7 +145,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
     lines = ["PRIVACY SPENT         used / limit         rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"])
-        note = "   full: refuses the next round" if device["full"] else ""
+        note = "  full: refuses more" if device["full"] else ""
         lines.append(
             f"  {device['name'][:12]:12} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:4}{note}"
@@ -182,11 +182,11 @@ def _claims(privacy: dict[str, Any]) -> str:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
     lines.append(f"PUBLISHED  {published['rule']}: ε = {terminal.up(published['epsilon'])} ({told})")
-    return "\n".join(terminal.wrap(line) for line in lines)
+    return "\n".join(lines)
 
 
 def _saved(result: "Result") -> str:
     return (
         f"SAVED      {result.folder}/\n           report.html · model.safetensors · ledgers/ · privacy.yaml\n"
-        f"NEXT       choral verify {result.folder} · choral report {result.folder} --open"
+        f"NEXT       choral verify {result.folder}\n           choral report {result.folder} --open"
     )

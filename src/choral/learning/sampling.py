@@ -114,7 +114,7 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> NDArray[np.int
 
     Words of random bits above and a row below are sorted: several times faster than sorting rows by their bits.
     """
-    row = np.arange(width)
+    row = np.arange(sizes.max())
     tags = words(key[:, None], (number << 32)[:, None] + row)
     tags &= ~np.uint64(width - 1)
     tags |= row.astype(np.uint64)

@@ -3,10 +3,11 @@
 from typing import Any
 
 from choral.errors import PlanError
-from choral.plan import Passes, Sampling, require_number
+from choral.plan import Passes, Sampling
 from choral.privacy import published, rules
 from choral.privacy.events import Gaussian
 from choral.privacy.exposure import Exposure
+from choral.privacy.zcdp import require_delta
 
 
 def account(
@@ -38,7 +39,7 @@ def account(
     >>> told["paper"]["valid"], told["paper"]["because"]
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
-    delta = require_number("delta", delta, below=1.0)
+    delta = require_delta(delta)
     part = Exposure(
         rounds=rounds,
         local_steps=local_steps,

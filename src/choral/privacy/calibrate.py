@@ -15,14 +15,16 @@ from choral.privacy.events import Gaussian
 from choral.privacy.exposure import Exposure
 from choral.privacy.zcdp import rho_for
 
-Rule = Literal["proved", "with_secure_sum", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"]
+Rule = Literal[
+    "proved", "with_secure_sum", "clipped_updates", "paper", "paper_without_secure_sum", "dp_sgd", "dp_sgd_as_printed"
+]
 PAPER_RULES: dict[str, Callable[[Exposure], published.Published]] = {
     "paper": published.theorem_1,
     "paper_without_secure_sum": published.without_secure_sum,
     "dp_sgd": published.dp_sgd_corrected,
     "dp_sgd_as_printed": published.dp_sgd_as_printed,
 }
-RULES: tuple[str, ...] = ("proved", "with_secure_sum", *PAPER_RULES)
+RULES: tuple[str, ...] = ("proved", "with_secure_sum", "clipped_updates", *PAPER_RULES)
 
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
@@ -36,6 +38,8 @@ def loss_under(rule: str, part: Exposure) -> rules.Loss | published.Published:
         return PAPER_RULES[rule](part)
     if rule == "proved":
         return rules.against_everyone(part)
+    if rule == "clipped_updates":
+        return rules.of_clipped_updates(part)
     if loss := rules.with_secure_sum(part):
         return loss
     raise PlanError(
@@ -148,11 +152,12 @@ def _epsilon(rule: str, part: Exposure, delta: float) -> float:
 
 def _unreachable(part: Exposure, budget: Budget, rule: str, given: str) -> PlanError:
     """CH201 with the ε that is reachable as things stand, and what would help."""
-    reachable = _epsilon(rule, part, budget.delta)
+    loss = loss_under(rule, part)
+    reachable = loss.epsilon(budget.delta)
     return PlanError(
         "CH201",
         f"epsilon {budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {reachable:.3g} "
-        f"(rule {rule}, δ = {budget.delta:g}, {rules.ADJACENCY}).",
+        f"(rule {rule}, δ = {budget.delta:g}, {loss.adjacency}).",
         fix=_ways_out(part, budget, rule),
     )
 

@@ -11,7 +11,7 @@ from choral.plan import require_number, require_whole
 from choral.privacy import poisson
 from choral.privacy.discrete import skellam_divergence
 from choral.privacy.renyi import best_epsilon
-from choral.privacy.zcdp import convert, gdp_epsilon
+from choral.privacy.zcdp import SMALLEST_DELTA, convert, gdp_epsilon, require_delta
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
     >>> round(epsilon_of([Gaussian(mu=0.5), Poisson(noise_multiplier=2.0, probability=0.1, steps=50)], 1e-5), 2)
     3.71
     """
-    require_number("delta", delta, below=1.0)
+    require_delta(delta)
     rho, mu_squared, spent = 0.0, 0.0, 0.0
     steps: dict[tuple[float, float], int] = defaultdict(int)
     skellams: list[Skellam] = []
@@ -152,7 +152,7 @@ def epsilon_of(events: Iterable[Event], delta: float) -> float:
         else:
             steps[event.noise_multiplier, event.probability] += event.steps
     left = delta - spent
-    if left <= 0:
+    if left < SMALLEST_DELTA:
         return math.inf
     if not (rho or skellams):
         if steps:

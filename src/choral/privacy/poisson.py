@@ -12,6 +12,7 @@ from typing import Any
 from choral.errors import PlanError
 from choral.plan import require_number, require_whole
 from choral.privacy.renyi import best_epsilon
+from choral.privacy.roots import root
 from choral.privacy.zcdp import gdp_epsilon
 
 Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q) -> number of steps
@@ -91,10 +92,22 @@ def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 25
         sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
     else:
         interval = _interval(steps, mu, fineness)
-        sampled = float(_composed(steps, mu, interval).get_epsilon_for_delta(left))
+        sampled = _epsilon_below(plain, _composed(steps, mu, interval), left)
         if 0 < sampled < 64 * interval:  # few steps and a large δ: the answer itself is of the grid's size
-            sampled = float(_composed(steps, mu, interval / 8).get_epsilon_for_delta(left))
-    return min(plain, max(0.0, sampled))
+            sampled = _epsilon_below(plain, _composed(steps, mu, interval / 8), left)
+    return min(plain, sampled)
+
+
+def _epsilon_below(most: float, composed: Any, delta: float) -> float:  # noqa: ANN401 - a library's object
+    """The ε of a loss distribution at δ, up to a known bound; the library's own search overflows beyond ε = 700."""
+
+    def excess(epsilon: float) -> float:
+        # Far in the tail only the transform's error is left, of either sign.
+        return math.log(max(composed.get_delta_for_epsilon(epsilon) / delta, 1e-3))
+
+    if excess(most) >= 0:
+        return most
+    return root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
 
 
 def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object

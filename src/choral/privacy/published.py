@@ -4,8 +4,10 @@
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from choral.privacy.exposure import Exposure
+from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import convert
 
 
@@ -16,6 +18,7 @@ class Published:
     rho: float
     valid: bool
     because: str
+    adjacency: ClassVar[str] = ADJACENCY
 
     def epsilon(self, delta: float) -> float:
         """ε = ρ + 2√(ρ ln 1/δ), as in the paper (Lemma 3)."""

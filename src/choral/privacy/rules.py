@@ -90,6 +90,7 @@ class Loss:
     event: Gaussian | Poisson
     adversary: str
     certificate: str
+    adjacency: str = ADJACENCY
 
     def epsilon(self, delta: float) -> float:
         """ε of the whole exposure at δ."""
@@ -138,8 +139,7 @@ def with_secure_sum(part: Exposure) -> Loss | None:
     if why_no_certificate(part):
         return None
     noises = part.honest_noises
-    helpers = f", helped by {part.colluders} of the devices" if part.colluders else ""
-    adversary = f"a server that sees only sums{helpers}"
+    adversary = _summing_server(part)
     if part.local_steps == 1:
         counted = f"one local step a round: each sum carries the noise of {noises} honest devices"
         if part.sampled:
@@ -162,6 +162,25 @@ def with_secure_sum(part: Exposure) -> Loss | None:
     kind = "non-expansive" if part.lipschitz <= 1 else f"{part.lipschitz:g}-Lipschitz"
     certificate = f"plain SGD with {kind} local steps; the last step's sum carries the noise of {noises} honest devices"
     return Loss(rule="S3", event=event, adversary=adversary, certificate=certificate)
+
+
+def of_clipped_updates(part: Exposure) -> Loss:
+    """Rule S4, where `clip` bounds a whole update and `noise` is that of the update; training does not matter.
+
+    >>> part = Exposure(rounds=4, local_steps=7, cohort=4, devices=9, rows=10, batch=3, clip=1.0, noise=2.0)
+    >>> of_clipped_updates(part).event
+    Gaussian(mu=1.0, delta=0.0)
+    """
+    noises = part.honest_noises
+    event = whole_update(rounds=part.rounds, clip=part.clip, noise=part.noise, honest_noises=noises)
+    certificate = f"each update is clipped as a whole; what is seen carries the noise of {noises} honest devices"
+    adversary = _summing_server(part) if part.secure_sum else EVERYONE
+    return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE_ADJACENCY)
+
+
+def _summing_server(part: Exposure) -> str:
+    helpers = f", helped by {part.colluders} of the devices" if part.colluders else ""
+    return f"a server that sees only sums{helpers}"
 
 
 def _sampled(part: Exposure, steps: int, noises: int) -> Poisson:

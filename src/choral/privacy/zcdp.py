@@ -7,11 +7,29 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
+from choral.errors import PlanError
 from choral.plan import require_number, require_one_of
 from choral.privacy.roots import root
 
 Conversion = Literal["paper", "optimal", "exact"]
 CONVERSIONS: tuple[Conversion, ...] = ("paper", "optimal", "exact")
+
+
+# Where the conversions are right to nine digits and more; the ends are far beyond use.
+SMALLEST_DELTA, LARGEST_DELTA = 1e-300, 0.999999
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-12, 1e12
+
+
+def require_delta(delta: object) -> float:
+    """δ as a float within the range of the conversions, or a PlanError.
+
+    >>> require_delta(1e-5)
+    1e-05
+    """
+    number = require_number("delta", delta, below=1.0)
+    if not SMALLEST_DELTA <= number <= LARGEST_DELTA:
+        raise PlanError("CH200", f"delta = {number:g}.", fix=f"Must be from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}.")
+    return number
 
 
 def gaussian(*, sensitivity: float, noise: float) -> float:
@@ -48,12 +66,13 @@ def convert(*, rho: float, delta: float, conversion: Conversion = "optimal") -> 
     >>> [round(convert(rho=0.5, delta=1e-5, conversion=name), 4) for name in CONVERSIONS]
     [5.2985, 4.7284, 4.3772]
     """
-    rho, delta = require_number("rho", rho, closed=True), require_number("delta", delta, below=1.0)
+    rho, delta = require_number("rho", rho, closed=True), require_delta(delta)
     require_one_of("conversion", conversion, CONVERSIONS)
     if rho == 0:
         return 0.0
-    if conversion == "paper":
+    if conversion == "paper" or rho > 1e20:  # where the conversions agree to nine digits, and this one is the largest
         return rho + 2 * math.sqrt(rho * -math.log(delta))
+    rho = max(rho, 1e-290)  # below that, numbers lose their digits
     return _optimal_epsilon(rho, delta) if conversion == "optimal" else gdp_epsilon(math.sqrt(2 * rho), delta)
 
 
@@ -63,8 +82,10 @@ def rho_for(*, epsilon: float, delta: float, conversion: Conversion = "optimal")
     >>> round(convert(rho=rho_for(epsilon=2.0, delta=1e-5), delta=1e-5), 9)
     2.0
     """
-    epsilon, delta = require_number("epsilon", epsilon), require_number("delta", delta, below=1.0)
+    epsilon, delta = require_number("epsilon", epsilon), require_delta(delta)
     require_one_of("conversion", conversion, CONVERSIONS)
+    if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON:
+        raise PlanError("CH200", f"epsilon = {epsilon:g}.", fix="Must be from 1e-12 to 1e12.")
     if conversion == "paper":
         log_inverse = -math.log(delta)
         return (epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))) ** 2
@@ -146,6 +167,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # δ ≤ Φ(−a) ≤ e^{−a²/2} bounds a, and with it ε/μ = a + μ/2.
     high = 0.5 * mu + math.sqrt(-2 * log_delta)
+    if mu > 1e11:  # where that bound is right to nine digits
+        return mu * high
     low = max(0.0, 0.5 * mu + _CERTAIN)
     return mu * root(lambda ratio: gdp_log_delta(ratio, mu) - log_delta, low, high)
 

@@ -161,7 +161,8 @@ async def _follow(folder: Path, stopping: threading.Event) -> AsyncIterator[str]
     shown: dict[str, str] = {}
     seen: object = None
     looks = 0
-    while not stopping.is_set():
+    while True:
+        closing = stopping.is_set()  # read before the last look, which then misses nothing
         state = [_state(folder / name) for name in _WATCHED]
         if state != seen:
             seen = state
@@ -177,11 +178,13 @@ async def _follow(folder: Path, stopping: threading.Event) -> AsyncIterator[str]
             if record.result is not None:
                 yield _event("end", "the run has ended")
                 return
+        if closing:
+            yield _event("fault", "this page's server was closed")
+            return
         looks += 1
         if looks % _BEAT == 0:
             yield ": still here\n\n"
         await asyncio.sleep(_PAUSE)
-    yield _event("fault", "choral watch was closed")
 
 
 def _state(path: Path) -> tuple[int, int] | None:

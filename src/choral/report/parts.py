@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.report import charts, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord
@@ -22,14 +23,17 @@ class Spent:
     full: bool
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "") -> Markup:
-    """A table whose first cell in each row is that row's heading."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table whose first cell in each row is that row's heading.
+
+    >>> "<td>20</td>" in table(("what", "times"), [("model", "20")])
+    True
+    """
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     body = [
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in rows
     ]
-    titled = element("caption", caption) if caption else Markup()
-    return element("div", element("table", titled, element("thead", head), element("tbody", *body)), class_="wide")
+    return element("div", element("table", element("thead", head), element("tbody", *body)), class_="wide")
 
 
 def short(text: str, most: int = 28) -> str:
@@ -65,7 +69,7 @@ def claims_table(record: RunRecord) -> Markup:
             element(
                 "td",
                 element("b", claim.figure),
-                element("span", f"δ = {words.small(claim.delta)}", class_="quiet"),
+                element("span", f"δ = {words.small(claim.delta)}", class_="quiet") if claim.epsilon is not None else "",
                 class_="figure",
             ),
             *(
@@ -135,7 +139,7 @@ def budgets(record: RunRecord) -> Markup:
     rule = words.rule_in_words(words.ledger_rule(record.about))
     terms = element(
         "p",
-        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {words.ADJACENCY}; against {words.EVERYONE}.",
+        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}.",
         class_="quiet",
     )
     summary = Markup()

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from choral.privacy.rules import EVERYONE
 from choral.report import words
 from choral.run.folder import RunRecord
 
@@ -88,14 +89,14 @@ def _loss(record: RunRecord) -> dict[str, Any]:
             f"{claim.title}: {number}; {claim.standing}; "
             f"rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
         )
-    if record.about["seeded"]:
+    if words.predictable(record.about):
         details.append(
-            "Seeded run: the noise is predictable, so the parameters describe the mechanism and not this run."
+            "Simulation: the noise is predictable, so the parameters describe the mechanism and not this run."
         )
     return {
         "privacy_unit": "Record-level",
         "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
-        "number_of_privacy_units": record.about["data"]["rows"],
+        "number_of_privacy_units": words.records(record.about),
         "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
         "privacy_parameters_details": " ".join(details),
     }
@@ -106,7 +107,7 @@ def _model(record: RunRecord) -> dict[str, Any]:
     return {
         "model_name": "Federated",
         "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",
-        "trust_assumptions": "The parameters above hold against the server and all other devices together. "
+        "trust_assumptions": f"The parameters above hold against {EVERYONE}. "
         "Each device, its keys and its data file are trusted by their holder only.",
         "actors": f"Devices hold the records. The server sees {', '.join(can)}; it does not see {', '.join(cannot)}. "
         "Whoever holds the model sees the model.",

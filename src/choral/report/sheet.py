@@ -59,7 +59,11 @@ def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, an
 
 
 def static(name: str) -> str:
-    """A file of the page's own, as text."""
+    """A file of the page's own, as text.
+
+    >>> "@page" in static("report.css")
+    True
+    """
     return files("choral.report").joinpath("static", name).read_text(encoding="utf-8")
 
 
@@ -201,9 +205,9 @@ def _check(record: RunRecord) -> Markup:
     # Not the folder's own name: a run that was moved must still read the same.
     command = element("code", "choral verify RUN")
     text = (
-        ", with this run's folder, computes every ε of this page again from the devices' ledgers, compares the hashes of "
-        "all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; for "
-        "registries: privacy.yaml."
+        ", with this run's folder, computes every ε of this page again from the devices' ledgers, compares the hashes "
+        "of all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; "
+        "for registries: privacy.yaml."
     )
     hashes = (record.result or {}).get("files", {})
     own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
@@ -227,7 +231,7 @@ def _made_of(record: RunRecord) -> Markup:
         (
             "data",
             f"{data['source']}: {words.count(data['rows'], 'record')} with {data['features']} features "
-            f"on {words.count(data['devices'], 'device')}",
+            f"on {words.count(data['devices'], 'device')}, hold-out included",
         ),
         ("notes", "; ".join(_texts(data.get("notes"))) or "none"),
         ("model", f"{model['kind']}, {model['parameters']:,} parameters{layers}"),
@@ -241,7 +245,8 @@ def _made_of(record: RunRecord) -> Markup:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items() if value is not None)
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items() if value is not None)
 
 
 def _texts(value: object) -> Iterable[str]:

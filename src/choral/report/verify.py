@@ -14,10 +14,9 @@ from choral.privacy import events
 from choral.privacy.ledger import Ledger
 from choral.report.registry import entry_text
 from choral.report.sheet import page
-from choral.run.books import MOST_LEDGERS, ledger_file
 from choral.run.costs import Costs
-from choral.run.folder import RunRecord, hashes, read_json, read_run
-from choral.run.places import SIGNED, signed_fields
+from choral.run.folder import MOST_LEDGERS, RunRecord, hashes, ledger_file, read_json, read_run
+from choral.run.signatures import SIGNED, signed_fields
 from choral.run.statement import privacy_statement
 from choral.secagg.keys import Bundle, Roster
 
@@ -85,7 +84,7 @@ def _costs(record: RunRecord) -> Costs:
 
 
 def _has_ledgers(record: RunRecord) -> bool:
-    return record.about["kind"] == "rehearsal" or len(record.about["devices"]) <= MOST_LEDGERS
+    return record.about["plan"]["noise"] > 0 and len(record.about["devices"]) <= MOST_LEDGERS
 
 
 def _ledger(record: RunRecord, number: int) -> Ledger:
@@ -145,8 +144,8 @@ def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]
 
 
 def _signatures(record: RunRecord) -> list[str]:
-    if record.about["kind"] != "rehearsal":
-        return []  # a simulation has no devices that could sign
+    if record.about["kind"] != "rehearsal" or not _has_ledgers(record):
+        return []  # a simulation has no devices that could sign, and without noise there is nothing to sign for
     entries = read_json(record.folder / "signatures.json")["devices"]
     model = (record.folder / "model.safetensors").read_bytes()
     names = [device["name"] for device in record.about["devices"]]

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from choral.plan import SecureSum
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.folder import RunRecord
 
-ADJACENCY = "one record replaced"
-EVERYONE = "the server and all other devices"
 _CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
 _RULES = {
     "S1": "every noisy step counted on its own",
@@ -50,7 +49,7 @@ class Claim:
         """The number: a bound where it is a guarantee, an equation where it is a formula's value."""
         if self.epsilon is None:
             return "none"
-        return f"ε {'≤' if self.guarantee else '='} {up(self.epsilon)}"
+        return f"ε\xa0{'≤' if self.guarantee else '='}\xa0{up(self.epsilon)}"
 
     @property
     def terms(self) -> str:
@@ -95,17 +94,21 @@ def guess(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
 
+def predictable(about: dict[str, Any]) -> bool:
+    """Whether the noise can be computed again: a simulation's always, from the seed in run.json.
+
+    >>> predictable({"seeded": False, "kind": "rehearsal"}), predictable({"seeded": False, "kind": "simulation"})
+    (False, True)
+    """
+    return bool(about["seeded"]) or about["kind"] == "simulation"
+
+
 def label(record: RunRecord) -> tuple[str, str]:
     """What kind of run this is, and what that means for its ε."""
-    if record.about["seeded"]:
+    if predictable(record.about):
         return "SIMULATION", (
             "Its noise came from a seed and can be computed again. Every ε here describes the mechanism, not this run: "
             "nobody's data is protected by it, and the model must not be released on its strength."
-        )
-    if record.about["kind"] == "simulation":
-        return "SIMULATION", (
-            "All devices ran in one process, without masks. Every ε here describes the mechanism: "
-            "whoever ran it held all the data."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -123,7 +126,11 @@ def rule_in_words(rule: str) -> str:
 
 
 def ledger_rule(about: dict[str, Any]) -> str:
-    """The proved rule by which the devices' ledgers charge a round of this plan."""
+    """The proved rule by which the devices' ledgers charge a round of this plan.
+
+    >>> ledger_rule({"plan": {"sampling": "poisson"}})
+    'S5'
+    """
     return _CHARGED_BY[about["plan"]["sampling"]]
 
 
@@ -198,13 +205,22 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def records(about: dict[str, Any]) -> int:
+    """How many records were trained on: those of all devices, without the hold-out.
+
+    >>> records({"devices": [{"rows": 2442}, {"rows": 2441}]})
+    4883
+    """
+    return sum(device["rows"] for device in about["devices"])
+
+
 def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
     about, plan = record.about, record.about["plan"]
     done = len(record.rounds)
     what = (
         f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on "
-        f"{count(about['data']['rows'], 'record')} that stayed on {count(plan['devices'], 'device')}, "
+        f"{count(records(about), 'record')} that stayed on {count(plan['devices'], 'device')}, "
         f"in {count(done, 'round')} of {plan['rounds']:,} planned."
     )
     if record.result is None:
@@ -213,19 +229,16 @@ def statement(record: RunRecord) -> tuple[str, ...]:
             "ledger, and below."
         )
     if nothing := unprotected(record):
-        return (
-            what,
-            f"{nothing[0].upper()}{nothing[1:]}. No record is protected against anybody who sees what left the devices.",
-        )
+        return what, f"{nothing[0].upper()}{nothing[1:]}. Whoever sees what left the devices may learn any record."
     first = claims(record)[0]
     epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
     chance = percent(guess(epsilon, first.delta))
-    protected = "would be protected, if its noise were unpredictable," if about["seeded"] else "is protected"
+    protected = "would be protected, if its noise were unpredictable," if predictable(about) else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, whatever else they know, "
-        f"by (ε, δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
-    verb = "would be" if about["seeded"] else "is"
+    verb = "would be" if predictable(about) else "is"
     meaning = (
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
         f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
@@ -237,7 +250,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about["plan"], record.result
     sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
-    noise = "a seed (predictable: simulation only)" if about["seeded"] else "a cryptographic source"
+    noise = "a seed (predictable: simulation only)" if predictable(about) else "a cryptographic source"
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
@@ -246,7 +259,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
-            "The server and all other devices together, and whoever holds the model. No trust in the server is needed.",
+            f"{EVERYONE[0].upper()}{EVERYONE[1:]}, and whoever holds the model. No trust in the server is needed.",
         ),
         (
             "By what? (mechanism)",
@@ -286,7 +299,11 @@ def _collection(data: dict[str, Any]) -> str:
 
 
 def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the server can see of a round, and what it can't."""
+    """What the server can see of a round, and what it can't.
+
+    >>> server_sees({"secure_sum": {"smallest_sum": 8}})[0][-1]
+    'the noisy sum of at least 8 devices'
+    """
     secure = about["secure_sum"]
     always = ("which devices are asked and which answer", "the plan, and the size of a message")
     if secure is None:
@@ -300,7 +317,12 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def honest_devices(secure: dict[str, Any], colluders: int) -> int:
-    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding."""
+    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding.
+
+    >>> secure = {"cohort": 10, "smallest_sum": 8, "threshold": 7, "colluders": 2, "adversary": "lying"}
+    >>> honest_devices(secure, 2), honest_devices(secure, 3)
+    (4, 3)
+    """
     planned = SecureSum(**secure).honest_noises(secure["adversary"])
     return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
 
@@ -331,4 +353,4 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         held = f"{everyone.figure} holds ({everyone.terms})"
         return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
     terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    return f"With {count(colluders, 'colluder')} {opened}: ε ≤ {up(epsilon)} ({terms})."
+    return f"With {count(colluders, 'colluder')} {opened}: ε\xa0≤\xa0{up(epsilon)} ({terms})."

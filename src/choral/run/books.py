@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.run.folder import MOST_LEDGERS, ledger_file
 from choral.run.study import Study
 
-MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
 NO_RECEIPT = Receipt(entries=0, seal="")
 
 
@@ -25,7 +25,7 @@ class Books:
         self.study = study
         self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
         self._ledgers: list[Ledger] = []
-        if folder is not None and study.plan.devices <= MOST_LEDGERS:
+        if folder is not None and study.plan.devices <= MOST_LEDGERS and study.costs.private:
             folder.mkdir(exist_ok=True)
             names = study.data.records.names
             for number, (name, limit) in enumerate(zip(names, study.limits, strict=True)):
@@ -76,12 +76,3 @@ class Books:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for ledger in self._ledgers:
             ledger.close()
-
-
-def ledger_file(number: int) -> str:
-    """The name of a device's ledger in the run folder: by number, since names may hold anything.
-
-    >>> ledger_file(0)
-    'device-0001.ledger'
-    """
-    return f"device-{number + 1:04}.ledger"

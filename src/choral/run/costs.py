@@ -26,6 +26,11 @@ class Costs:
     limits: tuple[Budget, ...]
     names: tuple[str, ...]
 
+    @property
+    def private(self) -> bool:
+        """Whether there is noise, and so anything to account for."""
+        return self.plan.noise > 0
+
     def exposure(self, device: int, rounds: int) -> Exposure:
         """What this device's records are exposed to in so many rounds."""
         return exposure_of(self.plan, self.secure, rows=int(self.rows[device]), rounds=rounds)
@@ -43,6 +48,8 @@ class Costs:
     @cached_property
     def allowed_rounds(self) -> NDArray[np.int64]:
         """How many rounds each device's limit pays for; devices of one size and limit have one answer."""
+        if not self.private:
+            return np.full(len(self.limits), self.plan.rounds)
         known: dict[tuple[int, Budget], int] = {}
         for device, limit in enumerate(self.limits):
             key = (int(self.rows[device]), limit)

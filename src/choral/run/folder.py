@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from choral.errors import StorageError
 
 FORMAT = 1
+MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,3 +177,12 @@ def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str]) -> bytes
     from safetensors.numpy import save
 
     return bytes(save({"parameters": np.ascontiguousarray(parameters)}, metadata=metadata))
+
+
+def ledger_file(number: int) -> str:
+    """The name of a device's ledger in the run folder: by number, since names may hold anything.
+
+    >>> ledger_file(0)
+    'device-0001.ledger'
+    """
+    return f"device-{number + 1:04}.ledger"

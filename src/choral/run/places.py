@@ -1,6 +1,5 @@
 """The two places of a run in one process: one compiled call for a whole cohort, or the whole protocol."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,12 @@ from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.learning.trainer import Trainer
-from choral.privacy.ledger import Ledger
 from choral.protocol.device import Device, Encode, Train, Update
 from choral.protocol.messages import Omega, Turn, Vector, decode
 from choral.protocol.terms import Terms
-from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
-from choral.run.books import Books, ledger_file
+from choral.protocol.vault import Vault
+from choral.run.books import Books
+from choral.run.signatures import vault_of
 from choral.run.study import Study
 from choral.secagg.keys import Identity, Roster, digest
 from choral.secagg.masks import Words
@@ -122,7 +121,7 @@ class Rehearsed:
     def __init__(self, study: Study, books: Books, *, folder: Path | None = None, drop: float = 0.0) -> None:
         self.study, self.books = study, books
         names = study.data.records.names
-        vaults = [_vault(name, number, folder) for number, name in enumerate(names)]
+        vaults = [vault_of(name, number, folder) for number, name in enumerate(names)]
         identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(
@@ -189,39 +188,3 @@ class Rehearsed:
         wire = Wire(self.terms, self.hall, attempts=1, first=Turn(round, attempt))
         opened = wire.sum(round, cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
-
-
-def _vault(name: str, number: int, folder: Path | None) -> Vault:
-    """The device's vault, opened if it is there, else made with fresh keys."""
-    store: Store = MemoryStore() if folder is None else FileStore(folder / f"device-{number + 1:04}" / "vault")
-    if isinstance(store, FileStore) and store.path.exists():
-        return Vault.open(store)
-    return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))
-
-
-def sign_off(study: Study, folder: Path, model: bytes) -> list[dict[str, str]]:
-    """Every device's signature under the plan, the model and the end of its own ledger, with the keys to check it."""
-    signed = []
-    for number, name in enumerate(study.data.records.names):
-        identity = Identity(name, _vault(name, number, folder / "devices").memory.secret)
-        seal = Ledger.read(folder / "ledgers" / ledger_file(number)).receipt.seal
-        bundle = identity.bundle
-        signed.append(
-            {
-                "device": name,
-                "identity": bundle.identity.hex(),
-                "agreement": bundle.agreement.hex(),
-                "bundle_signature": bundle.signature.hex(),
-                "ledger_seal": seal,
-                "signature": identity.sign(SIGNED, *signed_fields(study.plan.digest, model, seal)).hex(),
-            }
-        )
-    return signed
-
-
-SIGNED = "run"
-
-
-def signed_fields(plan: str, model: bytes, seal: str) -> tuple[bytes, bytes, bytes]:
-    """What a device signs at the end of a run: plan, SHA-256 of the model's file, and the last seal of its ledger."""
-    return plan.encode(), hashlib.sha256(model).digest(), seal.encode()

@@ -15,7 +15,7 @@ DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
 
 def privacy_statement(costs: Costs, rounds: NDArray[np.int64]) -> dict[str, Any]:
     """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form."""
-    if costs.plan.noise == 0:
+    if not costs.private:
         nothing = "no noise was added: nothing is protected"
         return {"delta": costs.limits[0].delta, "adjacency": ADJACENCY, "none": nothing}
     spent = costs.spent_by_all(rounds)

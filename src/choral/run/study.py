@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from choral.config import Job
-from choral.errors import ConfigError, PlanError
+from choral.errors import ChoralError, ConfigError, PlanError
 from choral.learning import tables
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.sampling import OVERFLOW
@@ -98,7 +98,7 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
         data = tables.load_adult(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
-        return data, "UCI Adult (bundled with choral)"
+        return data, "UCI Adult"
     path = settings.csv or settings.parquet
     if source is None and path is None:
         raise ConfigError(
@@ -140,12 +140,14 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
     module, _, function = kind.partition(":")
     try:
         made = getattr(import_module(module), function)(features=features, classes=classes)
-    except (ImportError, AttributeError) as error:
+    except ChoralError:
+        raise
+    except Exception as error:  # whatever a user's own code raises is told without a traceback
         raise ConfigError(
             "CH102",
-            f'model.kind = "{kind}" can\'t be found: {error}.',
+            f'model.kind = "{kind}" can\'t be made: {error}.',
             where=job.where("model", "kind"),
-            fix="Give module:function of something that Python can import here.",
+            fix="Give module:function that Python can import here and that takes features= and classes=.",
         ) from None
     if not isinstance(made, Model):
         raise ConfigError(

@@ -31,7 +31,8 @@ def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - an
     xp = update.__array_namespace__()
     scaled = update * xp.asarray(1.0 / grid, dtype=update.dtype)
     whole = xp.floor(scaled)
-    return whole.astype(xp.int32) + (dither < scaled - whole).astype(xp.int32)
+    scaled -= whole
+    return whole.astype(xp.int32) + (dither < scaled)
 
 
 def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any array namespace, as above
@@ -41,7 +42,9 @@ def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any arra
     [0.5, -1.0]
     """
     xp = total.__array_namespace__()
-    return total.astype(xp.float32) * xp.asarray(grid / count, dtype=xp.float32)
+    update = total.astype(xp.float32)
+    update *= xp.asarray(grid / count, dtype=xp.float32)
+    return update
 
 
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:
@@ -101,8 +104,8 @@ class Codec:
         step_noise = plan.step_size * plan.noise
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
-        largest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
-        grid = 2.0 ** math.frexp(bound / largest)[1]  # the next power of two above bound / largest
+        room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
+        grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > step_noise / 2:  # rule S6: real leaks begin where the noise is 0.4 of the grid
             raise PlanError(
                 "CH204",
@@ -112,7 +115,7 @@ class Codec:
             )
         return cls(
             grid=grid,
-            largest=math.floor(bound / grid) + 1,
+            largest=math.floor(bound / grid) + 2,
             cohort=secure.cohort,
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,

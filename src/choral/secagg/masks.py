@@ -23,6 +23,8 @@ MaskMode = Literal["single", "directed"]
 CHUNK_BYTES = 256 * 1024
 _BLOCK = 16
 _ZEROS = memoryview(bytes(CHUNK_BYTES))
+# CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
+_MODES = (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12)))
 
 
 class _Scratch(threading.local):
@@ -97,12 +99,12 @@ def self_mask(secret: bytes, context: bytes, id: str) -> Mask:
 
 @cache
 def _fastest() -> modes.CTR | modes.GCM:
-    """CTR from counter block 2, or GCM without its tag: the same keystream, and which is faster is up to the machine.
+    """The mode that draws the keystream faster on this machine.
 
     OpenSSL has wide AES instructions in GCM only, and where they are missing GCM pays for a tag that nobody asks for.
     """
     spent: dict[modes.CTR | modes.GCM, float] = {}
-    for mode in (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12))):
+    for mode in _MODES:
         stream = Cipher(algorithms.AES(bytes(KEY_SIZE)), mode).encryptor()
         times = []
         for _ in range(4):

@@ -1,0 +1,351 @@
+"""simulate, rehearse and resume: a study, a place and a folder joined into a run."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral import __version__, config, federation
+from choral.config import Job
+from choral.errors import ConfigError, StorageError
+from choral.learning.evaluate import evaluate
+from choral.learning.tables import DataSource
+from choral.run.baselines import baselines
+from choral.run.books import Books
+from choral.run.folder import RunFolder, read_run, write_json
+from choral.run.places import Rehearsed, Simulated
+from choral.run.result import Result
+from choral.run.signatures import sign_off
+from choral.run.statement import privacy_statement
+from choral.run.study import Study, settle
+
+Kind = Literal["simulation", "rehearsal"]
+Line = dict[str, Any]
+
+
+def simulate(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - the keys of choral.toml, each checked there
+    """The result of Algorithm 1 on the fast engine; `data` is a choral.toml, a table, a glob, a frame or arrays.
+
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(400, 3))
+    >>> result = simulate((rows, (rows[:, 0] > 0).astype(int)), devices=4, cohort=4, rounds=3, epsilon=5.0,
+    ...                   delta=1e-4, seed=1)
+    >>> result.privacy["against_everyone"]["rule"]
+    'S5'
+    """
+    return _start("simulation", data, settings)
+
+
+def rehearse(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - as above
+    """The same with the whole protocol in one process: real keys, real masks, every message."""
+    return _start("rehearsal", data, settings)
+
+
+def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
+    out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
+    job, source = _job_of(data, settings)
+    study = settle(job, source)
+    folder = None if out is None else RunFolder.create(Path(out))
+    return Run(kind, study, folder=folder, drop=drop, compare=compare).finish()
+
+
+def resume(path: str | Path, data: DataSource = None) -> "Run":
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
+    folder = RunFolder(Path(path))
+    about = read_run(path).about
+    if (folder.path / "result.json").exists():
+        raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
+    job = config.parse(about["job"], source=about["job_source"])
+    if data is None and about["in_memory"]:
+        raise StorageError(
+            "CH802",
+            "was run on data in memory.",
+            where=str(path),
+            fix="Give the same data: choral.resume(folder, data).finish().",
+        )
+    study = settle(job, data, seed=about["seed"], seeded=about["seeded"])
+    if study.plan.digest != about["plan_digest"]:
+        raise StorageError(
+            "CH802",
+            "was planned for other data or settings than are here now.",
+            where=str(path),
+            fix="Restore the data and choral.toml as they were, or run anew.",
+        )
+    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"])
+    run.go_on()
+    return run
+
+
+def _job_of(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
+    if isinstance(data, str | Path) and Path(data).suffix == ".toml":
+        if settings:
+            raise ConfigError(
+                "CH104", f'"{next(iter(settings))}" is given beside a choral.toml.', fix="Set it in the file."
+            )
+        return config.read(data), None
+    if isinstance(data, Job):
+        return data, None
+    return config.job_of(**settings), data
+
+
+class Run:
+    """One run under way: iterate over its rounds, or `finish` it at once."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        study: Study,
+        *,
+        folder: RunFolder | None = None,
+        drop: float = 0.0,
+        compare: bool = False,
+    ) -> None:
+        self.kind, self.study, self.folder, self.compare = kind, study, folder, compare
+        self.drop = _share("drop", drop)
+        self.lines: list[Line] = []
+        self.parameters: NDArray[np.float32] = study.model.start(0)
+        self.sight: dict[str, Any] | None = None
+        self.first = 1
+        self.seconds = 0.0
+
+    def go_on(self) -> None:
+        """Take up where the folder's checkpoint ends."""
+        assert self.folder is not None  # noqa: S101 - only a run with a folder can be resumed
+        last, parameters = self.folder.checkpoint()
+        self.lines = self.folder.forget_after(last)
+        self.first = last + 1
+        self.parameters = self.parameters if parameters is None else parameters
+
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds the plan still has."""
+        return self.study.plan.rounds - self.first + 1
+
+    @property
+    def stopped(self) -> str:
+        """Why there are no more rounds, as a sentence."""
+        done, planned = len(self.lines), self.study.plan.rounds
+        if done == planned:
+            return "all rounds are done"
+        return f"after round {done} of {planned}: too few devices had budget left for another round"
+
+    def begin(self) -> None:
+        """Write what is run, unless it is written."""
+        if self.folder is not None and not (self.folder.path / "run.json").exists():
+            self.folder.begin(self.described())
+
+    def rounds(self) -> Iterator[Line]:
+        """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
+        self.begin()
+        study, begin = self.study, time.monotonic()
+        with ExitStack() as stack:
+            path = None if self.folder is None else self.folder.path
+            before = self.first if self.kind == "simulation" else None
+            books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
+            place = self._place(books, path)
+            steps = federation.rounds(
+                study.plan,
+                place,
+                self.parameters,
+                grid=study.codec.grid,
+                seed=study.seed,
+                may_join=books.may_join,
+                smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
+                participation=study.participation,
+                first=self.first,
+                first_attempt=place.first_attempt(self.first),
+                counts=_participation(self.lines, study.plan.devices),
+            )
+            for step in steps:
+                self.parameters = step.parameters
+                line = self._line(step, books, time.monotonic() - begin)
+                self.lines.append(line)
+                if isinstance(place, Rehearsed):
+                    self.sight = _sight(study, place, step)
+                if self.folder is not None:
+                    self.folder.add_round(line, step.parameters)
+                yield line
+            self.seconds = time.monotonic() - begin
+
+    def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
+        if self.kind == "simulation":
+            return Simulated(self.study, books, drop=self.drop)
+        return Rehearsed(self.study, books, folder=None if path is None else path / "devices", drop=self.drop)
+
+    def _line(self, step: federation.Step, books: Books, seconds: float) -> Line:
+        line: Line = {
+            "round": step.round,
+            "seconds": round(seconds, 3),
+            "cohort": list(step.cohort),
+            "included": list(step.included),
+            "test": _metrics(self.study, step.parameters),
+            "note": step.note,
+        }
+        if self.study.plan.devices <= 200 and self.study.costs.private:
+            line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
+        return line
+
+    def described(self) -> dict[str, Any]:
+        """What is run, for run.json; docs/run-folder.md has the form."""
+        study, data = self.study, self.study.data
+        return {
+            "choral": __version__,
+            "kind": self.kind,
+            "seeded": study.seeded,
+            "seed": study.seed,
+            "drop": self.drop,
+            "compare": self.compare,
+            "name": study.name,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "job": study.job.text,
+            "job_source": study.job.source,
+            "in_memory": study.in_memory,
+            "data": {
+                "source": study.source,
+                "devices": data.records.devices,
+                "rows": len(data.records.labels),
+                "features": len(data.features),
+                "classes": list(data.classes),
+                "columns_from": data.columns_from,
+                "notes": list(data.notes),
+                "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
+                f" {study.job.data.validation:.0%} is for validation",
+            },
+            "plan": study.plan.to_dict(),
+            "plan_digest": study.plan.digest,
+            "secure_sum": asdict(study.secure),
+            "model": {
+                "kind": study.model.name,
+                "hidden": list(study.model.widths[1:-1]),
+                "parameters": study.model.size,
+            },
+            "delta": study.limits[0].delta,
+            "devices": [
+                {"name": name, "rows": int(rows), "limit": limit.epsilon}
+                for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
+            ],
+            "versions": {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")},
+        }
+
+    def finish(self) -> Result:
+        """Run what is left, write what a reader needs, and give the result."""
+        for _ in self.rounds():
+            pass
+        return self.conclude()
+
+    def conclude(self) -> Result:
+        """The result of rounds that are over."""
+        study = self.study
+        with Books(study, None if self.folder is None else self.folder.path / "ledgers") as books:
+            if self.folder is None or not books.on_disk:
+                books.rounds[:] = _participation(self.lines, study.plan.devices)
+            privacy = privacy_statement(study.costs, books.rounds)
+        test = self.lines[-1]["test"] if self.lines else _metrics(study, self.parameters)
+        compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
+        if self.compare:
+            compared.update(baselines(study))
+        result = Result(
+            model=study.model,
+            parameters=self.parameters,
+            classes=study.data.classes,
+            columns=study.data.columns,
+            privacy=privacy,
+            test=test,
+            baselines=compared,
+            history=self.lines,
+            folder=None if self.folder is None else self.folder.path,
+        )
+        if self.folder is not None:
+            model = self.folder.write_model(self.parameters, model_card(study))
+            if self.kind == "rehearsal" and study.costs.private:
+                signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
+                write_json(self.folder.path / "signatures.json", {"devices": signed})
+            self.folder.finish(self._described(result))
+        return result
+
+    def _described(self, result: Result) -> dict[str, Any]:
+        return {
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 3),
+            "rounds_done": len(self.lines),
+            "stopped": self.stopped,
+            "test": result.test,
+            "baselines": result.baselines,
+            "privacy": result.privacy,
+            "sight": self.sight,
+            "releases": releases(self.study, len(self.lines)),
+        }
+
+
+def _metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
+    """Accuracy, loss and AUC on the test rows, as far as the model has them."""
+    found = asdict(evaluate(study.model, parameters, study.split.test))
+    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
+        raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
+    return float(value)
+
+
+def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
+    """In how many rounds each device took part, as far as the lines tell."""
+    took_part = [device for line in lines for device in line["included"]]
+    return np.bincount(np.array(took_part, dtype=np.int64), minlength=devices)
+
+
+def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
+    """What one device computed beside what the server received of it."""
+    device = step.included[0]
+    words = np.frombuffer(place.hall.uploads[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
+    return {
+        "device": study.data.records.names[device],
+        "round": step.round,
+        "computed": [round(float(value), 6) for value in place.latest[device][:64]],
+        "received": [int(word) for word in words[:64]],
+    }
+
+
+def releases(study: Study, rounds: int) -> list[dict[str, Any]]:
+    """Everything that left the devices, and what protects it."""
+    return [
+        {
+            "what": "the sum of the included devices' updates",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": f"clipping to {study.plan.clip:g}, noise {study.plan.noise:.4g}, pairwise masks",
+        },
+        {
+            "what": "the model after each round",
+            "to": "the server and every device of the next cohort",
+            "times": rounds,
+            "protected_by": "computed from the sums alone",
+        },
+        {
+            "what": "who took part, and each device's number of rows",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": "nothing: declared public",
+        },
+    ]
+
+
+def model_card(study: Study) -> dict[str, Any]:
+    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
+    return {
+        "kind": study.model.name,
+        "widths": list(study.model.widths),
+        "parameters": study.model.size,
+        "classes": list(study.data.classes),
+        "features": list(study.data.features),
+        "columns": [{"type": type(column).__name__, **asdict(column)} for column in study.data.columns],
+    }

@@ -1,0 +1,256 @@
+"""Runs from a table to a result: manners, budgets of one's own, folders, and what goes wrong."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import choral
+from choral.cli import main
+from choral.errors import ChoralError
+from choral.run.runs import Run
+from tests.run.small import SETTINGS, rows, study
+
+ADULTS = """\
+[privacy]
+epsilon = 4.0
+delta = 1e-4
+[federation]
+cohort = 3
+rounds = 2
+[local]
+steps = 2
+batch = 8
+step_size = 0.5
+clip = 1.0
+[data]
+csv = "sites/*.csv"
+label = "ill"
+classes = ["no", "yes"]
+[data.columns.age]
+bounds = [0, 100]
+[data.columns.sex]
+levels = ["F", "M"]
+[run]
+name = "clinics"
+seed = 3
+"""
+
+
+@pytest.fixture
+def clinics(tmp_path, monkeypatch):
+    (tmp_path / "sites").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("north", "south", "west", "east"):
+        age = rng.integers(18, 99, 60)
+        ill = np.where(age + rng.normal(0, 10, 60) > 60, "yes", "no")
+        frame = pd.DataFrame({"age": age, "sex": rng.choice(["F", "M"], 60), "ill": ill})
+        frame.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    (tmp_path / "choral.toml").write_text(ADULTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_toml_is_simulated_into_a_folder_that_verifies(clinics, capsys):
+    assert main(["simulate", "choral.toml", "--out", "out", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["kind"] == "simulation"
+    assert told["seeded"]
+    assert told["privacy"]["against_everyone"]["epsilon"] <= 4.0
+    assert {path.name for path in (clinics / "out").iterdir()} >= {
+        "run.json", "rounds.jsonl", "result.json", "model.safetensors", "model.json", "report.html", "privacy.yaml",
+        "ledgers",
+    }  # fmt: skip
+    assert main(["verify", "out"]) == 0
+
+
+@pytest.mark.usefixtures("clinics")
+def test_the_terminal_output_fits_80_columns_and_names_rule_adjacency_and_adversary(capsys):
+    assert main(["rehearse", "choral.toml", "--out", "out"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "seeded: the noise can be foreseen" in text
+    assert "rule S5" in text
+    assert "one record replaced" in text
+    assert "against the server and all other devices together" in text
+
+
+def test_a_result_predicts_with_the_manners_of_scikit_learn(clinics):
+    result = choral.simulate("choral.toml")
+    frame = pd.read_csv(clinics / "sites" / "north.csv")
+    probabilities = result.predict_proba(frame)
+    assert probabilities.shape == (60, 2)
+    assert np.allclose(probabilities.sum(axis=1), 1)
+    assert set(result.predict(frame)) <= {"no", "yes"}
+    assert result.score(frame, frame["ill"]) == np.mean(result.predict(frame) == frame["ill"].to_numpy())
+
+
+def test_the_same_seed_gives_the_same_bits_and_no_seed_does_not():
+    first, again = choral.simulate(rows(), **SETTINGS), choral.simulate(rows(), **SETTINGS)
+    assert np.array_equal(first.parameters, again.parameters)
+    unseeded = {key: value for key, value in SETTINGS.items() if key != "seed"}
+    assert not np.array_equal(choral.simulate(rows(), **unseeded).parameters, first.parameters)
+
+
+def test_an_unseeded_rehearsal_draws_its_noise_from_the_system():
+    one, two = (Run("rehearsal", study(seed=None)) for _ in range(2))
+    assert not np.array_equal(one.finish().parameters, two.finish().parameters)
+
+
+def test_devices_with_smaller_limits_stop_earlier_and_the_others_go_on():
+    limits = {"device 1": 0.8, "device 2": 2.0}
+    run = Run("rehearsal", study(limits=limits, cohort=4, rounds=6, participation="uniform"))
+    result = run.finish()
+    devices = {device["name"]: device for device in result.privacy["devices"]}
+    assert devices["device 1"]["epsilon"] <= 0.8
+    assert devices["device 2"]["epsilon"] <= 2.0
+    assert devices["device 1"]["full"]
+    assert devices["device 1"]["rounds"] < max(device["rounds"] for device in devices.values())
+
+
+def test_a_run_ends_early_when_too_few_devices_have_budget_left():
+    run = Run("simulation", study(limits={f"device {i}": 0.9 for i in range(1, 5)}, rounds=6))
+    run.finish()
+    assert len(run.lines) < 6
+    assert "too few devices had budget left" in run.stopped
+
+
+def test_no_device_ever_passes_its_limit_whatever_the_server_wants():
+    run = Run("simulation", study(rounds=12, noise=None, epsilon=1.5, participation="uniform"))
+    privacy = run.finish().privacy
+    assert max(device["epsilon"] for device in privacy["devices"]) <= 1.5
+
+
+def test_noise_chosen_by_hand_is_accounted_and_no_noise_says_so():
+    settings = {**SETTINGS, "epsilon": None}
+    assert choral.simulate(rows(), **settings, noise=0.5).privacy["against_everyone"]["epsilon"] > 0
+    assert choral.simulate(rows(), **settings, noise=0.0).privacy["none"] == "no noise was added: nothing is protected"
+
+
+BAD = {
+    "a missing file": (["simulate", "nowhere.toml"], "CH105", 2),
+    "a drop share of 1": (["simulate", "choral.toml", "--drop", "1", "--out", "x"], "CH102", 2),
+    "a folder that holds something": (["simulate", "choral.toml", "--out", "sites"], "CH800", 1),
+    "a file in place of the folder": (["simulate", "choral.toml", "--out", "choral.toml/run"], "CH801", 1),
+    "a run that is not there": (["resume", "nowhere"], "CH802", 1),
+}
+
+
+@pytest.mark.usefixtures("clinics")
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_with_a_code(case, capsys):
+    words, code, status = BAD[case]
+    assert main(words) == status
+    told = capsys.readouterr().err
+    assert told.startswith(code)
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("delta = 1e-4", "delta = 0.1", "CH102"),
+        ("cohort = 3", "cohort = 9", "CH204"),
+        ("batch = 8", "batch = 999", "CH204"),
+        ('name = "clinics"\n', 'name = "clinics"\n[privacy.limits]\nnobody = 1.0\n', "CH104"),
+        ("[run]\n", '[model]\nkind = "json:loads"\n[run]\n', "CH102"),
+        ("[run]\n", '[model]\nkind = "nowhere:f"\n[run]\n', "CH102"),
+        ('csv = "sites/*.csv"\n', "", "CH103"),
+    ],
+)
+def test_settings_that_do_not_go_with_the_data_are_refused(old, new, code, clinics, capsys):
+    text = (clinics / "choral.toml").read_text()
+    assert old in text
+    (clinics / "choral.toml").write_text(text.replace(old, new))
+    assert main(["simulate", "choral.toml", "--out", "x"]) == 2
+    assert capsys.readouterr().err.startswith(code)
+    assert not (clinics / "x").exists()
+
+
+@pytest.mark.usefixtures("clinics")
+def test_a_full_disk_is_a_clear_error():
+    """The limit on file sizes stands for the full disk: writes fail with an error in the same way."""
+    limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (900, resource.RLIM_INFINITY)); "
+    script = limit + "from choral.cli import main; raise SystemExit(main(['simulate', 'choral.toml', '--out', 'out']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "CH801" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys, monkeypatch):
+    real = Run._line
+    calls = []
+
+    def interrupted(self, *args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    monkeypatch.setattr(Run, "_line", interrupted)
+    assert main(["simulate", "choral.toml", "--out", "out"]) == 130
+    assert "choral resume" in capsys.readouterr().err
+    assert main(["resume", "out", "--quiet"]) == 0
+    assert main(["verify", "out"]) == 0
+    assert [json.loads(line)["round"] for line in (clinics / "out" / "rounds.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_a_rehearsal_stopped_in_mid_round_has_spent_that_round(clinics, monkeypatch):
+    real = Run._line
+    calls = []
+
+    def interrupted(self, *args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    monkeypatch.setattr(Run, "_line", interrupted)
+    assert main(["rehearse", "choral.toml", "--out", "out"]) == 130
+    assert main(["resume", "out", "--quiet"]) == 0
+    assert main(["verify", "out"]) == 0
+    result = json.loads((clinics / "out" / "result.json").read_text())
+    assert result["rounds_done"] == 1, "the limits pay for two rounds each, and the lost round was one of them"
+    assert "too few devices had budget left" in result["stopped"]
+
+
+def test_resuming_with_other_data_is_refused(clinics, capsys, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "conclude", interrupt)
+    assert main(["simulate", "choral.toml", "--out", "out"]) == 130
+    os.remove(clinics / "sites" / "west.csv")
+    capsys.readouterr()
+    assert main(["resume", "out"]) == 1
+    assert "other data or settings" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("clinics")
+def test_a_finished_run_is_not_resumed():
+    assert main(["simulate", "choral.toml", "--out", "out", "--quiet"]) == 0
+    with pytest.raises(ChoralError, match="is finished"):
+        choral.resume("out")
+
+
+def test_no_network_is_used_by_the_demo(tmp_path):
+    hook = (
+        "import sys\n"
+        "def guard(event, args):\n"
+        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.bind', 'socket.sendto'):\n"
+        "        raise RuntimeError('network: ' + event)\n"
+        "sys.addaudithook(guard)\n"
+        "from choral.cli import main\n"
+        f"raise SystemExit(main(['demo', '--rounds', '2', '--quiet', '--out', {str(tmp_path / 'run')!r}]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ε ≤" in done.stdout

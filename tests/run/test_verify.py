@@ -1,0 +1,125 @@
+"""choral verify finds what was changed after the run, and nothing in a run that was not touched."""
+
+import json
+import shutil
+
+import pytest
+
+from choral.cli import main
+from choral.report import write_report
+from choral.report.verify import verify
+from choral.run.folder import RunFolder
+from choral.run.runs import Run
+from tests.run.small import study
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    Run("rehearsal", study(), folder=RunFolder.create(folder)).finish()
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def wrong(folder):
+    return " ".join(line for finding in verify(folder) for line in finding.wrong)
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def edit(path, change_it):
+    value = json.loads(path.read_text())
+    change_it(value)
+    path.write_text(json.dumps(value))
+
+
+def test_an_untouched_run_is_verified(copy, capsys):
+    assert main(["verify", str(copy)]) == 0
+    assert capsys.readouterr().out.endswith("verified\n")
+
+
+def test_a_changed_ledger_line_is_found(copy, capsys):
+    change(copy / "ledgers" / "device-0002.ledger", '"round":', '"round": ')
+    assert main(["verify", str(copy)]) == 1
+    assert "CH400" in capsys.readouterr().out
+
+
+def test_a_changed_plan_is_found(copy):
+    edit(copy / "run.json", lambda about: about["plan"].update(noise=about["plan"]["noise"] * 2))
+    assert "the plan's numbers do not have the plan's digest" in wrong(copy)
+
+
+def test_a_swapped_model_is_found_by_hash_and_by_signature(copy):
+    model = copy / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-4] + b"\0\0\0\0")
+    told = wrong(copy)
+    assert "model.safetensors was changed" in told
+    assert "its signature is not under this plan, this model and this ledger" in told
+
+
+def test_a_missing_ledger_is_found(copy):
+    (copy / "ledgers" / "device-0003.ledger").unlink()
+    assert "device-0003.ledger is missing" in wrong(copy)
+
+
+def test_an_epsilon_typed_by_hand_is_found(copy):
+    edit(copy / "result.json", lambda result: result["privacy"]["against_everyone"].update(epsilon=0.1))
+    told = wrong(copy)
+    assert "privacy.against_everyone.epsilon says 0.1" in told
+    assert "report.html does not say what the result says" in told
+
+
+def test_an_epsilon_typed_into_the_page_is_found(copy):
+    page = copy / "report.html"
+    text = page.read_text()
+    assert "ε" in text
+    page.write_text(text.replace("ε", "ε <!-- -->", 1))
+    assert "report.html does not say" in wrong(copy)
+
+
+def test_a_ledger_cut_back_to_a_whole_line_is_found(copy):
+    ledger = copy / "ledgers" / "device-0001.ledger"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    told = wrong(copy)
+    assert "was changed" in told
+    assert "was released, but not charged" in told
+
+
+def test_a_ledger_made_anew_with_a_smaller_cost_is_found(copy):
+    from choral.privacy.events import Gaussian
+    from choral.privacy.ledger import Charge, Ledger
+
+    path = copy / "ledgers" / "device-0001.ledger"
+    old = Ledger.read(path)
+    path.unlink()
+    with Ledger.open(path, limit=old.limit, device=old.device) as forged:
+        for charge in old.balance.charges:
+            forged.charge(Charge(rule=charge.rule, plan=charge.plan, round=charge.round, event=Gaussian(mu=1e-6)))
+    assert "a charge is not what the plan costs" in wrong(copy)
+
+
+def test_an_unfinished_run_is_no_error_of_the_reader(copy, capsys):
+    (copy / "result.json").unlink()
+    assert main(["verify", str(copy)]) == 1
+    assert "CH802" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_damaged_json_is_a_clear_error(copy, capsys, name):
+    (copy / name).write_text("{")
+    assert main(["verify", str(copy)]) == 1
+    assert "can't be read as JSON" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_a_clear_error(tmp_path, capsys):
+    assert main(["verify", str(tmp_path)]) == 1
+    assert "Is this a run folder?" in capsys.readouterr().err
