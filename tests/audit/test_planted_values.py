@@ -8,10 +8,10 @@ import traceback
 
 import pytest
 
+from choral import simulate
 from choral.cli import main
 from choral.errors import ChoralError
 from choral.learning.tables import load
-from choral.run import simulate
 
 PLANTED = [f"canary-{number:02}-{'aeiou'[number % 5] * 3}" for number in range(40)]
 PLANTED += [str(7_310_000 + 1117 * number) for number in range(10)]
