@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from choral.audit.cases import CASES, arrange, false_alarm_rate, measure
+from choral.audit.bounds import false_alarm_rate
+from choral.audit.cases import CASES, arrange, measure
 from choral.audit.trainings import CHUNK, logistic, mean_clipped, opened_sums, relu_network, scores
 from choral.errors import ConfigError
 from choral.plan import Plan

@@ -185,7 +185,7 @@ def _common_guess(columns: list[Column], study: Study, truth: Cells) -> Reading:
     return Reading(cells=cells, matched=cells_matched(columns, truth, cells), of=len(columns))
 
 
-def _on_updates(study: Study, seed: int, turns: int = 64) -> tuple[Membership, Membership]:
+def _on_updates(study: Study, seed: int, turns: int = 256) -> tuple[Membership, Membership]:
     """One row of a device, there or replaced, and the device's update of one round: plain, and as choral makes it.
 
     The adversary knows all other rows and all other devices' updates; its score is the push along the row's gradient.

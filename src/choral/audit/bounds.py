@@ -103,24 +103,44 @@ def least_mu(tally: Tally, *, confidence: float = 0.99) -> float:
     return max(0.0, float(special.ndtri(hit) - special.ndtri(alarm))) if hit > 0 and alarm < 1 else 0.0
 
 
+def false_alarm_rate(mu: float, *, trainings: int, delta: float, confidence: float) -> float:
+    """The rate at which a test of N(0, 1) against N(μ, 1) is expected to prove most, before anything is trained.
+
+    >>> 1e-4 < false_alarm_rate(0.5, trainings=400_000, delta=1e-4, confidence=0.99) < 1e-2
+    True
+    """
+
+    def expected(rate: float) -> float:
+        power = float(special.ndtr(special.ndtri(rate) + mu))
+        tally = Tally(trainings=trainings, false_alarms=round(rate * trainings), hits=round(power * trainings))
+        return least_epsilon(tally, delta=delta, confidence=confidence)
+
+    return float(max(np.geomspace(1e-6, 0.5, 200), key=expected))
+
+
 def best_threshold(first: Scores, second: Scores, *, delta: float, confidence: float = 0.99) -> float:
     """The threshold at which these scores prove most; use it on other trainings only, or the bound is none.
+
+    Two are compared: the one that Gaussians with these means would need, and the best of a few hundred quantiles,
+    judged more strictly, so that it is good and not only lucky.
 
     >>> best_threshold(np.zeros(100), np.ones(100), delta=1e-5) in (0.0, 0.5)
     True
     """
+
+    def proves(threshold: float, confidence: float) -> float:
+        return least_epsilon(Tally.of(first, second, threshold), delta=delta, confidence=confidence)
+
     ordered = np.sort(np.concatenate([first, second]))
-    # A few hundred quantiles, dense at both ends where small δ are decided.
-    tail = np.geomspace(3 / len(ordered), 0.5, 150)
+    tail = np.geomspace(3 / len(ordered), 0.5, 150)  # dense at both ends, where small δ are decided
     places = np.unique((np.concatenate([tail, 1 - tail]) * (len(ordered) - 1)).astype(int))
-    return float(
-        max(
-            ordered[places],
-            key=lambda threshold: least_epsilon(
-                Tally.of(first, second, float(threshold)), delta=delta, confidence=confidence
-            ),
-        )
-    )
+    strict = 1 - (1 - confidence) / len(places)
+    found = [float(max(ordered[places], key=lambda threshold: proves(float(threshold), strict)))]
+    if (spread := float(np.std(first))) > 0:
+        distance = abs(float(np.mean(second) - np.mean(first))) / spread
+        rate = false_alarm_rate(distance, trainings=len(first), delta=delta, confidence=confidence)
+        found.append(float(np.mean(first)) - spread * float(special.ndtri(rate)))
+    return max(found, key=lambda threshold: proves(threshold, confidence))
 
 
 def held_out(first: Scores, second: Scores, *, delta: float, confidence: float = 0.99) -> tuple[float, Tally]:

@@ -107,7 +107,7 @@ def worst_case(
     secure: SecureSum,
     *,
     delta: float,
-    trainings: int = 20_000,
+    trainings: int = 50_000,
     confidence: float = 0.99,
     seed: int = 0,
 ) -> list[View]:

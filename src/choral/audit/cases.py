@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
-from choral.audit.bounds import Tally, least_epsilon
+from choral.audit.bounds import Tally, false_alarm_rate, least_epsilon
 from choral.audit.trainings import Array, Construction, Rows, logistic, mean_clipped, relu_network, scores
 from choral.errors import ConfigError
 from choral.plan import Plan
@@ -76,21 +76,6 @@ class Finding:
             "seed": case.seed,
             "plan": case.construction.plan.to_dict(),
         }
-
-
-def false_alarm_rate(mu: float, *, trainings: int, delta: float, confidence: float) -> float:
-    """The rate at which a test of N(0, 1) against N(μ, 1) is expected to prove most, before anything is trained.
-
-    >>> 1e-4 < false_alarm_rate(0.5, trainings=400_000, delta=1e-4, confidence=0.99) < 1e-2
-    True
-    """
-
-    def expected(rate: float) -> float:
-        power = float(ndtr(ndtri(rate) + mu))
-        tally = Tally(trainings=trainings, false_alarms=round(rate * trainings), hits=round(power * trainings))
-        return least_epsilon(tally, delta=delta, confidence=confidence)
-
-    return float(max(np.geomspace(1e-6, 0.5, 200), key=expected))
 
 
 def _plan(epsilon: float, *, rounds: int, clip: float, step_size: float) -> Plan:

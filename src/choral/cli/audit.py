@@ -82,7 +82,7 @@ def _plan(args: argparse.Namespace) -> int:
     from choral.run.study import settle
 
     study = settle(read(args.plan))
-    delta, trainings = study.limits[0].delta, args.trainings or 20_000
+    delta, trainings = study.limits[0].delta, args.trainings or 50_000
     _say(
         args,
         f"fixed beforehand: {trainings:,} trainings of each world, the threshold chosen on the first half of them;\n"
