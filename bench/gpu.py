@@ -25,7 +25,8 @@ import numpy as np
 from bench import work as works
 from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
-from choral.backends.vectorised import Vectorised, _add
+from choral.backends.compiled import add
+from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
 from choral.learning.local import Noise, Recipe, local_update
 
@@ -106,7 +107,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
         "host_count": lambda: backend.uses.count(cohort, batches),
         "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
         "updates": lambda: steps(*inputs),
-        "codec": lambda: _add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),
+        "codec": lambda: add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),
         "gather_alone": _gather(features, rows),
         "noise_alone": _noise(parameters, keys, work),
     }

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from choral.run.places import vanished
+from choral.backends.faults import drops_out
+from choral.protocol.messages import Turn
 from choral.run.runs import Run
 from tests.run.small import rows, study
 
@@ -52,8 +53,9 @@ def test_simulate_equals_rehearse_to_the_integer(case):
 def test_some_of_the_random_plans_do_lose_devices():
     lossy = [case for case in range(20) if random_plan(case)["drop"]]
     lost = sum(
-        int(vanished(case, round=number, attempt=0, devices=random_plan(case)["devices"], rate=0.15).sum())
+        drops_out(case, 0.15, Turn(number, 0), device)
         for case in lossy
         for number in range(1, 1 + random_plan(case)["rounds"])
+        for device in range(random_plan(case)["devices"])
     )
     assert lost >= 10

@@ -6,38 +6,46 @@ fixed by plan and kind of processor, so neither the cohort, nor who drops out, n
 accelerators changes a bit of it.
 """
 
+import os
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from numpy.typing import NDArray
 
+from choral.backends.compiled import FINE, NOT_FINITE, add, mean_of, updates_of, whole
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
-from choral.learning.local import Recipe, local_update
+from choral.learning.fit import check_fit
+from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.records import Records
 from choral.plan import Plan
-from choral.secagg.codec import mean, quantise
+from choral.secagg.codec import mean, mean_scale
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
+CORES = os.cpu_count() or 1
+SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
+DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
-FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
+Block = tuple[Array, NDArray[np.int64], int]  # updates, their places in the cohort, the processor they are on
 
 
 class Grid(Protocol):
@@ -55,6 +63,14 @@ class RoundSum:
 
     total: NDArray[np.int64]
     count: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drawn:
+    """A round's batches and how often they use each record."""
+
+    batches: sampling.Batches
+    uses: sampling.Tally
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,19 +112,16 @@ class Vectorised:
         self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
-        self.lanes = lanes or max(1, min(plan.cohort, most // weight))
+        shares = SHARES.get(self.processors[0].platform, 1)
+        self.lanes = lanes or max(1, min(-(-plan.cohort // shares), most // weight))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+        self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
-
-    @property
-    def overflow(self) -> float:
-        """What the room of a batch adds to every device's δ over the whole plan."""
-        return sampling.OVERFLOW if self.plan.sampling == "poisson" else 0.0
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
@@ -122,7 +135,7 @@ class Vectorised:
             batches = self._draw(round_number, cohort)
             total, states = self._start(parameters, round_number, cohort, included, batches)
             self._finish(round_number, cohort, batches, states)
-        return RoundSum(total=_whole(total), count=len(cohort) if included is None else int(np.sum(included)))
+        return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
         """θ plus the mean update, line 12 of Algorithm 1."""
@@ -144,31 +157,43 @@ class Vectorised:
         """
         self._check_loss(parameters)
         began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
-        for start in range(0, len(cohorts), every):
-            numbers = range(start, min(start + every, len(cohorts)))
-            begun = []
-            with self._all_or_nothing():
-                for number in numbers:
-                    cohort, keep = cohorts[number], None if included is None else included[number]
-                    batches = self._draw(first + number, cohort)
-                    total, states = self._start(theta, first + number, cohort, keep, batches)
-                    count = len(cohort) if keep is None else int(np.sum(keep))
-                    if self.codec.largest * count < 2**31:
-                        theta = _apply(theta, total, count, self.codec.grid)
-                    else:  # the host has wider integers
-                        moved = self.apply(np.asarray(theta), _whole(total), count)
-                        theta = jax.device_put(moved, self.processors[0])
-                    begun.append((first + number, cohort, batches, states))
-                for one in begun:
-                    self._finish(*one)
-            done = numbers[-1] + 1
-            yield Progress(
-                round_number=first + numbers[-1],
-                done=done,
-                of=len(cohorts),
-                parameters=np.asarray(theta),
-                seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
-            )
+        with ThreadPoolExecutor(DRAWERS) as drawers:
+            for start in range(0, len(cohorts), every):
+                numbers = range(start, min(start + every, len(cohorts)))
+                with self._all_or_nothing():
+                    drawn = (self._draw_ahead(drawers, first + number, cohorts[number]) for number in numbers)
+                    begun: list[tuple[int, Drawn, list[Array]]] = []
+                    for number, batches in zip(numbers, _ahead(drawn, 2 * DRAWERS), strict=True):
+                        keep = None if included is None else included[number]
+                        total, states = self._start(theta, first + number, cohorts[number], keep, batches.batches)
+                        count = len(cohorts[number]) if keep is None else int(np.sum(keep))
+                        with jax.enable_x64(True):
+                            step = mean_of(total, mean_scale(count, self.codec.grid))
+                        theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
+                        begun.append((first + number, batches, states))
+                    for round_number, _, states in begun:
+                        self._check(round_number, states)
+                    for _, batches, _ in begun:
+                        self.uses.add(batches.uses)
+                done = numbers[-1] + 1
+                yield Progress(
+                    round_number=first + numbers[-1],
+                    done=done,
+                    of=len(cohorts),
+                    parameters=np.asarray(theta),
+                    seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
+                )
+
+    def _draw_ahead(self, drawers: ThreadPoolExecutor, round_number: int, cohort: Devices) -> "Future[Drawn]":
+        """A round's batches, being drawn and counted in another thread; where each device stands is read now."""
+        self._check_cohort(cohort)
+        before = self._take_part(cohort)
+
+        def drawn() -> Drawn:
+            batches = self._batches(round_number, cohort, before)
+            return Drawn(batches=batches, uses=self.uses.tally(cohort, batches))
+
+        return drawers.submit(drawn)
 
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
@@ -217,7 +242,7 @@ class Vectorised:
         states = []
         for updates, places, at in self._blocks(parameters, round_number, cohort, batches):
             keep = wanted[places] & (np.diff(places, prepend=-1) > 0)  # what repeats the last device is padding
-            totals[at], state = _add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
+            totals[at], state = add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
             states.append(state)
         first, *others = totals
         for other in others:
@@ -230,54 +255,67 @@ class Vectorised:
         round_number: int,
         cohort: Devices,
         batches: sampling.Batches,
-    ) -> Iterator[tuple[Array, NDArray[np.int64], int]]:
+    ) -> Iterator[Block]:
         """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
         places = np.arange(self.plan.local_steps + 1)
         keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
         held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
         if len(cohort) > self.lanes or len(self.processors) > 1:
             held = [jax.device_put(parameters, one) for one in self.processors]
-        flying = 0
-        for number, start in enumerate(range(0, len(cohort), self.lanes)):
+
+        def call(number: int) -> Block:
             at = number % len(self.processors)
-            block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
-            features, labels, rows = self.feed.rows(cohort[block], batches.rows[block], at)
-            updates = _updates(
-                self.model,
-                self.recipe,
-                self.usual,
-                held[at],
-                features,
-                labels,
-                rows,
-                batches.counts[block],
-                keys[block],
-            )
-            yield updates, block, at
-            flying += self.lanes
-            if flying >= self.chunk:
-                updates.block_until_ready()
-                flying = 0
+            block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
+            given = (*self.feed.rows(cohort[block], batches.rows[block], at), batches.counts[block], keys[block])
+            updates = updates_of(self.model, self.recipe, self.usual, held[at], *given)
+            return (updates.block_until_ready() if self._pool else updates), block, at
+
+        ahead = max(1, self.chunk // self.lanes)
+        waiting: deque[Future[Block]] = deque()
+        for number in range(-(-len(cohort) // self.lanes)):
+            if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
+                waiting.append(self._pool.submit(call, number))
+                if len(waiting) >= min(ahead, 2 * CORES):
+                    yield waiting.popleft().result()
+            else:
+                done = call(number)
+                yield done
+                if (number + 1) % ahead == 0:
+                    done[0].block_until_ready()
+        while waiting:
+            yield waiting.popleft().result()
 
     def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
+        self._check(round_number, states)
+        self.uses.add(self.uses.tally(cohort, batches))
+
+    def _check(self, round_number: int, states: Sequence[Array]) -> None:
+        """Wait for a round, and refuse one with an update that is not finite or leaves the codec's range."""
         found = np.concatenate([[FINE], *(np.asarray(state) for state in states)])
         if found.any():
             kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
             raise TrainingError(
                 "CH700",
-                f"round {round_number}: {int((found > 0).sum())} of {len(cohort)} updates are {kind}.",
+                f"round {round_number}: {int((found > 0).sum())} of {len(found) - 1} updates are {kind}.",
                 why="The steps are too large for this loss, or the features are not scaled.",
                 fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
             )
-        self.uses.count(cohort, batches)
 
     def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
         """The batches of the cohort in this round; each device has then taken part in one round more."""
         self._check_cohort(cohort)
-        sizes, plan = self.records.sizes[cohort], self.plan
+        return self._batches(round_number, cohort, self._take_part(cohort))
+
+    def _take_part(self, cohort: Devices) -> NDArray[np.int64]:
+        """In how many rounds each device took part before this one, which is counted."""
         before = self.rounds_of[cohort]
         self.rounds_of[cohort] += 1
+        return before
+
+    def _batches(self, round_number: int, cohort: Devices, before: NDArray[np.int64]) -> sampling.Batches:
+        """The batches of the cohort in this round, whose devices took part in so many `before`."""
+        sizes, plan = self.records.sizes[cohort], self.plan
         going_on = plan.sampling == "partition" and plan.passes == "continue"  # one order for all rounds
         key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
         return sampling.draw(plan, sizes, before, key, None, self.room)
@@ -310,81 +348,9 @@ class Vectorised:
             )
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
-def _updates(
-    model: Model,
-    recipe: Recipe,
-    usual: int,
-    parameters: Array,
-    features: Array,
-    labels: Array,
-    rows: Array,
-    counts: Array,
-    keys: Array,
-) -> Array:
-    """The updates of all lanes."""
-    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
-    return jax.vmap(one)(rows, counts, keys)
-
-
-@partial(jax.jit, static_argnames=("grid", "largest"))
-def _add(
-    grid: float,
-    largest: int,
-    total: Array,
-    updates: Array,
-    keys: Array,
-    keep: Array,
-) -> tuple[Array, Array]:
-    """The halves of the sum with these updates added, and the state of each update that is kept."""
-    dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
-    most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
-    state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
-    good = keep & (state == FINE)
-    integers = jnp.where(good[:, None], quantise(updates, dither, grid), 0)
-    halves = jnp.stack([jnp.sum(integers & 0xFFFF, axis=0), jnp.sum(integers >> 16, axis=0)])
-    return total + halves, jnp.where(keep, state, FINE)
-
-
-def _whole(halves: Array) -> NDArray[np.int64]:
-    """The sum that `_add` keeps in halves."""
-    low, high = np.asarray(halves).astype(np.int64)
-    whole: NDArray[np.int64] = high * 2**16 + low
-    return whole
-
-
-@partial(jax.jit, static_argnames=("grid",))
-def _apply(parameters: Array, halves: Array, count: int, grid: float) -> Array:
-    """θ plus the mean update, on the processor, for a sum that fits 32 bits."""
-    # Barriers, or the compiler multiplies by an inverse instead of dividing, and the host would differ in a bit.
-    barrier: Any = lax.optimization_barrier
-    counts = barrier(jnp.full(parameters.shape, count))
-    moved: Array = parameters + barrier(mean(halves[1] * 2**16 + halves[0], counts, grid))
-    return moved
-
-
-def check_fit(model: Model, records: Records, plan: Plan) -> None:
-    """Refuse a model, records and a plan that do not go together."""
-    if records.features.shape[1] != model.features:
-        raise TableError(
-            "CH312",
-            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
-            fix="Make the model for the features that the table has.",
-        )
-    if plan.devices != records.devices:
-        raise PlanError(
-            "CH204", f"the plan is for {plan.devices} devices, the records are of {records.devices}.",
-            fix="Give both the same number.",
-        )  # fmt: skip
-    if len(records.features) >= 2**31:
-        raise TableError(
-            "CH312", f"{len(records.features):,} rows in one process.", fix="Use fewer than 2,147,483,648."
-        )
-    if model.classes and len(records.labels):
-        least, most = int(records.labels.min()), int(records.labels.max())
-        if least < 0 or most >= model.classes:
-            raise TableError(
-                "CH311",
-                f"labels lie outside the {model.classes} classes of the model.",
-                fix=f"Number the classes from 0 to {model.classes - 1}.",
-            )
+def _ahead(coming: "Iterator[Future[Drawn]]", most: int) -> Iterator[Drawn]:
+    """The results in their order, so many being worked on ahead of the one that is wanted."""
+    waiting = deque(islice(coming, most))
+    while waiting:
+        yield waiting.popleft().result()
+        waiting.extend(islice(coming, 1))

@@ -14,6 +14,7 @@ from choral.learning.streams import Words, words
 from choral.plan import Plan
 
 Rows = NDArray[np.int64]
+Tally = tuple[Rows, NDArray[np.uint32]]  # rows of the flat table, each once, and how often each was used
 MOST_ROWS = 2**27  # that one device may use in a round
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
@@ -168,11 +169,20 @@ class Uses:
 
     def count(self, devices: Rows, batches: Batches) -> None:
         """Count what these devices used; none may be named twice."""
+        self.add(self.tally(devices, batches))
+
+    def tally(self, devices: Rows, batches: Batches) -> Tally:
+        """How often these devices used each of their rows, without counting it yet."""
         used = np.arange(batches.rows.shape[-1]) < batches.counts[..., None]
         sizes = self.offsets[devices + 1] - self.offsets[devices]
         starts = np.cumsum(sizes) - sizes  # of each device's rows among the rows of these devices only
         seen = np.bincount((starts[:, None, None] + batches.rows)[used], minlength=int(sizes.sum()))
-        self.of_row[np.arange(len(seen)) + np.repeat(self.offsets[devices] - starts, sizes)] += seen.astype(np.uint32)
+        return np.arange(len(seen)) + np.repeat(self.offsets[devices] - starts, sizes), seen.astype(np.uint32)
+
+    def add(self, tally: Tally) -> None:
+        """Count a tally."""
+        rows, seen = tally
+        self.of_row[rows] += seen
 
     def most(self, device: int) -> int:
         """N, the uses of the device's most-used record."""

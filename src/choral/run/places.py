@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.backends.faults import DroppingTransport, drops_out
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.learning.trainer import Trainer
 from choral.protocol.device import Device, Encode, Train, Update
-from choral.protocol.messages import Omega, Turn, Vector, decode
+from choral.protocol.messages import Turn, Vector
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Vault
 from choral.run.books import Books
@@ -40,16 +41,6 @@ def turn_number(round: int, attempt: int) -> int:
     return round << 16 | attempt
 
 
-def vanished(seed: int, *, round: int, attempt: int, devices: int, rate: float) -> NDArray[np.bool_]:
-    """Which devices fall silent in this attempt before they send anything; from the seed, so that runs can be compared.
-
-    >>> bool(vanished(1, round=1, attempt=0, devices=9, rate=0.0).any())
-    False
-    """
-    rng = np.random.Generator(np.random.Philox(key=[seed, 1 << 40 | round << 8 | attempt]))
-    return rng.random(devices) < rate
-
-
 class Simulated:
     """A round as one compiled call; masks are left out, since they cancel, and the sum is the same to the integer."""
 
@@ -65,8 +56,8 @@ class Simulated:
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
         plan = self.study.plan
-        gone = vanished(self.study.seed, round=round, attempt=attempt, devices=plan.devices, rate=self.drop)
-        included = tuple(device for device in cohort if not gone[device])
+        seed, turn = self.study.seed, Turn(round, attempt)
+        included = tuple(device for device in cohort if not drops_out(seed, self.drop, turn, device))
         for device in included:
             self.books.charge(device, round=round, attempt=attempt, again=True)
         needed = min(self.study.secure.smallest_sum, plan.cohort)
@@ -87,31 +78,17 @@ def engine_of(study: Study) -> Vectorised:
 
 
 class _Hall(MemoryTransport):
-    """All devices in one process; those that vanish in an attempt never answer its OMEGA. Watches what goes by."""
+    """All devices in one process, and what each of them said last."""
 
-    def __init__(self, terms: Terms, study: Study, drop: float) -> None:
+    def __init__(self) -> None:
         super().__init__(())
-        self.terms, self.study, self.drop = terms, study, drop
-        self.uploads: dict[int, Vector] = {}
+        self.last: dict[int, Vector] = {}
 
     def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
-        """The replies of those who are there."""
-        for number, frame in outbox.items():
-            message, _ = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
-            if isinstance(message, Omega):
-                turn = message.turn
-                gone = vanished(
-                    self.study.seed,
-                    round=turn.round,
-                    attempt=turn.attempt,
-                    devices=self.study.plan.devices,
-                    rate=self.drop,
-                )
-                if gone[number]:
-                    continue
-            reply = self.devices[number].answer(frame)
-            if isinstance(message, Omega):
-                self.uploads[number] = reply
+        """The replies in the order of the outbox."""
+        for number, reply in super().exchange(outbox):
+            if len(reply) > len(self.last.get(number, b"")):  # an upload is the longest that a device says in a round
+                self.last[number] = reply
             yield number, reply
 
 
@@ -131,7 +108,8 @@ class Rehearsed:
             parameters=study.model.size,
             plan=study.plan.digest,
         )
-        self.hall = _Hall(self.terms, study, drop)
+        self.hall = _Hall()
+        self.transport = DroppingTransport(self.terms, self.hall, rate=drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = books.rounds
@@ -184,7 +162,7 @@ class Rehearsed:
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum that the server opens."""
-        self.hall.uploads.clear()
-        wire = Wire(self.terms, self.hall, attempts=1, first=Turn(round, attempt))
+        self.hall.last.clear()
+        wire = Wire(self.terms, self.transport, attempts=1, first=Turn(round, attempt))
         opened = wire.sum(round, cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))

@@ -41,10 +41,18 @@ def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any arra
     >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
     [0.5, -1.0]
     """
-    xp = total.__array_namespace__()
-    update = total.astype(xp.float32)
-    update *= xp.asarray(grid / count, dtype=xp.float32)
+    update = total.astype(total.__array_namespace__().float32)
+    update *= mean_scale(count, grid)
     return update
+
+
+def mean_scale(count: int, grid: float) -> np.float32:
+    """The one factor between a sum of so many and its mean: rounded once, so that every processor has the same.
+
+    >>> float(mean_scale(2, 0.5))
+    0.25
+    """
+    return np.float32(grid / count)
 
 
 def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -> NDArray[np.floating[Any]]:

@@ -1,0 +1,67 @@
+"""What the engine compiles: the updates of all lanes, their sum in the codec's integers, and the mean."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from choral.learning import noise
+from choral.learning.local import Recipe, local_update
+from choral.learning.models import Model
+from choral.secagg.codec import quantise
+
+FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
+
+
+@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
+def updates_of(
+    model: Model,
+    recipe: Recipe,
+    usual: int,
+    parameters: Array,
+    features: Array,
+    labels: Array,
+    rows: Array,
+    counts: Array,
+    keys: Array,
+) -> Array:
+    """The updates of all lanes."""
+    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
+    return jax.vmap(one)(rows, counts, keys)
+
+
+@partial(jax.jit, static_argnames=("grid", "largest"))
+def add(
+    grid: float,
+    largest: int,
+    total: Array,
+    updates: Array,
+    keys: Array,
+    keep: Array,
+) -> tuple[Array, Array]:
+    """The halves of the sum with these updates added, and the state of each update that is kept."""
+    dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
+    most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
+    state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
+    good = keep & (state == FINE)
+    integers = jnp.where(good[:, None], quantise(updates, dither, grid), 0)
+    halves = jnp.stack([jnp.sum(integers & 0xFFFF, axis=0), jnp.sum(integers >> 16, axis=0)])
+    return total + halves, jnp.where(keep, state, FINE)
+
+
+def whole(halves: Array) -> NDArray[np.int64]:
+    """The sum that `_add` keeps in halves."""
+    low, high = np.asarray(halves).astype(np.int64)
+    whole: NDArray[np.int64] = high * 2**16 + low
+    return whole
+
+
+@jax.jit
+def mean_of(halves: Array, scale: NDArray[np.float32]) -> Array:
+    """The mean update, on the processor; called with 64-bit integers on, which the sum may need."""
+    low, high = halves.astype(jnp.int64)
+    update: Array = (high * 2**16 + low).astype(jnp.float32) * scale
+    return update

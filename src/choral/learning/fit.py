@@ -1,0 +1,33 @@
+"""Whether a model, records and a plan go together, asked before anything is compiled."""
+
+from choral.errors import PlanError, TableError
+from choral.learning.models import Model
+from choral.learning.records import Records
+from choral.plan import Plan
+
+
+def check_fit(model: Model, records: Records, plan: Plan) -> None:
+    """Refuse a model, records and a plan that do not go together."""
+    if records.features.shape[1] != model.features:
+        raise TableError(
+            "CH312",
+            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
+            fix="Make the model for the features that the table has.",
+        )
+    if plan.devices != records.devices:
+        raise PlanError(
+            "CH204", f"the plan is for {plan.devices} devices, the records are of {records.devices}.",
+            fix="Give both the same number.",
+        )  # fmt: skip
+    if len(records.features) >= 2**31:
+        raise TableError(
+            "CH312", f"{len(records.features):,} rows in one process.", fix="Use fewer than 2,147,483,648."
+        )
+    if model.classes and len(records.labels):
+        least, most = int(records.labels.min()), int(records.labels.max())
+        if least < 0 or most >= model.classes:
+            raise TableError(
+                "CH311",
+                f"labels lie outside the {model.classes} classes of the model.",
+                fix=f"Number the classes from 0 to {model.classes - 1}.",
+            )
