@@ -1,0 +1,169 @@
+"""A plan's worst-case canary, trained by the engine itself: a record whose clipped gradient never turns.
+
+Least squares with a label so far off that its gradient is ±G wherever the model is; all other records are zeros. The
+plan is run in small: batches of a few records, but its own noise multiplier, steps, rounds and sampling, and so the
+same ε. What the other devices add is noise of a known law, drawn as such.
+"""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.audit.bounds import Tally, held_out, least_epsilon
+from choral.backends.vectorised import Vectorised
+from choral.learning.models import linear
+from choral.learning.records import Records
+from choral.plan import Plan, SecureSum, require_whole
+from choral.privacy.account import account_of
+from choral.privacy.exposure import Exposure
+from choral.run.costs import exposure_of, rounds_each
+from choral.secagg.codec import Codec
+
+Sight = Literal["server", "colluding server", "final model"]
+SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")
+Scores = NDArray[np.float64]
+
+LANES = 2048  # devices of each world in one compiled call
+FAR_OFF = 10**6  # a label that no noise reaches
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What one adversary's sight proves of a plan, beside what is claimed against that adversary."""
+
+    sight: Sight
+    canary: str
+    claimed_epsilon: float
+    rule: str
+    lower_bound: float
+    confidence: float
+    evidence: dict[str, Any]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the claim survives."""
+        return self.lower_bound <= self.claimed_epsilon
+
+    def as_dict(self) -> dict[str, Any]:
+        """The view for machines."""
+        return {**asdict(self), "holds": self.holds}
+
+
+def in_small(plan: Plan) -> Plan:
+    """The plan with batches of a few records and the same noise multiplier, for as many devices as one call holds.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10, step_size=0.5, clip=1.0,
+    ...             noise=0.005)
+    >>> in_small(plan).rows, in_small(plan).noise
+    (40, 0.305)
+    """
+    if plan.sampling == "poisson":
+        batch = min(plan.batch, 4)
+        # No more likely to be drawn than in the plan, so that the bound holds for the plan too.
+        rows = -(-batch * plan.rows // plan.batch)
+    else:
+        batch, rows = 1, plan.batches_per_pass
+    noise = plan.noise * plan.batch / batch
+    return replace(plan, devices=2 * LANES, cohort=2 * LANES, rows=rows, batch=batch, noise=noise)
+
+
+def device_scores(plan: Plan, *, rounds: int, trainings: int, seed: int) -> tuple[Scores, Scores]:
+    """The canary's coordinate of a device's updates, summed over rounds, in both worlds: all that its steps show."""
+    require_whole("trainings", trainings, least=2)
+    small = in_small(plan)
+    features = np.zeros((2 * LANES, small.rows, 1), dtype=np.float32)
+    labels = np.zeros((2 * LANES, small.rows), dtype=np.int32)
+    features[:, 0] = 1000.0  # so that weight and not intercept takes the signal
+    labels[:LANES, 0], labels[LANES:, 0] = -FAR_OFF, FAR_OFF
+    model = linear(1)
+    engine = Vectorised(
+        model=model,
+        records=Records(
+            features=features.reshape(-1, 1),
+            labels=labels.reshape(-1),
+            offsets=np.arange(2 * LANES + 1) * small.rows,
+            names=tuple(str(device) for device in range(2 * LANES)),
+        ),
+        plan=small,
+        codec=Codec(grid=1.0, largest=1, cohort=2),  # of no effect: updates are taken before they are encoded
+        seed=seed,
+    )
+    start, everybody = model.start(), np.arange(2 * LANES)
+    blocks = []
+    for block in range(-(-trainings // LANES)):
+        engine.seed = seed + block
+        engine.rounds_of[:] = 0
+        seen = sum(engine.updates(start, number, everybody)[:, 0].astype(np.float64) for number in range(1, rounds + 1))
+        blocks.append(np.asarray(seen).reshape(2, LANES))
+    both = np.concatenate(blocks, axis=1)[:, :trainings]
+    return both[0], both[1]
+
+
+def worst_case(
+    plan: Plan,
+    secure: SecureSum,
+    *,
+    delta: float,
+    trainings: int = 50_000,
+    confidence: float = 0.99,
+    seed: int = 0,
+) -> list[View]:
+    """Lower bounds in all three sights; a threshold is chosen on one half of the trainings, judged on the other."""
+    rounds = rounds_each(plan)
+    part = exposure_of(plan, secure, rows=plan.rows, rounds=rounds)
+    claimed = claims(part, delta)
+    first, second = device_scores(plan, rounds=rounds, trainings=trainings, seed=seed)
+    rng = np.random.default_rng([seed, 0xA0D17])
+    views = []
+    for sight in SIGHTS:
+        spread = others_noise(plan, part.honest_noises, rounds, sight)
+        noisy = [scores + spread * rng.standard_normal(trainings) for scores in (first, second)]
+        threshold, tally = held_out(*noisy, delta=delta, confidence=confidence)
+        views.append(
+            View(
+                sight=sight,
+                canary="worst case",
+                claimed_epsilon=claimed[sight]["epsilon"],
+                rule=claimed[sight]["rule"],
+                lower_bound=least_epsilon(tally, delta=delta, confidence=confidence),
+                confidence=confidence,
+                evidence=_evidence(tally, threshold, trainings),
+            )
+        )
+    return views
+
+
+def claims(part: Exposure, delta: float) -> dict[Sight, dict[str, Any]]:
+    """The smallest ε that is proved against each sight, with its rule; a final model shows no more than the sums."""
+    told = account_of(part, delta)["proved"]
+    everyone, summed = told["against_everyone"], told["with_secure_sum"]
+    best = everyone if summed is None or summed["epsilon"] > everyone["epsilon"] else summed
+    return {"server": best, "colluding server": everyone, "final model": best}
+
+
+def _evidence(tally: Tally, threshold: float, trainings: int) -> dict[str, Any]:
+    return {
+        "trainings": 2 * trainings,
+        "judged": tally.trainings,
+        "threshold": threshold,
+        "false_alarms": tally.false_alarms,
+        "hits": tally.hits,
+    }
+
+
+def others_noise(plan: Plan, honest_noises: int, rounds: int, sight: Sight) -> float:
+    """The standard deviation of what the other honest devices add to a score of the plan in small.
+
+    A server that colludes with all others subtracts theirs. Otherwise the worst others forget all noise but their last
+    (where the clip leaves room for that), and the final model holds that of every round.
+    """
+    steps = 1 if plan.noise <= plan.clip / 10 else plan.local_steps
+    noises = {
+        "colluding server": 0,
+        "server": rounds * (honest_noises - 1) * steps,
+        "final model": (plan.rounds * honest_noises - rounds) * plan.local_steps,
+    }[sight]
+    return plan.step_size * in_small(plan).noise * math.sqrt(noises)

@@ -1,0 +1,68 @@
+"""What an ordinary federated server reads off one update, and what ours reads.
+
+The row shown is from the public UCI Adult data that comes with choral; nobody's
+own data is read.
+"""
+
+import argparse
+import json
+from typing import Any
+
+_SHOWN = ("age", "occupation", "education", "marital-status", "hours-per-week", "native-country")
+_WIDTH = 16  # five columns of a terminal of 80
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument(
+        "--epsilon", type=float, default=2.0, help="choral's plan keeps each device within (default: 2)"
+    )
+    parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Attack, and print what was read."""
+    from choral.attack.demonstration import demonstrate
+
+    told = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row).as_dict()
+    print(json.dumps(told) if args.json else _shown(told))
+    return 0
+
+
+def _shown(told: dict[str, Any]) -> str:
+    network = told["ordinary"]["network"]
+    readings = (network, told["masked"], told["opened"])
+    columns = (told["row"], *(reading["cells"] for reading in readings))
+    lines = [
+        "choral attack · a person's row from UCI Adult (public data, bundled with choral)",
+        "",
+        _row("", "THE ROW", "AN ORDINARY", "CHORAL'S SERVER", "CHORAL'S SERVER"),
+        _row("", "", "SERVER READS", "reads (masked)", "reads (the sum)"),
+        *(_row(name, *(cells[name] for cells in columns)) for name in _SHOWN),
+        _row("income", told["label"], told["label_read"], "", ""),
+        _row("cells right", f"{network['of']}", *(f"{reading['matched']} of {reading['of']}" for reading in readings)),
+        "",
+        f"A guess by the most common cells, without any update, gets {told['guess']['matched']} of"
+        f" {told['guess']['of']} right.",
+        f"The masked update begins {told['masked_bytes']}: uniform to the server.",
+        "Rows of a batch read in full off one ordinary update of a network:\n  "
+        + ", ".join(f"{found} of {size}" for size, found in told["batches"].items())
+        + ".",
+        "",
+        f"{'WAS THE ROW IN IT? (1 % false alarms)':<40}{'found, measured':>20}{'at most':>16}",
+    ]
+    for one in told["membership"]:
+        error = f" ± {one['error']:.1%}" if one["error"] else ""
+        limit = "no limit" if one["bound"] is None else f"{one['bound']:.1%}"
+        lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
+    lines += [
+        "",
+        f"choral's plan: ε ≤ {told['epsilon']:.2f} at δ = {told['delta']:g}, rule {told['rule']}, {told['adjacency']},",
+        f"against {told['adversary']}.",
+    ]
+    return "\n".join(lines)
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:<15}" + "".join(f"{cell[: _WIDTH - 1]:<{_WIDTH}}" for cell in cells).rstrip()

@@ -1,0 +1,137 @@
+"""Planted privacy bugs: each a small change of the source, and the test or audit that must notice it."""
+
+from dataclasses import dataclass
+
+LOCAL, VECTORISED, SAMPLING = "learning/local.py", "backends/vectorised.py", "learning/sampling.py"
+STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/columns.py"
+RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
+LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
+MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug: what it is, the file of src/choral that it is planted in, what it replaces, and who catches it."""
+
+    name: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    caught_by: str
+
+
+def bug(name: str, file: str, old: str, new: str, caught_by: str, *more: tuple[str, str]) -> Mutant:
+    return Mutant(name, file, ((old, new), *more), caught_by)
+
+
+PAPER = "tests/learning/test_local.py::test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5"
+TIGHT = "tests/audit/test_canary.py::test_the_bound_is_near_the_proved_figure_where_the_rule_is_tight"
+SPREAD = "tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
+BATCH = "        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7\n"
+NOISY = "        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9\n"
+
+MUTANTS = [
+    # Clipping and averaging
+    bug("no clip", LOCAL, "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
+        "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
+    bug("clip after averaging", LOCAL, BATCH,
+        "        total = batch_sum(model, math.inf, usual, tree, features, labels, batch, count)\n"
+        "        factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
+        "        total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
+    bug("clip of each layer alone", LOCAL, "norm(jnp.stack(norms, axis=-1))", "jnp.max(jnp.stack(norms, axis=-1), -1)",
+        "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
+    bug("divisor is the actual batch size", LOCAL, "leaf / recipe.batch, total)",
+        "leaf / jnp.maximum(count, 1), total)", PAPER),
+    bug("records join a batch by their label", LOCAL, "        used = jnp.arange(batch.shape[0]) < count\n",
+        "        used = (jnp.arange(batch.shape[0]) < count) & (labels[batch] > 0)\n", PAPER),
+    # Noise
+    bug("noise divided by the cohort", LOCAL, "clip=plan.clip, noise=plan.noise)",
+        "clip=plan.clip, noise=plan.noise / plan.cohort)", SPREAD),
+    bug("noise left out", LOCAL, NOISY, "        noisy = gradient\n", SPREAD),
+    bug("noise at the first step only", LOCAL, "recipe.noise, key, draw)  # line 9",
+        "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
+        ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
+        ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
+    bug("the same noise at every step", VECTORISED, "places = np.arange(self.plan.local_steps + 1)",
+        "places = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
+    bug("noise shared by the devices", VECTORISED, '"noise", round_number, cohort)',
+        '"noise", round_number, cohort * 0)',
+        "tests/backends/test_vectorised.py::"
+        "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
+    bug("seed used again in every round", STREAMS, "|{purpose}|{round_}", "|{purpose}|",
+        "tests/learning/test_sampling.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
+    bug("noise rounded to half precision", LOCAL, "leaf + deviation * draw(",
+        "leaf + jnp.float32(jnp.float16(deviation)) * draw(",
+        "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
+    bug("deployed noise from a fixed key", STREAMS, "algorithms.AES256(os.urandom(32))", "algorithms.AES256(bytes(32))",
+        "tests/learning/test_trainer.py::test_two_updates_are_never_the_same_and_differ_by_their_noise"),
+    bug("deployed noise without its sign", NOISE, "    value[(drawn & np.uint64(1)).astype(bool)] *= -1\n", "",
+        "tests/learning/test_noise.py::test_secure_noise_is_gaussian_and_never_the_same_twice"),
+    # Sampling
+    bug("records drawn half as often again", SAMPLING, "np.log1p(-batch / sizes)",
+        "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
+        "tests/learning/test_sampling.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
+    bug("the same batch at every step of a pass", SAMPLING, "step % per_pass[:, None]", "0 * step",
+        "tests/learning/test_sampling.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
+    bug("Poisson accounting on shuffled batches", EXPOSURE, 'self.sampling == "poisson" and self.batch < self.rows',
+        "self.batch < self.rows",
+        "tests/privacy/test_rules.py::"
+        "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
+    # Accounting
+    bug("sensitivity of a removal for a replacement", RULES, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
+        'mu=1 / multiplier * math.sqrt(require_whole("uses"', TIGHT),
+    bug("charged for r instead of r_eff", EXPOSURE, "self.cohort - self.dropouts - self.colluders if", "self.cohort if",
+        "tests/privacy/test_rules.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
+    bug("charged for one use of a record only", RULES, 'math.sqrt(require_whole("uses", uses) / _noises',
+        "math.sqrt(1 / _noises",
+        "tests/privacy/test_rules.py::"
+        "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
+    bug("sampled steps by removal", POISSON, "NeighboringRelation.REPLACE_ONE", "NeighboringRelation.ADD_OR_REMOVE_ONE",
+        "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
+    bug("rare failures not taken from δ", EVENTS, "left = delta - spent", "left = delta",
+        "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),
+    bug("Theorem 1 called valid for stretching steps", PUBLISHED, "    if stretch is None:\n        return False, (",
+        "    if stretch is None:\n        return True, (",
+        "tests/privacy/test_published.py::test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it"),
+    # Ledger
+    bug("a full budget is spent on", LEDGER, "if not after <= self.limit.epsilon:", "if False:",
+        "tests/privacy/test_ledger.py::test_the_charge_that_would_pass_the_limit_is_refused_and_leaves_every_byte"),
+    bug("one charge pays for two uploads", LEDGER,
+        "if (charge.plan, charge.round, charge.attempt) in self._seen:", "if False:",
+        "tests/privacy/test_ledger.py::test_the_same_round_and_attempt_is_not_charged_twice_not_even_later"),
+    bug("an old ledger is taken for the latest", CHAIN, "    if receipt is None:\n        return\n", "    return\n",
+        "tests/privacy/test_ledger.py::test_an_old_copy_is_refused_by_the_last_receipt"),
+    bug("upload handed out before its charge", DEVICE,
+        "        receipt = self._charge(turn.round, turn.attempt)\n"
+        "        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}\n"
+        "        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)\n", "",
+        "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),
+    # The secure sum
+    bug("mask sign error", MASKS, "return (Mask(rising, lower),)", "return (Mask(rising, True),)",
+        "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_ring_and_mode"),
+    bug("self mask missing", DEVICE,
+        "            masks.append(self_mask(secret, cohort.context, self._identity.id))\n", "",
+        "tests/protocol/test_exactness.py::test_the_opened_sum_is_the_plain_sum_in_random_cases"),
+    bug("masks of a round that come again", MASKS, 'round.to_bytes(8, "little"), ', "",
+        "tests/secagg/test_masks.py::test_everything_that_devices_must_have_seen_alike_is_in_the_context"),
+    bug("check lanes off", CODEC, "if lanes[0] != count or any(lanes[1:]):", "if False:",
+        "tests/secagg/test_codec.py::test_one_changed_check_word_is_noticed"),
+    bug("quantiser wraps", CODEC, "if len(values) and not (-limit <= values.min() and values.max() <= limit):",
+        "if False:",
+        "tests/secagg/test_codec.py::test_what_is_not_finite_or_beyond_the_range_is_refused_and_not_shown"),
+    bug("grid as coarse as the noise", CODEC, "grid > step_noise / 2:", "grid > step_noise * 1e9:",
+        "tests/secagg/test_codec.py::test_a_grid_coarser_than_half_the_noise_is_refused"),
+    bug("threshold one below the safe bound", PLAN, "least = self.cohort + self.colluders + 1",
+        "least = self.cohort + self.colluders",
+        "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),
+    bug("a turn is answered twice", DEVICE, "if last is not None and turn <= last:", "if False:",
+        "tests/protocol/test_device.py::test_it_refuses_the_same_turn_twice_or_going_back"),
+    bug("self secret never changes", DEVICE, "secret = fresh_secret()", "secret = bytes(31) + bytes([1])",
+        "tests/protocol/test_device.py::test_self_secrets_are_fresh_in_every_turn"),
+    bug("fewer survivors than planned are opened", DEVICE, "if left < self.terms.secure.smallest_sum:", "if False:",
+        "tests/protocol/test_device.py::test_it_refuses_fewer_survivors_than_the_plan_opens"),
+    # Words
+    bug("an error shows a cell", COLUMNS, "row {row:,} is not a finite number.'", "row {row:,} is {cell}, no number.'",
+        "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
+    bug("a refusal carries the device's reason", DEVICE, "code=error.code))", "code=str(error)))",
+        "tests/protocol/test_device.py::test_a_failed_training_is_told_by_its_code_only"),
+]  # fmt: skip

@@ -1,0 +1,74 @@
+"""Every planted bug must make its named test fail; without it, the same test must pass."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "choral"
+
+
+def copy_of_source(folder):
+    shutil.copytree(SOURCE, folder / "choral", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def run(source, tests):
+    """The exit status of pytest over these tests with this source: 0 all passed, 1 some failed."""
+    command = [
+        sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not long",
+        "-o", f"pythonpath={source} .", *tests,
+    ]  # fmt: skip
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "PYTEST"))}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**clean, "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_there_are_at_least_25_bugs_each_with_its_own_name():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 25
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_bug_can_still_be_planted_and_its_catcher_is_there(mutant):
+    source = (SOURCE / mutant.file).read_text()
+    for old, new in mutant.changes:
+        assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {mutant.file}"
+        assert old != new
+        source = source.replace(old, new)
+    compile(source, mutant.file, "exec")
+    path, _, name = mutant.caught_by.partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text()
+
+
+def test_every_bug_is_in_the_table_of_the_docs():
+    page = (ROOT / "docs" / "audit.md").read_text()
+    for mutant in MUTANTS:
+        assert f"| {mutant.name} | `{mutant.caught_by.partition('::')[2]}` |" in page
+
+
+@pytest.mark.long
+def test_every_catcher_passes_without_a_bug(tmp_path):
+    status, said = run(copy_of_source(tmp_path), sorted({mutant.caught_by for mutant in MUTANTS}))
+    assert status == 0, said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_caught(mutant, tmp_path):
+    source = copy_of_source(tmp_path)
+    file = source / "choral" / mutant.file
+    text = file.read_text()
+    for old, new in mutant.changes:
+        text = text.replace(old, new)
+    file.write_text(text)
+    status, said = run(source, [mutant.caught_by])
+    assert status == 1, said
+    assert "failed" in said and "error during collection" not in said
