@@ -23,6 +23,8 @@ VERBS = {
     "verify": "work every claim of a run out again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
     "watch": "a run as it goes, on a page that only this machine can open",
+    "attack": "what an ordinary server reads off an update, and what ours reads",
+    "audit": "a lower bound on ε, measured, beside what is claimed",
     "ledger": "what a device has spent, every line checked",
 }
 
