@@ -1,4 +1,4 @@
-"""How long a newcomer waits for `choral --help` and `import choral`, beside a bare interpreter in the same run.
+"""How long a newcomer waits for `choral --help`, `import choral` and `choral demo`, beside a bare interpreter.
 
 python -m bench.front_door --json
 """
@@ -8,6 +8,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 COMMANDS = {
@@ -31,6 +32,10 @@ def measure(repeats: int) -> dict[str, float]:
     for _ in range(repeats):
         for name, arguments in COMMANDS.items():
             times[name].append(seconds(arguments))
+    with tempfile.TemporaryDirectory() as folder:
+        times["choral_demo"] = [
+            seconds(["-m", "choral", "demo", "--quiet", "--out", f"{folder}/{number}"]) for number in range(3)
+        ]
     return {f"{name}_seconds": round(statistics.median(values), 4) for name, values in times.items()}
 
 

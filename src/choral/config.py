@@ -165,6 +165,7 @@ class DataSettings:
     columns: dict[str, dict[str, Any]] | None = _setting(Tables())
     ignore: list[str] | None = _setting(ListOf(item=Text()))
     device_column: str | None = _setting(Text())
+    limit_column: str | None = _setting(Text())
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
     delimiter: str = _setting(Text(), ",")

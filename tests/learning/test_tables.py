@@ -8,7 +8,8 @@ import pytest
 
 from choral.errors import ChoralError, ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.tables import load, read_csv
+from choral.learning.reading import read_csv
+from choral.learning.tables import load
 
 ROWS = "age,sex,income\n" + "".join(f"{20 + i},{'FM'[i % 2]},{'lo' if i % 3 else 'hi'}\n" for i in range(40))
 COLUMNS = {"age": {"bounds": [0, 100]}, "sex": {"levels": ["F", "M"]}}

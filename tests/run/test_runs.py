@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -111,6 +112,39 @@ def test_devices_with_smaller_limits_stop_earlier_and_the_others_go_on():
     assert devices["device 2"]["epsilon"] <= 2.0
     assert devices["device 1"]["full"]
     assert devices["device 1"]["rounds"] < max(device["rounds"] for device in devices.values())
+
+
+def test_a_column_may_name_each_devices_limit_and_is_then_no_feature(clinics):
+    for name, limit in (("north", 4.0), ("south", 1.0), ("west", 4.0), ("east", 4.0)):
+        path = clinics / "sites" / f"{name}.csv"
+        pd.read_csv(path).assign(limit=limit).to_csv(path, index=False)
+    text = (clinics / "choral.toml").read_text()
+    (clinics / "choral.toml").write_text(text.replace('label = "ill"', 'label = "ill"\nlimit_column = "limit"'))
+    result = choral.simulate("choral.toml")
+    limits = {device["name"]: device["limit"] for device in result.privacy["devices"]}
+    assert limits == {"east": 4.0, "north": 4.0, "south": 1.0, "west": 4.0}
+    assert max(d["epsilon"] for d in result.privacy["devices"] if d["name"] == "south") <= 1.0
+    assert result.model.features == 3
+
+
+def test_a_limit_that_differs_within_a_device_is_refused(clinics, capsys):
+    for path in (clinics / "sites").iterdir():
+        frame = pd.read_csv(path)
+        frame.assign(limit=np.arange(len(frame)) + 1).to_csv(path, index=False)
+    text = (clinics / "choral.toml").read_text()
+    (clinics / "choral.toml").write_text(text.replace('label = "ill"', 'label = "ill"\nlimit_column = "limit"'))
+    assert main(["simulate", "choral.toml"]) == 2
+    assert capsys.readouterr().err.startswith('CH303 column "limit" is not one positive number on all rows of "east"')
+
+
+def test_the_same_seed_gives_the_same_report_but_for_the_times(clinics):
+    pages = []
+    for name in ("one", "two"):
+        assert main(["simulate", "choral.toml", "--out", name, "--quiet"]) == 0
+        text = (clinics / name / "report.html").read_text()
+        # The hashes of the files are on the page too, and run.json and rounds.jsonl hold times.
+        pages.append(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|<code>[0-9a-f]{16}</code>", "TIME", text))
+    assert pages[0] == pages[1]
 
 
 def test_a_run_ends_early_when_too_few_devices_have_budget_left():

@@ -1,162 +1,23 @@
-"""Tables as people have them: CSV or Parquet files, data frames, arrays; read whole, judged strictly, never printed."""
+"""From tables to the records of devices: columns encoded as declared, rows shared out, and every fault refused."""
 
-import csv
 import glob
-import gzip
-import lzma
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.columns import Categorical, Cell, Numeric, Origin, declare, infer, level_of
+from choral.learning.columns import Categorical, Cell, Numeric, Origin, declare, infer, level_of, parse_numbers
+from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Records
 from choral.learning.splits import Partition, deal
 
 FEWEST_ROWS = 10  # an 80/10/10 split of fewer rows leaves nothing to validate or test on
-DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Table:
-    """Named columns of cells and where they came from; its repr shows neither cells nor names of people."""
-
-    source: str
-    columns: Mapping[str, Sequence[Cell]] = field(repr=False)
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return len(next(iter(self.columns.values()), ()))
-
-    def cells(self, name: str) -> Sequence[Cell]:
-        """One column's cells, or CH302 with the closest name."""
-        if name not in self.columns:
-            raise TableError(
-                "CH302", f'has no column "{name}".', where=self.source, fix=_closest(name, list(self.columns))
-            )
-        return self.columns[name]
-
-    def take(self, rows: NDArray[np.intp]) -> "Table":
-        """The table with only these rows."""
-        return Table(
-            source=self.source, columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        )
-
-
-def _closest(name: str, known: list[str]) -> str:
-    import difflib
-
-    by_folded = {other.casefold(): other for other in known}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.5)
-    if close:
-        return f'Closest: "{by_folded[close[0]]}".'
-    return f"It has: {', '.join(known[:12])}{', …' if len(known) > 12 else ''}."
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8-sig", newline="")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
-    try:
-        with _open_text(path) as text:
-            yield from csv.reader(text, delimiter=delimiter, strict=True)
-    except FileNotFoundError:
-        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
-    except UnicodeDecodeError as error:
-        raise TableError(
-            "CH307",
-            f"is not UTF-8 text (byte {error.start:,} of a block).",
-            where=str(path),
-            fix="Save it as UTF-8, e.g. iconv -f latin1 -t utf-8.",
-        ) from None
-    except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not well-formed CSV"
-        raise TableError("CH300", f"can't be read: {reason}.", where=str(path), fix="Check the file.") from None
-
-
-def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
-    r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "ages.csv")
-    >>> _ = path.write_text("age,income\n25,low\n")
-    >>> read_csv(path).rows
-    1
-    """
-    path = Path(path)
-    lines = _read_rows(path, delimiter)
-    header = [name.strip() for name in next(lines, [])]
-    if not header:
-        raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
-    if len(set(header)) != len(header) or "" in header:
-        raise TableError(
-            "CH302", "has a column name that is empty or stands twice.", where=str(path), fix="Rename it in the header."
-        )
-    body: list[list[str]] = []
-    for row in lines:
-        if not row:
-            continue  # a blank line, as many editors leave at the end
-        if len(row) != len(header):
-            raise TableError(
-                "CH306",
-                f"row {len(body) + 1:,} has {len(row)} cells, the header has {len(header)}.",
-                where=str(path),
-                fix="Quote cells that hold the delimiter, or set delimiter = … in [data].",
-            )
-        body.append(row)
-    if not body:
-        raise TableError("CH308", "has a header but no rows.", where=str(path), fix="Give it at least one row.")
-    return Table(source=str(path), columns=dict(zip(header, zip(*body, strict=True), strict=True)))
-
-
-def read_parquet(path: str | Path) -> Table:
-    """The table in a Parquet file; needs the extra `choral[parquet]`."""
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ConfigError("CH106", "Parquet files need pyarrow.", fix="pip install 'choral[parquet]'") from None
-    try:
-        frame = parquet.read_table(path)
-    except FileNotFoundError:
-        raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
-    except (ArrowException, OSError):
-        raise TableError("CH300", "is not a Parquet file.", where=str(path), fix="Check the file.") from None
-    return from_frame(frame, source=str(path))
-
-
-def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
-    """The table in a data frame of pandas, Polars, PyArrow or any other that narwhals knows.
-
-    >>> import pandas
-    >>> from_frame(pandas.DataFrame({"age": [25, 38]})).rows
-    2
-    """
-    import narwhals
-
-    try:
-        known = narwhals.from_native(frame, eager_only=True)
-    except TypeError:
-        raise TableError(
-            "CH312",
-            f"a {type(frame).__name__} is not a table that choral can read.",
-            fix="Give a path, a data frame, or a pair (features, labels) of arrays.",
-        ) from None
-    table = Table(source=source, columns={str(name): known[name].to_list() for name in known.columns})
-    if not table.rows:
-        raise TableError("CH308", "has no rows.", where=source, fix="Give it at least one row.")
-    return table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,6 +29,7 @@ class Dataset:
     classes: tuple[str, ...]
     columns_from: Origin
     columns: tuple[Numeric | Categorical, ...] = ()  # none if the features were given as arrays
+    limits: tuple[float, ...] = ()  # each device's own ε, where a column names it
     notes: tuple[str, ...] = ()
 
 
@@ -179,6 +41,7 @@ def load(
     columns: Mapping[str, Any] | None = None,
     ignore: Sequence[str] = (),
     device_column: str | None = None,
+    limit_column: str | None = None,
     devices: int | None = None,
     partition: Partition = "even",
     skew: float = 0.5,
@@ -204,7 +67,7 @@ def load(
             label=label,
             classes=classes,
             declared=columns or {},
-            ignore={*ignore, *([device_column] if device_column else [])},
+            ignore={*ignore, *filter(None, (device_column, limit_column))},
             origin=columns_from,
             deployment=deployment,
         )
@@ -234,7 +97,13 @@ def load(
         [(name, features[rows], labels[rows]) for name, rows in keep.items()], classes=len(class_names)
     )
     return Dataset(
-        records=records, features=names, classes=class_names, columns_from=origin, columns=tuple(kinds), notes=notes
+        records=records,
+        features=names,
+        classes=class_names,
+        columns_from=origin,
+        columns=tuple(kinds),
+        limits=_limits(tables, limit_column, keep),
+        notes=notes,
     )
 
 
@@ -374,6 +243,24 @@ def _shares(
     dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
     width = len(str(devices))
     return {f"device {number:0{width}}": rows for number, rows in enumerate(dealt, start=1)}
+
+
+def _limits(
+    tables: list[tuple[str, Table]], column: str | None, shares: Mapping[str, NDArray[np.intp]]
+) -> tuple[float, ...]:
+    """Each device's limit from a column that holds one number on all rows of a device."""
+    if column is None:
+        return ()
+    cells = [cell for _, table in tables for cell in table.cells(column)]
+    numbers = parse_numbers(cells, source="all rows", name=column)
+    for name, rows in shares.items():
+        if numbers[rows].min() <= 0 or numbers[rows].min() != numbers[rows].max():
+            raise TableError(
+                "CH303",
+                f'column "{column}" is not one positive number on all rows of "{name}".',
+                fix="Give every row of a device the device's own limit.",
+            )
+    return tuple(float(numbers[rows[0]]) for rows in shares.values())
 
 
 def _too_small(name: str, rows: int) -> str:

@@ -13,7 +13,7 @@ from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import predict
 from choral.learning.models import Model
-from choral.learning.tables import DataSource
+from choral.learning.reading import DataSource, from_frame
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,4 +56,4 @@ class Result:
                     fix="Give a data frame with the table's columns, or rows × features.",
                 )
             return rows.astype(np.float32)
-        return tables.encode(tables.from_frame(rows), self.columns)
+        return tables.encode(from_frame(rows), self.columns)

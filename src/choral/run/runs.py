@@ -17,7 +17,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.evaluate import evaluate
-from choral.learning.tables import DataSource
+from choral.learning.reading import DataSource
 from choral.run.baselines import baselines
 from choral.run.books import Books
 from choral.run.folder import RunFolder, read_run, write_json

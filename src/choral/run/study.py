@@ -10,9 +10,10 @@ from choral.config import Job
 from choral.errors import ChoralError, ConfigError, PlanError
 from choral.learning import tables
 from choral.learning.models import Model, logistic, mlp
+from choral.learning.reading import DataSource
 from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
-from choral.learning.tables import Dataset, DataSource
+from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import plan_for
 from choral.privacy import calibrate
@@ -86,7 +87,7 @@ def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seed
         plan=plan,
         secure=secure,
         codec=Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE),
-        limits=_limits(job, data.records.names),
+        limits=_limits(job, data),
         source=told,
         in_memory=source is not None,
     )
@@ -111,6 +112,7 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
         columns=settings.columns,
         ignore=settings.ignore or (),
         device_column=settings.device_column,
+        limit_column=settings.limit_column,
         devices=job.federation.devices,
         delimiter=settings.delimiter,
         partition=settings.partition,
@@ -159,9 +161,9 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
     return made
 
 
-def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
-    """Each device's own limit: [privacy.limits] by name, else the common ε."""
-    own = job.privacy.limits or {}
+def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
+    """Each device's own limit: [privacy.limits] by name, else the limit column, else the common ε."""
+    own, names = job.privacy.limits or {}, data.records.names
     if unknown := sorted(set(own) - set(names)):
         raise ConfigError(
             "CH104",
@@ -171,7 +173,10 @@ def _limits(job: Job, names: tuple[str, ...]) -> tuple[Budget, ...]:
         )
     # Without an ε the noise was chosen by hand; the ledgers still count, but refuse nothing.
     common = job.privacy.epsilon if job.privacy.epsilon is not None else NO_LIMIT
-    return tuple(Budget(epsilon=own.get(name, common), delta=job.privacy.delta) for name in names)
+    told = data.limits or (common,) * len(names)
+    return tuple(
+        Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, told, strict=True)
+    )
 
 
 def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
