@@ -219,9 +219,10 @@ def test_a_full_disk_is_a_clear_error():
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys, monkeypatch):
-    real = Run._line
-    calls = []
+@pytest.fixture
+def stopped_in_round_two(monkeypatch):
+    """Ctrl-C right after the uploads of round 2, once."""
+    real, calls = Run._line, []
 
     def interrupted(self, *args):
         calls.append(1)
@@ -230,6 +231,10 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys, monkeypatch):
         return real(self, *args)
 
     monkeypatch.setattr(Run, "_line", interrupted)
+
+
+@pytest.mark.usefixtures("stopped_in_round_two")
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys):
     assert main(["simulate", "choral.toml", "--out", "out"]) == 130
     assert "choral resume" in capsys.readouterr().err
     assert main(["resume", "out", "--quiet"]) == 0
@@ -237,17 +242,8 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys, monkeypatch):
     assert [json.loads(line)["round"] for line in (clinics / "out" / "rounds.jsonl").read_text().splitlines()] == [1, 2]
 
 
-def test_a_rehearsal_stopped_in_mid_round_has_spent_that_round(clinics, monkeypatch):
-    real = Run._line
-    calls = []
-
-    def interrupted(self, *args):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(self, *args)
-
-    monkeypatch.setattr(Run, "_line", interrupted)
+@pytest.mark.usefixtures("stopped_in_round_two")
+def test_a_rehearsal_stopped_in_mid_round_has_spent_that_round(clinics):
     assert main(["rehearse", "choral.toml", "--out", "out"]) == 130
     assert main(["resume", "out", "--quiet"]) == 0
     assert main(["verify", "out"]) == 0
