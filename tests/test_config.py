@@ -1,8 +1,12 @@
 """choral.toml is read strictly: each complaint has a code, a line and a way out."""
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
-from choral.config import job_of, parse, read
+from choral.config import Job, job_of, parse, read
 from choral.errors import ConfigError
 
 GOOD = """\
@@ -112,3 +116,14 @@ def test_settings_by_name_make_the_same_job_as_the_file_that_they_are_written_in
 def test_an_unknown_setting_gets_a_suggestion():
     with pytest.raises(ConfigError, match='unknown setting "epsilom"'):
         job_of(epsilom=2)
+
+
+def test_every_setting_is_documented_and_nothing_else():
+    text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    for table in fields(Job):
+        if table.name in ("source", "text"):
+            continue
+        section = text.split(f"## [{table.name}]")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+        assert documented == {setting.name for setting in fields(table.type)}, table.name
