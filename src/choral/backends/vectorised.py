@@ -40,11 +40,13 @@ LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 CORES = os.cpu_count() or 1
 SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
+DRAWN_TOGETHER = 1000  # devices whose batches are drawn in one piece
 DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
+Turn = tuple[int, Devices]  # the number of a round and its cohort
 Block = tuple[Array, NDArray[np.int64], int]  # updates, their places in the cohort, the processor they are on
 
 
@@ -161,8 +163,9 @@ class Vectorised:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))
                 with self._all_or_nothing():
-                    drawn = (self._draw_ahead(drawers, first + number, cohorts[number]) for number in numbers)
-                    begun: list[tuple[int, Drawn, list[Array]]] = []
+                    groups = _groups([(first + number, cohorts[number]) for number in numbers], DRAWN_TOGETHER)
+                    drawn = (self._draw_ahead(drawers, group) for group in groups)
+                    begun: list[tuple[int, list[Array]]] = []
                     for number, batches in zip(numbers, _ahead(drawn, 2 * DRAWERS), strict=True):
                         keep = None if included is None else included[number]
                         total, states = self._start(theta, first + number, cohorts[number], keep, batches.batches)
@@ -170,11 +173,10 @@ class Vectorised:
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
-                        begun.append((first + number, batches, states))
-                    for round_number, _, states in begun:
+                        self.uses.add(batches.uses)  # while the processor trains
+                        begun.append((first + number, states))
+                    for round_number, states in begun:
                         self._check(round_number, states)
-                    for _, batches, _ in begun:
-                        self.uses.add(batches.uses)
                 done = numbers[-1] + 1
                 yield Progress(
                     round_number=first + numbers[-1],
@@ -184,14 +186,27 @@ class Vectorised:
                     seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
                 )
 
-    def _draw_ahead(self, drawers: ThreadPoolExecutor, round_number: int, cohort: Devices) -> "Future[Drawn]":
-        """A round's batches, being drawn and counted in another thread; where each device stands is read now."""
-        self._check_cohort(cohort)
-        before = self._take_part(cohort)
+    def _draw_ahead(self, drawers: ThreadPoolExecutor, rounds: Sequence[Turn]) -> "Future[list[Drawn]]":
+        """Some rounds' batches, being drawn and counted in another thread; where each device stands is read now.
 
-        def drawn() -> Drawn:
-            batches = self._batches(round_number, cohort, before)
-            return Drawn(batches=batches, uses=self.uses.tally(cohort, batches))
+        Together, since what a thread does in large pieces leaves the interpreter to the one that feeds the processor.
+        """
+        for _, cohort in rounds:
+            self._check_cohort(cohort)
+        before = [self._take_part(cohort) for _, cohort in rounds]
+
+        def drawn() -> list[Drawn]:
+            devices = np.concatenate([cohort for _, cohort in rounds])
+            keys = np.concatenate([self._batch_keys(number, cohort) for number, cohort in rounds])
+            sizes = self.records.sizes[devices]
+            together = sampling.draw(self.plan, sizes, np.concatenate(before), keys, None, self.room)
+            ends = np.cumsum([len(cohort) for _, cohort in rounds])
+            parts = zip(np.split(together.rows, ends[:-1]), np.split(together.counts, ends[:-1]), strict=True)
+            each = [sampling.Batches(rows=rows, counts=counts) for rows, counts in parts]
+            return [
+                Drawn(batches=batches, uses=self.uses.tally(cohort, batches))
+                for (_, cohort), batches in zip(rounds, each, strict=True)
+            ]
 
         return drawers.submit(drawn)
 
@@ -220,11 +235,11 @@ class Vectorised:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole."""
-        before = self.rounds_of.copy()
+        before, uses = self.rounds_of.copy(), self.uses.of_row.copy()
         try:
             yield
         except BaseException:
-            self.rounds_of = before
+            self.rounds_of, self.uses.of_row = before, uses
             raise
 
     def _start(
@@ -305,7 +320,8 @@ class Vectorised:
     def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
         """The batches of the cohort in this round; each device has then taken part in one round more."""
         self._check_cohort(cohort)
-        return self._batches(round_number, cohort, self._take_part(cohort))
+        before, keys = self._take_part(cohort), self._batch_keys(round_number, cohort)
+        return sampling.draw(self.plan, self.records.sizes[cohort], before, keys, None, self.room)
 
     def _take_part(self, cohort: Devices) -> NDArray[np.int64]:
         """In how many rounds each device took part before this one, which is counted."""
@@ -313,12 +329,10 @@ class Vectorised:
         self.rounds_of[cohort] += 1
         return before
 
-    def _batches(self, round_number: int, cohort: Devices, before: NDArray[np.int64]) -> sampling.Batches:
-        """The batches of the cohort in this round, whose devices took part in so many `before`."""
-        sizes, plan = self.records.sizes[cohort], self.plan
-        going_on = plan.sampling == "partition" and plan.passes == "continue"  # one order for all rounds
-        key = streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
-        return sampling.draw(plan, sizes, before, key, None, self.room)
+    def _batch_keys(self, round_number: int, cohort: Devices) -> streams.Words:
+        """What each device's batches of this round are drawn from; one order for all rounds, if passes continue."""
+        going_on = self.plan.sampling == "partition" and self.plan.passes == "continue"
+        return streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
 
     def _check_loss(self, parameters: NDArray[np.float32]) -> None:
         """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
@@ -348,9 +362,16 @@ class Vectorised:
             )
 
 
-def _ahead(coming: "Iterator[Future[Drawn]]", most: int) -> Iterator[Drawn]:
-    """The results in their order, so many being worked on ahead of the one that is wanted."""
+def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:
+    """The rounds in their order, in groups of about so many devices."""
+    size = max(1, most // max(len(cohort) for _, cohort in rounds))
+    for start in range(0, len(rounds), size):
+        yield rounds[start : start + size]
+
+
+def _ahead(coming: "Iterator[Future[list[Drawn]]]", most: int) -> Iterator[Drawn]:
+    """The results in their order, so many groups being worked on ahead of the one that is wanted."""
     waiting = deque(islice(coming, most))
     while waiting:
-        yield waiting.popleft().result()
+        yield from waiting.popleft().result()
         waiting.extend(islice(coming, 1))
