@@ -362,3 +362,17 @@ def test_a_device_with_too_few_rows_is_refused_by_name():
 @pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8, 12])
 def test_the_number_of_lanes_moves_an_update_by_rounding_errors_only(lanes, whole):
     assert np.abs(engine(lanes=lanes).updates(start(), 2, np.arange(12)) - whole[0]).max() <= 1e-6
+
+
+def test_a_run_that_fails_in_a_later_round_leaves_every_counter_as_it_was(monkeypatch):
+    one = engine()
+    before = one.uses.of_row.copy(), one.rounds_of.copy()
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "_check", fails)
+    with pytest.raises(KeyboardInterrupt):
+        list(one.rounds(start(), [np.array([0, 1]), np.array([2, 3])], every=2))
+    assert (one.uses.of_row == before[0]).all()
+    assert (one.rounds_of == before[1]).all()

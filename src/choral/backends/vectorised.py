@@ -162,7 +162,7 @@ class Vectorised:
         with ThreadPoolExecutor(DRAWERS) as drawers:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))
-                with self._all_or_nothing():
+                with self._all_or_nothing() as counted:
                     groups = _groups([(first + number, cohorts[number]) for number in numbers], DRAWN_TOGETHER)
                     drawn = (self._draw_ahead(drawers, group) for group in groups)
                     begun: list[tuple[int, list[Array]]] = []
@@ -173,6 +173,7 @@ class Vectorised:
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
+                        counted.append(batches.uses)
                         self.uses.add(batches.uses)  # while the processor trains
                         begun.append((first + number, states))
                     for round_number, states in begun:
@@ -233,13 +234,19 @@ class Vectorised:
         self.rounds_of, self.uses.of_row = state["rounds_of"].copy(), state["uses"].copy()
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole."""
-        before, uses = self.rounds_of.copy(), self.uses.of_row.copy()
+    def _all_or_nothing(self) -> Iterator[list[sampling.Tally]]:
+        """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole.
+
+        What is counted before a round is over goes on the list that this gives, to be taken back.
+        """
+        before = self.rounds_of.copy()
+        counted: list[sampling.Tally] = []
         try:
-            yield
+            yield counted
         except BaseException:
-            self.rounds_of, self.uses.of_row = before, uses
+            self.rounds_of = before
+            for tally in counted:
+                self.uses.take_back(tally)
             raise
 
     def _start(

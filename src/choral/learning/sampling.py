@@ -184,6 +184,11 @@ class Uses:
         rows, seen = tally
         self.of_row[rows] += seen
 
+    def take_back(self, tally: Tally) -> None:
+        """Undo `add`."""
+        rows, seen = tally
+        self.of_row[rows] -= seen
+
     def most(self, device: int) -> int:
         """N, the uses of the device's most-used record."""
         mine = self.of_row[self.offsets[device] : self.offsets[device + 1]]
