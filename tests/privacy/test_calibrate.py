@@ -128,3 +128,17 @@ def test_budgets_at_the_ends_of_the_range_have_their_noise(epsilon, delta, sampl
     noise = noise_for(epsilon=epsilon, delta=delta, sampling=sampling, **PLAN)
     reached = loss_under("proved", Exposure(**PLAN, noise=noise, sampling=sampling)).epsilon(delta)
     assert reached <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("local_steps", "batch", "fix"),
+    [(12, 244, "Use local_steps = 10 or 20"), (10, 250, "Use a batch that divides the rows")],
+)
+def test_the_papers_rule_is_not_calibrated_for_passes_that_are_not_whole(local_steps, batch, fix):
+    numbers = {"rounds": 13, "cohort": 10, "devices": 16, "rows": 2440, "clip": 1.0}
+    settings = {**numbers, "local_steps": local_steps, "batch": batch, "sampling": "partition"}
+    with pytest.raises(PlanError) as caught:
+        noise_for(epsilon=10.0, delta=1e-4, rule="paper", **settings)
+    assert caught.value.code == "CH202"
+    assert caught.value.fix.startswith(fix)
+    assert noise_for(epsilon=10.0, delta=1e-4, rule="proved", **settings) > 0

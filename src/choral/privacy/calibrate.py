@@ -57,6 +57,8 @@ def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most
     >>> 0.999 <= loss_under("proved", replace(part, noise=noise)).epsilon(1e-5) / 2.0 <= 1.0
     True
     """
+    if rule == "paper":
+        _require_whole_passes(part)
     loss = loss_under(rule, part)
     if isinstance(loss, published.Published):
         ratio = loss.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="paper")
@@ -144,6 +146,28 @@ def noise_for(
     )
     most = math.inf if most_noise is None else require_number("most_noise", most_noise)
     return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)
+
+
+def _require_whole_passes(part: Exposure) -> None:
+    """Refuse to calibrate a partition by Theorem 1 where its hypotheses can't hold: γ | m and E | τ."""
+    if part.sampling != "partition":
+        return
+    batches, left = divmod(part.rows, part.batch)
+    if left or part.local_steps % batches:
+        passes = max(1, part.local_steps // batches)
+        rest = f" and {left:,} rows left over" if left else ""
+        whole = (
+            f"local_steps = {passes * batches} or {(passes + 1) * batches}"
+            if not left
+            else "a batch that divides the rows"
+        )
+        raise PlanError(
+            "CH202",
+            f"local steps = {part.local_steps} do not fill whole passes: {part.rows:,} rows in {batches:,} batches of "
+            f"{part.batch:,}{rest}.",
+            why="The paper's rule needs whole passes.",
+            fix=f'Use {whole}, or sampling = "poisson".',
+        )
 
 
 def _epsilon(rule: str, part: Exposure, delta: float) -> float:
