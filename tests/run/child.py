@@ -15,7 +15,6 @@ from choral.run.folder import RunFolder
 from choral.run.runs import Run, resume
 from tests.run.small import rows, study
 
-
 # Far above what the noise is made for: a crash costs a rehearsal budget, and must not be why a run ends early here.
 LIMITS = {f"device {number}": 100.0 for number in range(1, 7)}
 
