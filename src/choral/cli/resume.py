@@ -8,11 +8,11 @@ from choral.cli import training
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of `choral resume`."""
     parser.add_argument("run_folder", metavar="RUN", help="the run folder")
-    parser.add_argument("--quiet", action="store_true", help="print the result line only")
+    training.configure_following(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
     from choral.run.runs import resume
 
-    return training.follow(resume(args.run_folder), args)
+    return training.follow(resume(args.run_folder, log=args.log), args)

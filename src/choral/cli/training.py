@@ -27,18 +27,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="the run folder (default runs/<time>-<name>)")
     parser.add_argument("--drop", type=float, default=0.0, metavar="SHARE", help="devices that fall silent, 0 to 1")
     parser.add_argument("--open", action="store_true", help="watch it live in a browser, on this machine only")
+    configure_following(parser)
+
+
+def configure_following(parser: argparse.ArgumentParser) -> None:
+    """The flags of every verb that follows a run to its end."""
+    parser.add_argument("--log", metavar="NAME", help="also log to mlflow or tensorboard, in the run folder; an extra")
     parser.add_argument("--quiet", action="store_true", help="print the result line only")
 
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
     from choral.run.folder import RunFolder
+    from choral.run.logs import Log
     from choral.run.runs import Run
     from choral.run.study import settle
 
+    log = None if args.log is None else Log(args.log)
     study = settle(job)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
-    run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare)
+    run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
         return follow(run, args)
     from choral.report import serve

@@ -21,6 +21,7 @@ from choral.learning.tables import DataSource
 from choral.run.baselines import baselines
 from choral.run.books import Books
 from choral.run.folder import RunFolder, read_run, write_json
+from choral.run.logs import Log
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
 from choral.run.signatures import sign_off
@@ -51,13 +52,20 @@ def rehearse(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - as 
 
 def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
     out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
+    log = _log(settings.pop("log", None), out)
     job, source = _job_of(data, settings)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
-    return Run(kind, study, folder=folder, drop=drop, compare=compare).finish()
+    return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
 
 
-def resume(path: str | Path, data: DataSource = None) -> "Run":
+def _log(kind: str | None, out: object) -> Log | None:
+    if kind is not None and out is None:
+        raise ConfigError("CH104", f'log = "{kind}" without a run folder.', fix="Give the folder as out=.")
+    return None if kind is None else Log(kind)
+
+
+def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
@@ -79,7 +87,7 @@ def resume(path: str | Path, data: DataSource = None) -> "Run":
             where=str(path),
             fix="Restore the data and choral.toml as they were, or run anew.",
         )
-    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"])
+    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=_log(log, path))
     run.go_on()
     return run
 
@@ -107,8 +115,9 @@ class Run:
         folder: RunFolder | None = None,
         drop: float = 0.0,
         compare: bool = False,
+        log: Log | None = None,
     ) -> None:
-        self.kind, self.study, self.folder, self.compare = kind, study, folder, compare
+        self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
@@ -148,6 +157,9 @@ class Run:
         study, begin = self.study, time.monotonic()
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
+            if self.log is not None and path is not None:
+                stack.push(self.log.stop)
+                self.log.begin(path, study, self.lines)
             before = self.first if self.kind == "simulation" else None
             books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
             place = self._place(books, path)
@@ -172,6 +184,8 @@ class Run:
                     self.sight = _sight(study, place, step)
                 if self.folder is not None:
                     self.folder.add_round(line, step.parameters)
+                if self.log is not None:
+                    self.log.round(line)
                 yield line
             self.seconds = time.monotonic() - begin
 
@@ -268,7 +282,10 @@ class Run:
             if self.kind == "rehearsal" and study.costs.private:
                 signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
-            self.folder.finish(self._described(result))
+            described = self._described(result)
+            self.folder.finish(described)
+            if self.log is not None:
+                self.log.end(described)
         return result
 
     def _described(self, result: Result) -> dict[str, Any]:
