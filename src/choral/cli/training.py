@@ -140,7 +140,7 @@ def body(run: "Run", result: "Result") -> str:
 
 
 def _accuracy(run: "Run", result: "Result") -> str:
-    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines], 20)
+    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines if line["test"]], 20)
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )

@@ -114,8 +114,8 @@ class RunFolder:
         """Write what is run."""
         write_json(self.path / "run.json", {"format": FORMAT, **about})
 
-    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32]) -> None:
-        """Add a finished round: its line first, then the checkpoint that says that the round is over."""
+    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32] | None) -> None:
+        """Add a finished round: its line first, then the checkpoint, if any, which says that the round is over."""
         text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
         path = self.path / "rounds.jsonl"
         try:
@@ -127,7 +127,8 @@ class RunFolder:
             raise StorageError(
                 "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
             ) from None
-        write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
+        if parameters is not None:
+            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""

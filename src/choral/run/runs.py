@@ -160,8 +160,7 @@ class Run:
             if self.log is not None and path is not None:
                 stack.push(self.log.stop)
                 self.log.begin(path, study, self.lines)
-            before = self.first if self.kind == "simulation" else None
-            books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
+            books = stack.enter_context(self._books(self.first if self.kind == "simulation" else None))
             place = self._place(books, path)
             steps = federation.rounds(
                 study.plan,
@@ -183,11 +182,20 @@ class Run:
                 if isinstance(place, Rehearsed):
                     self.sight = _sight(study, place, step)
                 if self.folder is not None:
-                    self.folder.add_round(line, step.parameters)
+                    # A simulation repeats rounds bit for bit; a rehearsal would have to pay for them again.
+                    kept = self.kind == "rehearsal" or self._due(step.round)
+                    self.folder.add_round(line, step.parameters if kept else None)
                 if self.log is not None:
                     self.log.round(line)
                 yield line
             self.seconds = time.monotonic() - begin
+
+    def _books(self, before: int | None = None) -> Books:
+        """The ledgers; where there are none, the rounds so far tell who took part how often."""
+        books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
+        if not books.on_disk:
+            books.rounds[:] = _participation(self.lines, self.study.plan.devices)
+        return books
 
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
         if self.kind == "simulation":
@@ -200,12 +208,16 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": _metrics(self.study, step.parameters),
+            "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
         if self.study.plan.devices <= 200 and self.study.costs.private:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
+
+    def _due(self, round: int) -> bool:
+        """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
+        return round % self.study.job.run.evaluate_every == 0 or round == self.study.plan.rounds
 
     def described(self) -> dict[str, Any]:
         """What is run, for run.json; docs/run-folder.md has the form."""
@@ -258,11 +270,9 @@ class Run:
     def conclude(self) -> Result:
         """The result of rounds that are over."""
         study = self.study
-        with Books(study, None if self.folder is None else self.folder.path / "ledgers") as books:
-            if self.folder is None or not books.on_disk:
-                books.rounds[:] = _participation(self.lines, study.plan.devices)
+        with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = self.lines[-1]["test"] if self.lines else _metrics(study, self.parameters)
+        test = (self.lines[-1]["test"] if self.lines else {}) or _metrics(study, self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study))
