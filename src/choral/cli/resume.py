@@ -2,7 +2,7 @@
 
 import argparse
 
-from choral.cli import training
+from choral.cli import terminal, training
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -13,6 +13,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
-    from choral.run.runs import resume
+    with terminal.waiting("PLAN", show=training.shows(args)):
+        from choral.run.runs import resume
 
-    return training.follow(resume(args.run_folder, log=args.log), args)
+        taken_up = resume(args.run_folder, log=args.log)
+    return training.follow(taken_up, args)

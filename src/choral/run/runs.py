@@ -18,7 +18,7 @@ from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.evaluate import evaluate
 from choral.learning.tables import DataSource
-from choral.run.baselines import baselines
+from choral.run.baselines import Watch, baselines, unwatched
 from choral.run.books import Books
 from choral.run.folder import RunFolder, read_run, write_json
 from choral.run.logs import Log
@@ -119,6 +119,7 @@ class Run:
     ) -> None:
         self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
+        self.watch: Watch = unwatched
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
         self.sight: dict[str, Any] | None = None
@@ -275,7 +276,7 @@ class Run:
         test = (self.lines[-1]["test"] if self.lines else {}) or _metrics(study, self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
-            compared.update(baselines(study))
+            compared.update(baselines(study, self.watch))
         result = Result(
             model=study.model,
             parameters=self.parameters,
