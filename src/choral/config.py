@@ -183,10 +183,11 @@ class ModelSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """[run]: the name of the run, and a seed for simulations."""
+    """[run]: the name of the run, a seed for simulations, and after how many rounds the model is evaluated."""
 
     name: str = _setting(Text(), "run")
     seed: int | None = _setting(Whole(least=0, suggest="42"))
+    evaluate_every: int = _setting(Whole(least=1), 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +257,7 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
     content: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
         name = renamed.get(key, key)
+        value = f"{value.__module__}:{value.__qualname__}" if name == "kind" and callable(value) else value
         owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
         if owner is None:
             known = {f.name: f for kind in _TABLES.values() for f in fields(kind)}

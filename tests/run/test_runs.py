@@ -14,6 +14,7 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ChoralError
+from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
@@ -284,3 +285,118 @@ def test_no_network_is_used_by_the_demo(tmp_path):
     done = subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "ε ≤" in done.stdout
+
+
+MINE = """\
+import choral, jax, jax.numpy as jnp
+
+def flat(features, classes):
+    def predict(weights, rows):
+        return rows @ weights
+    def loss(weights, row, label):
+        return -jax.nn.log_softmax(row @ weights)[label]
+    return choral.model(lambda seed: jnp.zeros((features, classes)), loss, predict, features=features, classes=classes)
+
+def regression(features, classes):
+    def loss(weights, row, label):
+        return jnp.square(row @ weights - label)
+    init, predict = lambda seed: jnp.zeros(features), lambda weights, rows: rows @ weights
+    return choral.model(init, loss, predict, features=features, classes=0)
+"""
+
+
+@pytest.fixture
+def mine(clinics, monkeypatch):
+    """A user's own models beside choral.toml, and a Python that looks in neither this nor the current folder."""
+    (clinics / "mine.py").write_text(MINE)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(clinics))])
+    yield clinics
+    sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize("verb", ["simulate", "rehearse"])
+def test_a_model_of_ones_own_is_found_beside_the_toml_and_can_be_resumed(verb, mine, monkeypatch, capsys):
+    (mine / "choral.toml").write_text(ADULTS + '[model]\nkind = "mine:flat"\n')
+    out = str(mine / "own-run")
+    monkeypatch.chdir(mine.parent)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Run, "conclude", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main([verb, f"{mine.name}/choral.toml", "--out", out, "--quiet"]) == 130
+    assert main(["resume", out, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["test"]["accuracy"] > 0.5
+    assert main(["verify", out]) == 0
+
+
+def test_a_model_for_other_shapes_than_the_data_is_refused(mine, capsys):
+    (mine / "choral.toml").write_text(ADULTS + '[model]\nkind = "mine:regression"\n')
+    assert main(["simulate", "choral.toml", "--out", "x"]) == 2
+    assert capsys.readouterr().err.startswith(
+        'CH102 choral.toml:24 "mine:regression" is a model of 3 features and 0 classes, the data has 3 and 2. Hand'
+    )
+
+
+def test_a_function_given_in_python_is_named_in_the_run_for_a_later_resume(tmp_path):
+    choral.simulate(rows(), **SETTINGS, model=choral.learning.models.logistic, out=tmp_path / "run")
+    assert 'kind = "choral.learning.models:logistic"' in json.loads((tmp_path / "run/run.json").read_text())["job"]
+
+
+def stop_after(run, rounds):
+    going = run.rounds()
+    for _ in range(rounds):
+        next(going)
+    going.close()
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_evaluating_every_third_round_changes_no_bit_of_the_model_and_no_epsilon(kind):
+    every, third = (Run(kind, study(rounds=7, evaluate_every=often)) for often in (1, 3))
+    one, two = every.finish(), third.finish()
+    assert np.array_equal(one.parameters, two.parameters)
+    assert one.privacy == two.privacy
+    assert one.test == two.test
+    assert [line["round"] for line in third.lines if line["test"]] == [3, 6, 7]
+    tested = [(a["test"], b["test"]) for a, b in zip(every.lines, third.lines, strict=True) if b["test"]]
+    assert all(a == b for a, b in tested)
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_a_run_stopped_between_two_evaluations_goes_on_to_the_same_end(kind, tmp_path):
+    changes = {"rounds": 6, "evaluate_every": 4}
+    whole = Run(kind, study(**changes)).finish()
+    stop_after(Run(kind, study(**changes), folder=RunFolder.create(tmp_path / "run")), 2)
+    taken_up = choral.resume(tmp_path / "run", rows())
+    assert taken_up.first == (1 if kind == "simulation" else 3), "a rehearsal never pays twice for a round"
+    result = taken_up.finish()
+    assert np.array_equal(result.parameters, whole.parameters)
+    assert result.privacy == whole.privacy
+    assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+def test_a_run_that_ends_early_between_two_evaluations_still_tells_how_good_its_model_is(tmp_path):
+    limits = {f"device {i}": 2.5 for i in range(1, 5)}
+    run = Run("simulation", study(limits=limits, rounds=6, evaluate_every=6), folder=RunFolder.create(tmp_path / "run"))
+    result = run.finish()
+    assert 0 < len(run.lines) < 6
+    assert result.test["accuracy"] > 0
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert main(["verify", str(tmp_path / "run")]) == 0
+
+
+def test_the_verb_shows_the_rounds_that_were_evaluated(clinics, capsys):
+    (clinics / "choral.toml").write_text(ADULTS.replace("rounds = 2", "rounds = 3") + "evaluate_every = 2\n")
+    assert main(["simulate", "choral.toml", "--out", "out"]) == 0
+    curve = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("accuracy "))
+    assert len(curve.split()[1]) == 2
+
+
+def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_took_part(tmp_path):
+    """Passes that continue go on where each device stood, so forgetting it would change the model."""
+    data = rows(3000)
+    changes = {"devices": 300, "cohort": 200, "batch": 2, "sampling": "partition", "passes": "continue", "noise": 0.5}
+    changes |= {"epsilon": None, "participation": "uniform"}
+    whole = Run("simulation", study(data, **changes)).finish()
+    stop_after(Run("simulation", study(data, **changes), folder=RunFolder.create(tmp_path / "run")), 2)
+    result = choral.resume(tmp_path / "run", data).finish()
+    assert np.array_equal(result.parameters, whole.parameters)
+    assert result.privacy == whole.privacy

@@ -22,6 +22,7 @@ VERBS = {
     "resume": "go on with a run that was interrupted",
     "verify": "work every claim of a run out again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
+    "export": "a run's model as ONNX, for other programs",
     "watch": "a run as it goes, on a page that only this machine can open",
     "attack": "what an ordinary server reads off an update, and what ours reads",
     "audit": "a lower bound on ε, measured, beside what is claimed",

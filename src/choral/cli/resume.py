@@ -2,17 +2,19 @@
 
 import argparse
 
-from choral.cli import training
+from choral.cli import terminal, training
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of `choral resume`."""
     parser.add_argument("run_folder", metavar="RUN", help="the run folder")
-    parser.add_argument("--quiet", action="store_true", help="print the result line only")
+    training.configure_following(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
-    from choral.run.runs import resume
+    with terminal.waiting("PLAN", show=training.shows(args)):
+        from choral.run.runs import resume
 
-    return training.follow(resume(args.run_folder), args)
+        taken_up = resume(args.run_folder, log=args.log)
+    return training.follow(taken_up, args)

@@ -2,14 +2,24 @@
 
 import math
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 T = TypeVar("T")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def width() -> int:
+    """The columns to write in: those of the terminal, 80 at the most."""
+    return min(80, shutil.get_terminal_size().columns)
 
 
 def bar(fraction: float, width: int = 20) -> str:
@@ -49,8 +59,8 @@ def up(value: float, digits: int = 2) -> str:
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
-def wrap(line: str, width: int = 80) -> str:
-    """The line broken at spaces, what follows indented like its beginning.
+def wrap(line: str, columns: int | None = None) -> str:
+    """The line broken at spaces to so many columns or the terminal's, what follows indented like its beginning.
 
     >>> print(wrap("NOTE  one two three", 14))
     NOTE  one two
@@ -58,7 +68,8 @@ def wrap(line: str, width: int = 80) -> str:
     """
     lead = re.match(r"\s*\S+\s{2,}|\s*", line)
     indent = " " * (lead.end() if lead else 0)
-    return textwrap.fill(line.rstrip(), width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    room = columns or width()
+    return textwrap.fill(line.rstrip(), room, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -> Iterator[T]:
@@ -70,12 +81,35 @@ def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -
     if not (show and sys.stderr.isatty()):
         yield from items
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(compact=True), TextColumn("left"))
+    with _shown(*columns) as shown:
         task = shown.add_task(label, total=total)
         for item in items:
             yield item
             shown.advance(task)
+
+
+@contextmanager
+def waiting(label: str, *, show: bool = True) -> Iterator[None]:
+    """A sign of life and the time so far while something runs whose end can't be foreseen; on a terminal only.
+
+    >>> with waiting("READING", show=False):
+    ...     pass
+    """
+    if not (show and sys.stderr.isatty()):
+        yield
+        return
+    from rich.progress import BarColumn, TimeElapsedColumn
+
+    with _shown(BarColumn(), TimeElapsedColumn()) as shown:
+        shown.add_task(label, total=None)
+        yield
+
+
+def _shown(*columns: "ProgressColumn") -> "Progress":
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    return Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True), transient=True)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ LABELS = {
     "simulation": "SIMULATION: masks left out, one machine",
 }
 MOST_BARS = 16
+WIDE = 72  # columns that a device's line needs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,18 +29,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="the run folder (default runs/<time>-<name>)")
     parser.add_argument("--drop", type=float, default=0.0, metavar="SHARE", help="devices that fall silent, 0 to 1")
     parser.add_argument("--open", action="store_true", help="watch it live in a browser, on this machine only")
+    configure_following(parser)
+
+
+def configure_following(parser: argparse.ArgumentParser) -> None:
+    """The flags of every verb that follows a run to its end."""
+    parser.add_argument("--log", metavar="NAME", help="also log to mlflow or tensorboard, in the run folder; an extra")
     parser.add_argument("--quiet", action="store_true", help="print the result line only")
 
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
-    from choral.run.folder import RunFolder
-    from choral.run.runs import Run
-    from choral.run.study import settle
+    with terminal.waiting("PLAN", show=shows(args)):  # imports and data can take seconds
+        from choral.run.folder import RunFolder
+        from choral.run.logs import Log
+        from choral.run.runs import Run
+        from choral.run.study import settle
 
-    study = settle(job)
+        log = None if args.log is None else Log(args.log)
+        study = settle(job)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
-    run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare)
+    run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
         return follow(run, args)
     from choral.report import serve
@@ -49,19 +60,26 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         return follow(run, args)
 
 
+def shows(args: argparse.Namespace) -> bool:
+    """Whether people want to see how it goes."""
+    return not (args.quiet or args.json)
+
+
 def follow(run: "Run", args: argparse.Namespace) -> int:
     """Run what is left of it, write the report, and show the result."""
     from choral.report import write_report
 
-    show = not (args.quiet or args.json)
+    show = shows(args)
+    run.watch = partial(terminal.progress, show=show)
     if show:
         print(head(run))
-    for line in terminal.progress(run.rounds(), total=run.rounds_left, label="ROUND", show=show):
+    for line in run.watch(run.rounds(), total=run.rounds_left, label="ROUND"):
         if show and line["note"]:
-            print(f"       round {line['round']}: {line['note']}")
+            print(terminal.wrap(f"       round {line['round']}: {line['note']}"))
     result = run.conclude()
     folder = run.folder.path if run.folder is not None else Path()
-    write_report(folder)
+    with terminal.waiting("REPORT", show=show):
+        write_report(folder)
     if args.json:
         print(json.dumps(as_object(run, result)))
     elif args.quiet:
@@ -132,7 +150,7 @@ def body(run: "Run", result: "Result") -> str:
 
 
 def _accuracy(run: "Run", result: "Result") -> str:
-    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines], 20)
+    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines if line["test"]], 20)
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
@@ -141,13 +159,14 @@ def _accuracy(run: "Run", result: "Result") -> str:
 
 
 def _budgets(privacy: dict[str, Any]) -> str:
-    devices = privacy["devices"]
-    lines = ["PRIVACY SPENT         used / limit         rounds"]
+    devices, wide = privacy["devices"], terminal.width() >= WIDE
+    names, bars = (12, 20) if wide else (9, 5)
+    lines = [f"PRIVACY SPENT {'        ' if wide else ''}used / limit{'         ' if wide else ' '}rounds"]
     for device in devices[:MOST_BARS]:
-        used = terminal.bar(device["epsilon"] / device["limit"])
-        note = "  full: refuses more" if device["full"] else ""
+        used = terminal.bar(device["epsilon"] / device["limit"], bars)
+        note = f"  full{': refuses more' if wide else ''}" if device["full"] else ""
         lines.append(
-            f"  {device['name'][:12]:12} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
+            f"  {device['name'][:names]:{names}} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:4}{note}"
         )
     if len(devices) > MOST_BARS:

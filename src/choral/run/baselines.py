@@ -1,6 +1,8 @@
 """What the same devices reach without privacy, and each by itself: two lines that a private run is judged by."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,26 @@ from choral.run.study import Study
 STEP_SIZE = 1.0  # at most: without a clip, larger steps make a softmax on features within ±1 swing
 
 
-def baselines(study: Study) -> dict[str, float]:
+T = TypeVar("T")
+
+
+class Watch(Protocol):
+    """How somebody follows a loop that takes long: its items as they come, with their number and a word for them."""
+
+    def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
+        """The items."""
+
+
+def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # noqa: ARG001 - nobody looks
+    """The items, and nothing else.
+
+    >>> list(unwatched([1, 2], total=2, label="rounds"))
+    [1, 2]
+    """
+    return items
+
+
+def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
     """Test accuracy without noise, and the mean of every device trained alone without noise.
 
     Without noise, the plan's own clip and step size are tried and neither clip nor a large step size; the better one on
@@ -24,7 +45,8 @@ def baselines(study: Study) -> dict[str, float]:
     """
     plan, start = study.plan, study.model.start(0)
     free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=min(plan.step_size, STEP_SIZE))
-    models = [_together(study, recipe) for recipe in (free, replace(Recipe.of(plan), noise=0.0))]
+    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0)}
+    models = [_together(study, recipe, watch, label) for label, recipe in recipes.items()]
     best = max(models, key=lambda parameters: _accuracy(study, parameters, study.split.validation))
     steps = plan.local_steps * rounds_each(plan)
     alone = Vectorised(
@@ -35,21 +57,25 @@ def baselines(study: Study) -> dict[str, float]:
         seed=study.seed,
         recipe=replace(free, steps=steps),
     )
-    own = [start + update for update in alone.updates(start, 1, np.arange(plan.devices))]
+    own: list[float] = []
+    firsts = range(0, plan.devices, alone.lanes)  # not all at once: as many models as devices may not fit
+    for first in watch(firsts, total=len(firsts), label="EACH ALONE"):
+        some = np.arange(first, min(first + alone.lanes, plan.devices))
+        own += [_accuracy(study, start + update, study.split.test) for update in alone.updates(start, 1, some)]
     return {
         "without_privacy": _accuracy(study, best, study.split.test),
-        "alone": float(np.mean([_accuracy(study, parameters, study.split.test) for parameters in own])),
+        "alone": float(np.mean(own)),
     }
 
 
-def _together(study: Study, recipe: Recipe) -> NDArray[np.float32]:
+def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray[np.float32]:
     """The parameters after the plan's rounds by this recipe, the mean of updates taken without a codec."""
     plan, parameters = study.plan, study.model.start(0)
     engine = Vectorised(
         model=study.model, records=study.split.train, plan=plan, codec=study.codec, seed=study.seed, recipe=recipe
     )
     everybody, counts = np.arange(plan.devices), np.zeros(plan.devices, dtype=np.int64)
-    for number in range(1, plan.rounds + 1):
+    for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label=label):
         rng = np.random.Generator(np.random.Philox(key=[study.seed, number << 8]))
         cohort = np.array(draw_cohort(everybody, counts, plan.cohort, rng, "balanced"))
         counts[cohort] += 1

@@ -114,8 +114,8 @@ class RunFolder:
         """Write what is run."""
         write_json(self.path / "run.json", {"format": FORMAT, **about})
 
-    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32]) -> None:
-        """Add a finished round: its line first, then the checkpoint that says that the round is over."""
+    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32] | None) -> None:
+        """Add a finished round: its line first, then the checkpoint, if any, which says that the round is over."""
         text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
         path = self.path / "rounds.jsonl"
         try:
@@ -127,20 +127,18 @@ class RunFolder:
             raise StorageError(
                 "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
             ) from None
-        write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
+        if parameters is not None:
+            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""
         path = self.path / "checkpoint.safetensors"
         if not path.exists():
             return 0, None
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="numpy") as file:
-                return int(file.metadata()["round"]), file.get_tensor("parameters")
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError):
-            raise StorageError("CH802", "is damaged.", where=str(path), fix="Run it again into a new folder.") from None
+        parameters, about = read_parameters(path)
+        if not about.get("round", "").isdecimal():
+            raise _damaged(path)
+        return int(about["round"]), parameters
 
     def forget_after(self, last: int) -> list[dict[str, Any]]:
         """The lines of rounds that are over; a line that a crash left without its checkpoint is taken out."""
@@ -177,6 +175,21 @@ def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str]) -> bytes
     from safetensors.numpy import save
 
     return bytes(save({"parameters": np.ascontiguousarray(parameters)}, metadata=metadata))
+
+
+def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
+    """The flat vector in a safetensors file of a run, and what is noted beside it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor("parameters"), file.metadata() or {}
+    except (SafetensorError, OSError):
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> StorageError:
+    return StorageError("CH802", "is damaged.", where=str(path), fix="Run it again into a new folder.")
 
 
 def ledger_file(number: int) -> str:

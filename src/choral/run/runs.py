@@ -17,10 +17,16 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.evaluate import evaluate
+<<<<<<< HEAD
 from choral.learning.reading import DataSource
 from choral.run.baselines import baselines
+=======
+from choral.learning.tables import DataSource
+from choral.run.baselines import Watch, baselines, unwatched
+>>>>>>> extras
 from choral.run.books import Books
 from choral.run.folder import RunFolder, read_run, write_json
+from choral.run.logs import Log
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
 from choral.run.signatures import sign_off
@@ -51,13 +57,20 @@ def rehearse(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - as 
 
 def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
     out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
+    log = _log(settings.pop("log", None), out)
     job, source = _job_of(data, settings)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
-    return Run(kind, study, folder=folder, drop=drop, compare=compare).finish()
+    return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
 
 
-def resume(path: str | Path, data: DataSource = None) -> "Run":
+def _log(kind: str | None, out: object) -> Log | None:
+    if kind is not None and out is None:
+        raise ConfigError("CH104", f'log = "{kind}" without a run folder.', fix="Give the folder as out=.")
+    return None if kind is None else Log(kind)
+
+
+def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
@@ -79,7 +92,7 @@ def resume(path: str | Path, data: DataSource = None) -> "Run":
             where=str(path),
             fix="Restore the data and choral.toml as they were, or run anew.",
         )
-    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"])
+    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=_log(log, path))
     run.go_on()
     return run
 
@@ -107,9 +120,11 @@ class Run:
         folder: RunFolder | None = None,
         drop: float = 0.0,
         compare: bool = False,
+        log: Log | None = None,
     ) -> None:
-        self.kind, self.study, self.folder, self.compare = kind, study, folder, compare
+        self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
+        self.watch: Watch = unwatched
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
         self.sight: dict[str, Any] | None = None
@@ -148,8 +163,10 @@ class Run:
         study, begin = self.study, time.monotonic()
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
-            before = self.first if self.kind == "simulation" else None
-            books = stack.enter_context(Books(study, None if path is None else path / "ledgers", before=before))
+            if self.log is not None and path is not None:
+                stack.push(self.log.stop)
+                self.log.begin(path, study, self.lines)
+            books = stack.enter_context(self._books(self.first if self.kind == "simulation" else None))
             place = self._place(books, path)
             steps = federation.rounds(
                 study.plan,
@@ -171,9 +188,20 @@ class Run:
                 if isinstance(place, Rehearsed):
                     self.sight = _sight(study, place, step)
                 if self.folder is not None:
-                    self.folder.add_round(line, step.parameters)
+                    # A simulation repeats rounds bit for bit; a rehearsal would have to pay for them again.
+                    kept = self.kind == "rehearsal" or self._due(step.round)
+                    self.folder.add_round(line, step.parameters if kept else None)
+                if self.log is not None:
+                    self.log.round(line)
                 yield line
             self.seconds = time.monotonic() - begin
+
+    def _books(self, before: int | None = None) -> Books:
+        """The ledgers; where there are none, the rounds so far tell who took part how often."""
+        books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
+        if not books.on_disk:
+            books.rounds[:] = _participation(self.lines, self.study.plan.devices)
+        return books
 
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
         if self.kind == "simulation":
@@ -186,12 +214,16 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": _metrics(self.study, step.parameters),
+            "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
         if self.study.plan.devices <= 200 and self.study.costs.private:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
+
+    def _due(self, round: int) -> bool:
+        """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
+        return round % self.study.job.run.evaluate_every == 0 or round == self.study.plan.rounds
 
     def described(self) -> dict[str, Any]:
         """What is run, for run.json; docs/run-folder.md has the form."""
@@ -244,14 +276,12 @@ class Run:
     def conclude(self) -> Result:
         """The result of rounds that are over."""
         study = self.study
-        with Books(study, None if self.folder is None else self.folder.path / "ledgers") as books:
-            if self.folder is None or not books.on_disk:
-                books.rounds[:] = _participation(self.lines, study.plan.devices)
+        with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = self.lines[-1]["test"] if self.lines else _metrics(study, self.parameters)
+        test = (self.lines[-1]["test"] if self.lines else {}) or _metrics(study, self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
-            compared.update(baselines(study))
+            compared.update(baselines(study, self.watch))
         result = Result(
             model=study.model,
             parameters=self.parameters,
@@ -268,7 +298,10 @@ class Run:
             if self.kind == "rehearsal" and study.costs.private:
                 signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
-            self.folder.finish(self._described(result))
+            described = self._described(result)
+            self.folder.finish(described)
+            if self.log is not None:
+                self.log.end(described)
         return result
 
     def _described(self, result: Result) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is settled before round 0: data, model, plan, secure sum, and what each round may cost each device."""
 
 import secrets
+import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -140,6 +141,8 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
     if kind == "mlp":
         return mlp(features, tuple(job.model.hidden or ()), classes)
     module, _, function = kind.partition(":")
+    if (beside := str(job.folder.resolve())) not in sys.path:
+        sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
     try:
         made = getattr(import_module(module), function)(features=features, classes=classes)
     except ChoralError:
@@ -157,6 +160,14 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
             f'"{kind}" returns a {type(made).__name__}.',
             where=job.where("model", "kind"),
             fix="Return choral.model(init, loss, predict, features=…, classes=…).",
+        )
+    if (made.features, made.classes) != (features, classes):
+        raise ConfigError(
+            "CH102",
+            f'"{kind}" is a model of {made.features} features and {made.classes} classes, '
+            f"the data has {features} and {classes}.",
+            where=job.where("model", "kind"),
+            fix="Hand features and classes on to choral.model; labels are classes, a regression can't be run.",
         )
     return made
 

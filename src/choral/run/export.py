@@ -1,0 +1,84 @@
+"""A finished run's model as an ONNX graph, for programs that know neither choral nor JAX."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import ConfigError, StorageError
+from choral.run.folder import hashes, read_json, read_parameters, read_run, write_whole
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+DENSE = ("logistic", "mlp")
+OPSET, IR_VERSION = 13, 7  # of ONNX 1.8: the oldest whose Softmax is the usual one
+
+
+def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
+    """The ONNX file of a finished run, `model.onnx` in its folder unless another path is given."""
+    folder = Path(folder)
+    record = read_run(folder)
+    if record.result is None:
+        raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
+    now, named = hashes(folder), record.result["files"]
+    if changed := [name for name in ("model.json", "model.safetensors") if now.get(name) != named.get(name)]:
+        raise StorageError(
+            "CH802", "is not the one that the run wrote.", where=str(folder / changed[0]), fix="See choral verify RUN."
+        )
+    card = read_json(folder / "model.json")
+    if card["kind"] not in DENSE or not card["widths"]:
+        raise ConfigError(
+            "CH102",
+            f'the model "{card["kind"]}" is your own function: choral does not know its layers.',
+            where=str(folder / "model.json"),
+            fix="Use your function with the parameters in model.safetensors; logistic and mlp can be exported.",
+        )
+    parameters, _ = read_parameters(folder / "model.safetensors")
+    graph = onnx_of(card, parameters, run=record.about["plan_digest"])
+    path = Path(path) if path is not None else folder / "model.onnx"
+    write_whole(path, graph.SerializeToString())
+    return path
+
+
+def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) -> "ModelProto":
+    """The graph of a dense stack: encoded features in, the class's number and every class's probability out."""
+    try:
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        raise ConfigError("CH106", "ONNX files need onnx.", fix="pip install 'choral[onnx]'") from None
+    from choral import __version__
+
+    widths, nodes, weights, start, here = card["widths"], [], [], 0, "features"
+    for layer, (fan, out) in enumerate(pairwise(widths), start=1):
+        matrix, start = parameters[start : start + fan * out].reshape(fan, out), start + fan * out
+        bias, start = parameters[start : start + out], start + out
+        weights += [numpy_helper.from_array(matrix, f"W{layer}"), numpy_helper.from_array(bias, f"b{layer}")]
+        nodes.append(helper.make_node("Gemm", [here, f"W{layer}", f"b{layer}"], [here := f"sums{layer}"]))
+        if layer < len(widths) - 1:
+            nodes.append(helper.make_node("Relu", [here], [here := f"hidden{layer}"]))
+    nodes.append(helper.make_node("ArgMax", [here], ["label"], axis=1, keepdims=0))
+    nodes.append(helper.make_node("Softmax", [here], ["probabilities"], axis=1))
+    graph = helper.make_graph(
+        nodes,
+        card["kind"],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["rows", widths[0]])],
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
+            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", widths[-1]]),
+        ],
+        weights,
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="choral",
+        producer_version=__version__,
+        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )
+    told = {name: json.dumps(card[name], ensure_ascii=False) for name in ("classes", "features", "columns")}
+    helper.set_model_props(model, {**told, "plan_digest": run})
+    return model

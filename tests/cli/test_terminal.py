@@ -1,0 +1,123 @@
+"""What a person sees while a run goes: on a terminal, wide or narrow, without colours, and when quiet.
+
+The terminal is a real one: a pseudo-terminal of so many columns, and a process of its own on it.
+"""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from choral.cli import terminal
+
+SRC = Path(__file__).parent.parent.parent / "src"
+COLOUR = re.compile(rb"\x1b\[[\d;]*(3[0-7]|38;5;\d+|38;2;[\d;]+|9[0-7])[\d;]*m")
+ANY_CODE = re.compile(r"\x1b\[[?\d;]*[A-Za-z]")
+JOB = """\
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+[federation]
+devices = 4
+cohort = 4
+rounds = 3
+[local]
+steps = 2
+batch = 8
+step_size = 0.5
+clip = 1.0
+[data]
+csv = "rows.csv"
+classes = ["0", "1"]
+[data.columns.x]
+bounds = [0, 1]
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    rows = "".join(f"{i % 97 / 97:.3f},{int(i % 97 > 48)}\n" for i in range(400))
+    (tmp_path / "rows.csv").write_text("x,label\n" + rows)
+    (tmp_path / "choral.toml").write_text(JOB)
+    return tmp_path
+
+
+def on_a_terminal(folder, columns, *words, **variables):
+    """Everything that a choral prints on a terminal of so many columns, and its exit status."""
+    reads, writes = os.pipe()  # the child waits until its terminal has its size
+    child, screen = pty.fork()
+    if child == 0:
+        os.read(reads, 1)
+        os.chdir(folder)
+        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(SRC), **variables}
+        os.execve(sys.executable, [sys.executable, "-m", "choral", *words], kept)
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    os.write(writes, b".")
+    printed = b""
+    while True:
+        try:
+            part = os.read(screen, 65536)
+        except OSError:  # how Linux tells that the other end is closed
+            break
+        if not part:
+            break
+        printed += part
+    for end in (reads, writes, screen):
+        os.close(end)
+    return printed, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def what_stays(printed):
+    """The lines that are left on the screen, by the few codes that are used: up, erase the line, return."""
+    lines, at = [""], 0
+    for part in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", printed.decode()):
+        if part == "\n":
+            at += 1
+            lines += [""] * (at == len(lines))
+        elif part == "\x1b[1A":
+            at -= 1
+        elif part == "\x1b[2K":
+            lines[at] = ""
+        elif part[0] not in "\x1b\r":
+            lines[at] += part
+    return lines
+
+
+def test_a_run_shows_its_bars_with_the_time_left_and_fits_a_narrow_terminal(job):
+    printed, status = on_a_terminal(job, 40, "simulate", "choral.toml", "--compare", "--out", "run")
+    assert status == 0, printed.decode()
+    text = ANY_CODE.sub("", printed.decode())
+    for label in ("PLAN ━", "ROUND 0/3 ━", "NO NOISE, NO CLIP 0/3 ━", "NO NOISE 0/3 ━", "EACH ALONE 0/2 ━"):
+        assert label in text
+    assert re.search(r"ROUND 3/3 ━+ \d\d:\d\d left", text)
+    assert COLOUR.search(printed)
+    stays = what_stays(printed)
+    assert not any("━" in line for line in stays), "bars go when they are done"
+    assert max(map(len, stays)) <= 40
+    assert any(re.fullmatch(r"  device 1  [█▏▎▍▌▋▊▉░]{5} \d\.\d\d / 8\.00    3(  full)?", line) for line in stays)
+
+
+def test_no_color_means_none_and_quiet_means_one_line(job):
+    printed, status = on_a_terminal(job, 80, "simulate", "choral.toml", "--out", "plain", NO_COLOR="1")
+    assert status == 0
+    assert b"ROUND" in printed
+    assert not COLOUR.search(printed)
+    printed, status = on_a_terminal(job, 80, "simulate", "choral.toml", "--quiet", "--out", "quiet")
+    assert status == 0
+    assert printed.startswith(b"accuracy ")
+    assert printed.count(b"\n") == 1
+    assert b"\x1b" not in printed
+
+
+def test_lines_are_wrapped_to_the_terminal_and_never_beyond_80_columns(monkeypatch):
+    for told, width in (("40", 40), ("200", 80)):
+        monkeypatch.setenv("COLUMNS", told)
+        assert terminal.width() == width
+        assert max(map(len, terminal.wrap("NOTE  " + "word " * 50).split("\n"))) in range(width - 5, width + 1)
