@@ -11,12 +11,13 @@ import pytest
 
 from choral.backends.wire import MemoryTransport
 from choral.cli import main
-from choral.config import parse
+from choral.config import job_of, parse
 from choral.errors import ChoralError
 from choral.learning.tables import load
 from choral.report.scene import scene
 from choral.run.folder import read_run
 from choral.run.study import settle
+from tests.run.small import SETTINGS
 
 PLANTED = [f"canary-{number:02}-{'aeiou'[number % 5] * 3}" for number in range(40)]
 PLANTED += [str(7_310_000 + 1117 * number) for number in range(10)]
@@ -70,36 +71,17 @@ def told_by(words):
     return status, told.getvalue()
 
 
-JOB = """
-[privacy]
-epsilon = 4.0
-delta = 1e-4
-[federation]
-devices = 4
-cohort = 3
-rounds = 2
-[local]
-steps = 2
-batch = 8
-step_size = 0.5
-clip = 1.0
-[data]
-csv = "people.csv"
-label = "label"
-classes = ["x", "y"]
-{more}
-[data.columns.age]
-bounds = [0, 100]
-[data.columns.job]
-levels = ["a", "b"]
-"""
+def job(columns, seed=None, **more):
+    """The text of a choral.toml."""
+    settings = {**SETTINGS, "rounds": 2, "seed": seed, "csv": "people.csv", "label": "label", "classes": ["x", "y"]}
+    return job_of(**settings, columns=columns, **more).text
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--debug"]], ids=str)
 def test_no_verb_shows_a_planted_cell_with_or_without_debug(tmp_path, monkeypatch, caplog, flags):
     caplog.set_level(logging.DEBUG)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "choral.toml").write_text(JOB.format(more=""))
+    (tmp_path / "choral.toml").write_text(job(COLUMNS))
     for value in PLANTED:
         table(tmp_path, "people.csv", ("job", value))
         status, told = told_by(["simulate", "choral.toml", *flags])
@@ -113,7 +95,9 @@ HUGE = [
 ]  # moved to their bound; no digest has 12 such digits
 EXACT = [f"{41 + number}.{73117 + 991 * number}" for number in range(10)]  # within the bounds
 FOLDERS = [f"canary-folder-{number}" for number in range(10)]
-VERBS = [["rehearse", "choral.toml", "--out", "run", "--drop", "0.1"], ["simulate", "choral.toml", "--out", "run-2"]]
+RUNS = ("run", "run-2", "run-3")
+VERBS = [["rehearse", "choral.toml", "--out", "run"], ["simulate", "choral.toml", "--out", "run-2"]]
+VERBS += [["rehearse", "seeded.toml", "--out", "run-3", "--drop", "0.15"]]
 VERBS += [
     [verb, path, *flags]
     for verb, path in [
@@ -124,7 +108,7 @@ VERBS += [
     ]
     for flags in ([], ["--json"], ["--debug"])
 ]
-SITES = [f"canary-site-{number}" for number in range(4)]  # ids of devices: in the roster, and where it is shown
+SITES = [f"canary-site-{number}" for number in range(6)]  # ids of devices: in the roster, and where it is shown
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +116,12 @@ def planted(tmp_path_factory):
     """Runs of planted people, deep in planted folders: where that is, all that was said, and every frame."""
     deep = tmp_path_factory.mktemp("planted").joinpath(*FOLDERS)
     deep.mkdir(parents=True)
-    (deep / "choral.toml").write_text(JOB.format(more='device_column = "site"\nignore = ["name"]').replace(
-        "[data.columns.age]", "[data.columns.weight]\nbounds = [0, 150]\n[data.columns.age]"
-    ))  # fmt: skip
+    columns = {**COLUMNS, "weight": {"bounds": [0, 150]}}
+    for name, seed in (("choral.toml", None), ("seeded.toml", 1)):
+        (deep / name).write_text(job(columns, seed, device_column="site", ignore=["name"]))
     ages, weights = HUGE * 6 + ["30"] * 180, ["70.5"] * 60 + EXACT * 18  # more often than the hold-out takes them
     lines = [
-        f"{NAMES[row % 20]},{SITES[row % 4]},{ages[row]},{weights[row]},{'ab'[row % 2]},{'xy'[row // 3 % 2]}"
+        f"{NAMES[row % 20]},{SITES[row % 6]},{ages[row]},{weights[row]},{'ab'[row % 2]},{'xy'[row // 3 % 2]}"
         for row in range(240)
     ]
     (deep / "people.csv").write_text("name,site,age,weight,job,label\n" + "\n".join(lines) + "\n")
@@ -169,8 +153,9 @@ def planted(tmp_path_factory):
 
 def test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it(planted):
     _, _, frames = planted
-    # Three devices answer three times in each of two rounds, and are asked as often.
-    assert len(frames) >= 2 * 2 * 3 * 3
+    # Four devices are asked three times in each of two rounds, and answer; with drop-outs there are more kinds to see.
+    assert len(frames) > 2 * 2 * 4 * 3
+    assert {frame[11] for frame in frames} == {1, 2, 3, 4, 5, 6, 7, 8}  # the tags of all messages but a refusal
     sent = b"|".join(frames)
     for value in (*NAMES, *HUGE, *EXACT, *FOLDERS, *SITES):  # devices go by number: not even their ids travel
         for form in (value.encode(), value.encode("utf-16-le"), value.encode().hex().encode()):
@@ -183,16 +168,20 @@ def test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_en
 
 def test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value(planted):
     deep, said, _ = planted
-    paths = [path for run in ("run", "run-2") for path in (deep / run).rglob("*") if path.is_file()]
+    paths = [path for run in RUNS for path in (deep / run).rglob("*") if path.is_file()]
     files = {str(path.relative_to(deep)): path.read_bytes() for path in paths}
     told = "|".join([*said, *(content.decode("latin1") for content in files.values())])
     for value in (*NAMES, *HUGE, *EXACT, *FOLDERS):
         assert value not in told
     # Ids stand where the roster is shown, in the device's own ledger, and in vaults, which know their peers.
     named = {name for name, content in files.items() if SITES[0].encode() in content}
-    named = {name for name in named if not name.startswith("run/devices/")}
+    named = {name for name in named if "/devices/" not in name}
     pages = ("run.json", "result.json", "report.html", "ledgers/device-0001.ledger")
-    assert named == {"run/signatures.json", *(f"{run}/{name}" for run in ("run", "run-2") for name in pages)}
+    assert named == {
+        "run/signatures.json",
+        "run-3/signatures.json",
+        *(f"{run}/{name}" for run in RUNS for name in pages),
+    }
 
 
 def test_a_report_names_the_file_of_the_data_and_not_where_it_lies(planted):
