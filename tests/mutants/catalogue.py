@@ -7,6 +7,7 @@ STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
+RUNS, STUDY = "run/runs.py", "run/study.py"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ def bug(name: str, file: str, old: str, new: str, caught_by: str, *more: tuple[s
 PAPER = "tests/learning/test_local.py::test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5"
 TIGHT = "tests/audit/test_canary.py::test_the_bound_is_near_the_proved_figure_where_the_rule_is_tight"
 SPREAD = "tests/audit/test_canary.py::test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_for_it"
+NO_BYTE = (
+    "tests/audit/test_release_paths.py::"
+    "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
+)
 BATCH = "        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7\n"
 NOISY = "        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9\n"
 
@@ -134,4 +139,18 @@ MUTANTS = [
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
     bug("a refusal carries the device's reason", DEVICE, "code=error.code))", "code=str(error)))",
         "tests/protocol/test_device.py::test_a_failed_training_is_told_by_its_code_only"),
+    bug("metrics of the training rows", RUNS, "evaluate(study.model, parameters, study.split.test)",
+        "evaluate(study.model, parameters, study.split.train)", NO_BYTE),
+    bug("run.json counts the labels", RUNS, "len(data.records.labels)", "int(data.records.labels.sum())", NO_BYTE),
+    bug("cells beyond their bounds are logged", COLUMNS,
+        "        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)\n",
+        "        __import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high])\n"
+        "        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)\n",
+        "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
+    bug("the report says where the data lies", STUDY, "Path(named).name if", "str(named) if",
+        "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
+    bug("a device's name is its nonce", DEVICE, "nonce = os.urandom(NONCE_BYTES)",
+        "nonce = self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
+        "tests/audit/test_planted_values.py::"
+        "test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it"),
 ]  # fmt: skip

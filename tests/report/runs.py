@@ -10,7 +10,7 @@ import random
 
 from choral.plan import Plan, SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.run.folder import FORMAT, write_json
+from choral.run.folder import ATTACK, FORMAT, write_json
 
 NASTY = "<img src=x onerror=alert(1)>\"'&</title><script>alert(2)</script>"
 
@@ -28,6 +28,7 @@ def make_run(
     name="adult-demo",
     certificate="convex",
     nasty="",
+    attacked=False,
 ):
     """A run folder under `folder`; `nasty` stands in every text that a stranger could choose."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,32 @@ def make_run(
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if finished:
         write_json(folder / "result.json", result(about, lines, counts, certificate=certificate, nasty=nasty))
+    if attacked:
+        write_json(folder / ATTACK, attack(nasty))
     return folder
+
+
+def attack(nasty=""):
+    """What `choral attack` writes; with `nasty`, as a stranger might: longer, and hostile in every text."""
+    columns = [nasty + name for name in ("age", "occupation", "education", "status", "hours", "country")]
+    cells = dict.fromkeys(columns, nasty or "Married-civ-spouse")
+
+    def reading(matched):
+        return {"cells": cells, "matched": matched, "of": 14}
+
+    def target(name, bound):
+        return {"target": nasty or name, "measured": 0.0161, "error": 0.0072, "bound": bound}
+
+    return {
+        "data": nasty or "UCI Adult, public, bundled with choral",
+        "row": cells, "shown": columns * (50 if nasty else 1),
+        "label": "<=50K", "label_read": "<=50K", "ordinary": {"network": reading(14)}, "masked": reading(1),
+        "opened": reading(5), "guess": reading(8), "false_alarms": 0.01, "epsilon": 1.998, "delta": 1e-5,
+        "membership": [target("one ordinary update", None), target("one update of choral", 0.0143),
+                       target("an ordinary final model", None), target("choral's final model", 0.0341),
+                       *([target("more", 0.5)] * 500 if nasty else [])],
+        "rule": nasty or "S5", "adjacency": ADJACENCY, "adversary": EVERYONE,
+    }  # fmt: skip
 
 
 def round_line(number, counts, cohort, smallest):

@@ -8,11 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from choral.cli import main
 from choral.errors import StorageError
 from choral.report import page, write_report
 from choral.report.words import up
 from choral.run.folder import read_run, write_json
-from tests.report.runs import NASTY, make_run
+from tests.report.runs import NASTY, attack, make_run
 
 KINDS = {
     "16 devices": {},
@@ -27,6 +28,10 @@ KINDS = {
     "no certificate": {"certificate": None},
     "hostile names": {"nasty": NASTY},
     "endless names": {"nasty": "endless" * 40},
+    "an attack": {"attacked": True},
+    "an attack, under way": {"attacked": True, "finished": False, "done": 7},
+    "a hostile attack": {"attacked": True, "nasty": NASTY},
+    "an endless attack": {"attacked": True, "nasty": "endless" * 40, "devices": 20},
 }
 
 
@@ -125,6 +130,28 @@ def test_hostile_names_are_text_and_nothing_else(made):
     assert set(seen.tags) == set(harmless.tags)
     assert NASTY in seen.sections["made-of"]
     assert NASTY in seen.sections["releases"]
+
+
+def test_the_section_on_an_attacker_is_there_when_its_file_is_and_says_whose_row_it_shows(made):
+    sections = made(attacked=True).sections
+    assert list(sections).index("attacker") == list(sections).index("sight") + 1
+    said = sections["attacker"]
+    # From the fixture: what was read three times, the guess, and rates with limits that are rounded up.
+    assert re.findall(r"(\d+) of 14", said) == ["14", "1", "5", "8"]
+    assert "1.6 ± 0.7 %" in said and "1.5 %" in said and "3.5 %" in said and said.count("no limit") == 2
+    assert "public data" in said and "It read nothing of this run" in said and "does not vouch" in said
+    assert "1 % false alarms" in said
+    assert "ε ≤ 2.00 at δ = 1e-5; rule S5" in said and "against the server and all other devices" in said
+
+
+@pytest.mark.parametrize(
+    "change", [{"membership": [{}]}, {"row": None}, {"epsilon": "2"}, {"shown": ["no such column"]}, {"guess": []}]
+)
+def test_an_attack_of_another_form_is_refused_in_one_line(change, tmp_path, capsys):
+    folder = make_run(tmp_path / "run", attacked=True)
+    write_json(folder / "attack.json", {**attack(), **change})
+    assert main(["report", str(folder)]) == 1
+    assert capsys.readouterr().err.startswith("CH802 attack.json does not have the form of a demonstration.")
 
 
 def test_many_devices_are_summarised(made):

@@ -243,6 +243,18 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys):
     assert [json.loads(line)["round"] for line in (clinics / "out" / "rounds.jsonl").read_text().splitlines()] == [1, 2]
 
 
+def test_attempts_that_fail_after_the_upload_are_charged_with_and_without_ledgers(tmp_path):
+    """With a third of the devices gone in every attempt, some attempts fail: memory and ledgers must agree on the cost."""
+    settings = {"devices": 8, "cohort": 6, "rounds": 4, "participation": "uniform", "seed": 15}
+    generous = {f"device {number}": 100.0 for number in range(1, 9)}
+    costs = []
+    for folder in (None, RunFolder.create(tmp_path / "run")):
+        run = Run("simulation", study(rows(400), limits=generous, **settings), folder=folder, drop=0.3)
+        costs.append(run.finish().privacy["devices"])
+    assert any("wasted" in line for line in run.lines)
+    assert costs[0] == costs[1]
+
+
 @pytest.mark.usefixtures("stopped_in_round_two")
 def test_a_rehearsal_stopped_in_mid_round_has_spent_that_round(clinics):
     assert main(["rehearse", "choral.toml", "--out", "out"]) == 130

@@ -36,6 +36,7 @@ from choral.secagg.masks import Stream, Words, add_masks, pair_masks, self_mask
 Vector = NDArray[np.float32]
 BATCHES = (1, 4, 8, 16)
 HIDDEN = (64, 32)
+SHOWN = ("age", "occupation", "education", "marital-status", "hours-per-week", "native-country")  # of 14 columns
 LANES = 16  # copies of a device, with and without the row, in one call of the engine
 STUDY = """
 [privacy]
@@ -89,6 +90,7 @@ class Demonstration:
         """The demonstration for machines."""
         return {
             **asdict(self),
+            "shown": list(SHOWN),
             "data": "UCI Adult, public, bundled with choral",
             "false_alarms": FALSE_ALARMS,
             "delta": 1e-5,

@@ -2,13 +2,19 @@
 
 The row shown is from the public UCI Adult data that comes with choral; nobody's
 own data is read.
+
+With --run it is also kept in that run's folder and becomes a section of its
+report:
+
+    choral attack --run RUN && choral report RUN --open
 """
 
 import argparse
 import json
 from typing import Any
 
-_SHOWN = ("age", "occupation", "education", "marital-status", "hours-per-week", "native-country")
+from choral.cli import terminal
+
 _WIDTH = 16  # five columns of a terminal of 80
 
 
@@ -19,13 +25,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
+    parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
 
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
     from choral.attack.demonstration import demonstrate
+    from choral.report import write_report
+    from choral.run.folder import ATTACK, read_run, write_json
 
+    kept = read_run(args.folder).folder if args.folder else None  # refused before the work, not after it
     told = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row).as_dict()
+    if kept is not None:
+        write_json(kept / ATTACK, told)
+        write_report(kept)
     print(json.dumps(told) if args.json else _shown(told))
     return 0
 
@@ -39,7 +52,7 @@ def _shown(told: dict[str, Any]) -> str:
         "",
         _row("", "THE ROW", "AN ORDINARY", "CHORAL'S SERVER", "CHORAL'S SERVER"),
         _row("", "", "SERVER READS", "reads (masked)", "reads (the sum)"),
-        *(_row(name, *(cells[name] for cells in columns)) for name in _SHOWN),
+        *(_row(name, *(cells[name] for cells in columns)) for name in told["shown"]),
         _row("income", told["label"], told["label_read"], "", ""),
         _row("cells right", f"{network['of']}", *(f"{reading['matched']} of {reading['of']}" for reading in readings)),
         "",
@@ -54,7 +67,7 @@ def _shown(told: dict[str, Any]) -> str:
     ]
     for one in told["membership"]:
         error = f" ± {one['error']:.1%}" if one["error"] else ""
-        limit = "no limit" if one["bound"] is None else f"{one['bound']:.1%}"
+        limit = "no limit" if one["bound"] is None else f"{terminal.up(100 * one['bound'], 1)}%"
         lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
     lines += [
         "",

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from choral.report import charts, parts, registry, words
+from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, read_run, write_whole
 
@@ -31,7 +31,10 @@ def write_report(folder: str | Path) -> Path:
 def page(record: RunRecord) -> str:
     """The report as one HTML document that needs no network and runs no script."""
     record = replace(
-        record, about=_fitting(record.about, _LONGEST_NAME), result=_fitting(record.result, _LONGEST_SENTENCE)
+        record,
+        about=_fitting(record.about, _LONGEST_NAME),
+        result=_fitting(record.result, _LONGEST_SENTENCE),
+        attack=_fitting(record.attack, _LONGEST_NAME),
     )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -52,7 +55,7 @@ def page(record: RunRecord) -> str:
 def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, and the same back
     """The value with every text in it cut to what fits."""
     if isinstance(value, dict):
-        return {name: _fitting(item, most) for name, item in value.items()}
+        return {parts.short(name, most): _fitting(item, most) for name, item in value.items()}
     if isinstance(value, list):
         return [_fitting(item, most) for item in value]
     return parts.short(value, most) if isinstance(value, str) else value
@@ -84,6 +87,7 @@ def _body(record: RunRecord) -> Markup:
             class_="pair",
         ),
         _section("sight", "What the device computed, what the server received", _sight(record)),
+        *([_section("attacker", attacker.HEADING, attacker.reads(record.attack))] if record.attack is not None else []),
         _section("releases", "Everything that left a device", _releases(record)),
         _section("check", "Check it again", _check(record)),
         _section("made-of", "Plan, data and versions", _made_of(record)),

@@ -15,7 +15,7 @@ from choral.privacy.ledger import Ledger
 from choral.report.registry import entry_text
 from choral.report.sheet import page
 from choral.run.costs import Costs
-from choral.run.folder import MOST_LEDGERS, RunRecord, hashes, ledger_file, read_json, read_run
+from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, ledger_file, read_json, read_run
 from choral.run.signatures import SIGNED, signed_fields
 from choral.run.statement import privacy_statement
 from choral.secagg.keys import Bundle, Roster
@@ -119,8 +119,7 @@ def _epsilons(record: RunRecord) -> list[str]:
     if _has_ledgers(record):
         rounds = [len(_ledger(record, number).balance.charges) for number in range(len(costs.names))]
     else:
-        took_part = [device for line in record.rounds for device in line["included"]]
-        rounds = np.bincount(np.array(took_part, dtype=np.int64), minlength=len(costs.names)).tolist()
+        rounds = charged_rounds(record.rounds, len(costs.names)).tolist()
     again = privacy_statement(costs, np.array(rounds))
     return differences(_result(record)["privacy"], json.loads(json.dumps(again)))
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 from choral.errors import StorageError
 
 FORMAT = 1
+ATTACK = "attack.json"
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run as its folder tells it: `about` from run.json, one object a round, and the result once it is there."""
+    """A run as its folder tells it: `about` from run.json, one object a round, and the result once it is there.
+
+    `attack` is what `choral attack --run` showed on public data; it is no part of the run.
+    """
 
     folder: Path
     about: dict[str, Any]
     rounds: list[dict[str, Any]]
     result: dict[str, Any] | None
+    attack: dict[str, Any] | None = None
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -85,8 +90,9 @@ def read_run(folder: str | Path) -> RunRecord:
             where=str(folder / "run.json"),
             fix="Use the choral that wrote it.",
         )
-    result = read_json(folder / "result.json") if (folder / "result.json").exists() else None
-    return RunRecord(folder=folder, about=about, rounds=list(read_lines(folder / "rounds.jsonl")), result=result)
+    result, attack = (read_json(path) if path.exists() else None for path in (folder / "result.json", folder / ATTACK))
+    rounds = list(read_lines(folder / "rounds.jsonl"))
+    return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack)
 
 
 class RunFolder:
@@ -199,3 +205,13 @@ def ledger_file(number: int) -> str:
     'device-0001.ledger'
     """
     return f"device-{number + 1:04}.ledger"
+
+
+def charged_rounds(lines: Iterable[Mapping[str, Any]], devices: int) -> NDArray[np.int64]:
+    """How often each device was charged, as the lines of rounds.jsonl tell: included, or in an attempt that failed.
+
+    >>> charged_rounds([{"included": [0, 2], "wasted": [2]}], 3).tolist()
+    [1, 0, 2]
+    """
+    charged = [device for line in lines for device in (*line["included"], *line.get("wasted", ()))]
+    return np.bincount(np.array(charged, dtype=np.int64), minlength=devices)

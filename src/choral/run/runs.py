@@ -17,15 +17,10 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.evaluate import evaluate
-<<<<<<< HEAD
 from choral.learning.reading import DataSource
-from choral.run.baselines import baselines
-=======
-from choral.learning.tables import DataSource
 from choral.run.baselines import Watch, baselines, unwatched
->>>>>>> extras
 from choral.run.books import Books
-from choral.run.folder import RunFolder, read_run, write_json
+from choral.run.folder import RunFolder, charged_rounds, read_run, write_json
 from choral.run.logs import Log
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
@@ -200,7 +195,7 @@ class Run:
         """The ledgers; where there are none, the rounds so far tell who took part how often."""
         books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
         if not books.on_disk:
-            books.rounds[:] = _participation(self.lines, self.study.plan.devices)
+            books.rounds[:] = charged_rounds(self.lines, self.study.plan.devices)
         return books
 
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
@@ -217,6 +212,9 @@ class Run:
             "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
+        paid = books.rounds - charged_rounds([*self.lines, line], self.study.plan.devices)
+        if paid.any():  # attempts that failed after the upload
+            line["wasted"] = np.repeat(np.arange(len(paid)), np.maximum(paid, 0)).tolist()
         if self.study.plan.devices <= 200 and self.study.costs.private:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
@@ -314,7 +312,7 @@ class Run:
             "baselines": result.baselines,
             "privacy": result.privacy,
             "sight": self.sight,
-            "releases": releases(self.study, len(self.lines)),
+            "releases": releases(self.study, len(self.lines), compare=self.compare),
         }
 
 
@@ -348,9 +346,9 @@ def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, A
     }
 
 
-def releases(study: Study, rounds: int) -> list[dict[str, Any]]:
+def releases(study: Study, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
     """Everything that left the devices, and what protects it."""
-    return [
+    told = [
         {
             "what": "the sum of the included devices' updates",
             "to": "the server",
@@ -370,6 +368,16 @@ def releases(study: Study, rounds: int) -> list[dict[str, Any]]:
             "protected_by": "nothing: declared public",
         },
     ]
+    if compare:
+        told.append(
+            {
+                "what": "accuracy without privacy, and of each device alone",
+                "to": "who reads this report",
+                "times": 1,
+                "protected_by": "nothing: worked out of all rows without noise, by who holds them all",
+            }
+        )
+    return told
 
 
 def model_card(study: Study) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from choral.config import Job
@@ -120,7 +121,9 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
         skew=settings.skew,
         seed=seed,
     )
-    return data, str(path) if source is None else f"a {type(source).__name__} in memory"
+    named = path if source is None else source
+    # The file's name and not where it lies: reports travel, and a path may name a person.
+    return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
 
 
 def _check_delta(job: Job, rows: int) -> None:
