@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -50,16 +51,13 @@ def job(tmp_path):
 
 def on_a_terminal(folder, columns, *words, **variables):
     """Everything that a choral prints on a terminal of so many columns, and its exit status."""
-    reads, writes = os.pipe()  # the child waits until its terminal has its size
-    child, screen = pty.fork()
-    if child == 0:
-        os.read(reads, 1)
-        os.chdir(folder)
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(SRC), **variables}
-        os.execve(sys.executable, [sys.executable, "-m", "choral", *words], kept)
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    os.write(writes, b".")
+    screen, keyboard = pty.openpty()
+    fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(SRC), **variables}
+    command = [sys.executable, "-m", "choral", *words]
+    child = subprocess.Popen(command, cwd=folder, env=kept, stdin=keyboard, stdout=keyboard, stderr=keyboard)
+    os.close(keyboard)
     printed = b""
     while True:
         try:
@@ -69,9 +67,8 @@ def on_a_terminal(folder, columns, *words, **variables):
         if not part:
             break
         printed += part
-    for end in (reads, writes, screen):
-        os.close(end)
-    return printed, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(screen)
+    return printed, child.wait()
 
 
 def what_stays(printed):

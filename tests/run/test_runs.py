@@ -244,7 +244,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(clinics, capsys):
 
 
 def test_attempts_that_fail_after_the_upload_are_charged_with_and_without_ledgers(tmp_path):
-    """With a third of the devices gone in every attempt, some attempts fail: memory and ledgers must agree on the cost."""
+    """With a third of the devices gone some attempts fail: memory and ledgers must agree on the cost."""
     settings = {"devices": 8, "cohort": 6, "rounds": 4, "participation": "uniform", "seed": 15}
     generous = {f"device {number}": 100.0 for number in range(1, 9)}
     costs = []
@@ -320,6 +320,7 @@ def regression(features, classes):
 @pytest.fixture
 def mine(clinics, monkeypatch):
     """A user's own models beside choral.toml, and a Python that looks in neither this nor the current folder."""
+    sys.modules.pop("mine", None)  # another test's
     (clinics / "mine.py").write_text(MINE)
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", str(clinics))])
     yield clinics

@@ -119,7 +119,8 @@ def _epsilons(record: RunRecord) -> list[str]:
     if _has_ledgers(record):
         rounds = [len(_ledger(record, number).balance.charges) for number in range(len(costs.names))]
     else:
-        rounds = charged_rounds(record.rounds, len(costs.names)).tolist()
+        last = {"included": [], "wasted": _result(record)["wasted"]}
+        rounds = charged_rounds([*record.rounds, last], len(costs.names)).tolist()
     again = privacy_statement(costs, np.array(rounds))
     return differences(_result(record)["privacy"], json.loads(json.dumps(again)))
 

@@ -124,6 +124,7 @@ class Run:
         self.parameters: NDArray[np.float32] = study.model.start(0)
         self.sight: dict[str, Any] | None = None
         self.first = 1
+        self.wasted: list[int] = []  # charged after the last round that is over
         self.seconds = 0.0
 
     def go_on(self) -> None:
@@ -189,13 +190,15 @@ class Run:
                 if self.log is not None:
                     self.log.round(line)
                 yield line
+            self.wasted = self._wasted(books, self.lines)
             self.seconds = time.monotonic() - begin
 
     def _books(self, before: int | None = None) -> Books:
         """The ledgers; where there are none, the rounds so far tell who took part how often."""
         books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
         if not books.on_disk:
-            books.rounds[:] = charged_rounds(self.lines, self.study.plan.devices)
+            last = {"included": [], "wasted": self.wasted}
+            books.rounds[:] = charged_rounds([*self.lines, last], self.study.plan.devices)
         return books
 
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
@@ -212,12 +215,16 @@ class Run:
             "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
-        paid = books.rounds - charged_rounds([*self.lines, line], self.study.plan.devices)
-        if paid.any():  # attempts that failed after the upload
-            line["wasted"] = np.repeat(np.arange(len(paid)), np.maximum(paid, 0)).tolist()
+        if wasted := self._wasted(books, [*self.lines, line]):
+            line["wasted"] = wasted
         if self.study.plan.devices <= 200 and self.study.costs.private:
             line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
         return line
+
+    def _wasted(self, books: Books, lines: list[Line]) -> list[int]:
+        """The devices that were charged and are not in these lines, each as often: attempts that failed."""
+        unseen = books.rounds - charged_rounds(lines, self.study.plan.devices)
+        return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
 
     def _due(self, round: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
@@ -308,6 +315,7 @@ class Run:
             "seconds": round(self.seconds, 3),
             "rounds_done": len(self.lines),
             "stopped": self.stopped,
+            "wasted": self.wasted,
             "test": result.test,
             "baselines": result.baselines,
             "privacy": result.privacy,
