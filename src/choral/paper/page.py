@@ -1,0 +1,50 @@
+"""index.html: every figure that was measured so far, on one page that needs no network."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from choral.paper.panels import chart_of
+from choral.report.charts import STYLE
+from choral.report.markup import Markup, element, together
+from choral.run.folder import write_whole
+
+_PAGE = """\
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
+  color: #16181d; background: #fff; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1.5rem; }
+table { border-collapse: collapse; } td, th { padding: .2rem .8rem .2rem 0; text-align: left; }
+@media (prefers-color-scheme: dark) { body { color: #e8e8e8; background: #16181d; } }
+"""
+
+
+def write_page(out: Path, names: Sequence[str]) -> Path:
+    """The page of the figures whose results lie in a folder."""
+    results = [json.loads((out / f"{name}.json").read_text()) for name in names]
+    head = together(
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", "The paper, figure by figure"),
+        Markup(f"<style>{_PAGE}{STYLE}</style>"),
+    )
+    body = together(element("h1", "The paper, figure by figure"), _preface(), *map(_section, results))
+    page = f"<!doctype html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
+    write_whole(out / "index.html", page.encode())
+    return out / "index.html"
+
+
+def _preface() -> Markup:
+    return element(
+        "p",
+        "UCI Adult on 16 devices, 10 of them a round, in balance. Lines are means over the repeats, bands one standard "
+        "deviation to either side. ε is for one record replaced. “As published” is the paper's own formula: for "
+        "several local steps it is not a guarantee. PROVED holds against the server and all other devices together.",
+    )
+
+
+def _section(result: Mapping[str, Any]) -> Markup:
+    charts = element("div", *map(chart_of, result["panels"]), class_="charts")
+    about = f"{result['repeats']} repeats, seeds {result['seeds']}, choral {result['version']}"
+    quick = " (quick: fewer repeats and settings)" if result["quick"] else ""
+    return element("section", element("h2", result["figure"]), charts, element("p", about + quick + "."))
