@@ -45,8 +45,8 @@ UTILITY = {
         local_steps=5,
         batch=488,
         step_sizes=(1.0, 2.0),
-        clips=(3.0,),
-        proved=(2.0, 4.0),
+        clips=(3.0, 6.0),
+        proved=(4.0,),
     ),
 }
 
@@ -143,9 +143,9 @@ TRADEOFF = {
     "logistic": Setting(
         model="logistic", rounds=20, local_steps=2, batch=1220, step_sizes=(1.0, 2.0), clips=(1.0, 3.0)
     ),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, step_sizes=(1.0, 2.0), clips=(3.0,)),
+    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, step_sizes=(1.0,), clips=(3.0,)),
 }
-EPSILONS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+EPSILONS = {"logistic": (0.25, 0.5, 1.0, 2.0, 5.0, 10.0), "network": (0.5, 1.0, 2.0, 10.0)}
 LINES: dict[str, Rule] = {
     "with secure sum, ε as published": "paper",
     "without, ε as published": "paper_without_secure_sum",
@@ -158,7 +158,7 @@ def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     setting = TRADEOFF[kind]
     if quick:
         setting = replace(setting, step_sizes=setting.step_sizes[:1], clips=setting.clips[-1:])
-    base, epsilons = setting.base(), EPSILONS[1::2] if quick else EPSILONS
+    base, epsilons = setting.base(), EPSILONS[kind][::3] if quick else EPSILONS[kind]
     free = _tuned(shelf, grid(base, {"step_size": setting.step_sizes}))
     private = {"step_size": setting.step_sizes, "clip": setting.clips}
     found: dict[str, dict[str, Method]] = {}
