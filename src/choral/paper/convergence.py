@@ -31,7 +31,7 @@ SECOND = {"logistic": ("train_loss", "training loss"), "network": ("squared_grad
 
 def convergence(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
-    base = replace(BASE[kind], rounds=10) if quick else BASE[kind]
+    base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     result: dict[str, Any] = {"panels": []}
     for grid, noises in NOISES[kind].items():
         # The ends of the grids are enough for a quick look.
