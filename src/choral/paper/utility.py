@@ -143,7 +143,7 @@ TRADEOFF = {
     "logistic": Setting(
         model="logistic", rounds=20, local_steps=2, batch=1220, step_sizes=(1.0, 2.0), clips=(1.0, 3.0)
     ),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, step_sizes=(1.0,), clips=(3.0,)),
+    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, step_sizes=(0.25, 1.0), clips=(3.0,)),
 }
 EPSILONS = {"logistic": (0.25, 0.5, 1.0, 2.0, 5.0, 10.0), "network": (0.5, 1.0, 2.0, 10.0)}
 LINES: dict[str, Rule] = {
