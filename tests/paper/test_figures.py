@@ -6,7 +6,7 @@ import json
 import pytest
 
 from choral.cli import reproduce as verb
-from choral.errors import ConfigError
+from choral.errors import ConfigError, StorageError
 from choral.paper import experiment, figures
 from choral.paper.figures import FIGURES
 
@@ -44,7 +44,9 @@ def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, mo
     assert choral_reproduce("bounds", "--quick", "--repeats", "1", "--out", str(tmp_path)) == 0
     assert choral_reproduce("bounds", "--out", str(tmp_path)) == 0
     assert seen == [(1, True), (5, False)]
-    assert "SAVED" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "SAVED" in printed
+    assert "one record replaced" in printed
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):
@@ -52,6 +54,19 @@ def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):
         choral_reproduce("figure-9", "--out", str(tmp_path))
     with pytest.raises(ConfigError, match="CH102"):
         choral_reproduce("bounds", "--repeats", "0", "--out", str(tmp_path))
+
+
+def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_traceback(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="CH801"):
+        choral_reproduce("bounds", "--out", str(tmp_path / "file"))
+    shelf = experiment.Shelf(tmp_path, 1)
+    one = experiment.Experiment(model="logistic", rounds=1, local_steps=1, batch=61, step_size=0.5, looks=1)
+    first = shelf.curve(one, 0)
+    assert shelf.curve(one, 0) == first
+    next(tmp_path.glob("*.json")).write_text('{"0": ')
+    with pytest.raises(StorageError, match="CH802"):
+        shelf.curve(one, 0)
 
 
 def test_the_help_names_every_figure():

@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what came out."""
+    from choral.cli.terminal import wrap
     from choral.paper.figures import FIGURES, reproduce
+    from choral.paper.page import ABOUT_EPSILON
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]
     found = {
@@ -32,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found if args.figure == "all" else found[args.figure]))
     else:
-        print("\n".join(line for name in names for line in _shown(found[name], args.out)))
+        print("\n".join(line for name in names for line in _shown(found[name])))
+        print(wrap(f"NOTE  {ABOUT_EPSILON}"), f"SAVED {args.out / 'index.html'}", sep="\n")
     return 0
 
 
@@ -41,12 +44,12 @@ def _tell(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a function that pr
     return lambda line: print(f"\r\033[K{line}", end="", file=sys.stderr) if show else None
 
 
-def _shown(result: dict[str, Any], out: Path) -> list[str]:
-    """The end of every line of the figure, and where the rest is."""
+def _shown(result: dict[str, Any]) -> list[str]:
+    """The end of every line of the figure."""
     lines = [f"{result['figure']} · {result['repeats']} repeats · mean ± deviation at the end of each line"]
     for panel in result["panels"]:
         lines.append(f"  {panel['title']}: {panel['y']}")
         for one in panel["lines"]:
             low, high = one["spread"][-1]
             lines.append(f"    {one['name']:<44}{one['points'][-1][1]:>10.4g} ± {(high - low) / 2:.2g}")
-    return [*lines, f"SAVED  {out / 'index.html'} · {out / (result['figure'] + '.json')}"]
+    return lines

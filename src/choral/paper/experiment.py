@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import choral
 from choral.backends.vectorised import Vectorised
+from choral.errors import StorageError
 from choral.federation import draw_cohort
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.local import Recipe
@@ -227,7 +228,12 @@ class Shelf:
 
     def __init__(self, folder: Path, repeats: int, *, tell: Callable[[str], object] = lambda _: None) -> None:
         self.folder, self.repeats, self.tell = folder, repeats, tell
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                "CH801", f"can't be made: {error.strerror}.", where=str(folder), fix="Give another --out."
+            ) from None
 
     def curves(self, experiment: Experiment) -> list[Curve]:
         """The curve of each repeat."""
@@ -238,7 +244,12 @@ class Shelf:
         described = {**experiment.described(), "version": choral.__version__}
         text = json.dumps(described, sort_keys=True)
         path = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-        kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"experiment": described}
+        try:
+            kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"experiment": described}
+        except ValueError:
+            raise StorageError(
+                "CH802", "is not what was written.", where=str(path), fix="Delete it: it is measured again."
+            ) from None
         if str(repeat) not in kept:
             self.tell(f"{experiment.model} τ={experiment.local_steps} σ={experiment.noise:.3g} repeat {repeat + 1}")
             kept[str(repeat)] = curve(experiment, repeat)
