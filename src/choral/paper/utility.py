@@ -55,7 +55,7 @@ def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Ours and DP-SGD at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
     setting = UTILITY[kind]
     if quick:
-        setting = replace(setting, step_sizes=(1.0,), clips=(3.0,), proved=setting.proved[-1:])
+        setting = replace(setting, rounds=20, step_sizes=(1.0,), clips=(3.0,), proved=setting.proved[-1:])
     private = {"step_size": setting.step_sizes, "clip": setting.clips}
     base = setting.base()
     # Steps of size 4 without a clip leave the range that any figure could show.
@@ -157,7 +157,7 @@ def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
     setting = TRADEOFF[kind]
     if quick:
-        setting = replace(setting, step_sizes=setting.step_sizes[:1], clips=setting.clips[-1:])
+        setting = replace(setting, rounds=20, step_sizes=setting.step_sizes[:1], clips=setting.clips[-1:])
     base, epsilons = setting.base(), EPSILONS[kind][::3] if quick else EPSILONS[kind]
     free = _tuned(shelf, grid(base, {"step_size": setting.step_sizes}))
     private = {"step_size": setting.step_sizes, "clip": setting.clips}
