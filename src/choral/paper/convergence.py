@@ -70,7 +70,13 @@ def _difference(kind: Kind, lines: dict[str, list[Curve]], look: int) -> dict[st
 def _panels(kind: Kind, title: str, lines: dict[str, list[Curve]]) -> list[dict[str, Any]]:
     second, words = SECOND[kind]
     return [
-        panel(title, "round", label, [line(name, curves, measure) for name, curves in lines.items()])
+        panel(
+            title,
+            "round",
+            label,
+            [line(name, curves, measure) for name, curves in lines.items()],
+            log_y=measure == "squared_gradient_norm",
+        )
         for measure, label in (("test_accuracy", "test accuracy"), (second, words))
     ]
 
