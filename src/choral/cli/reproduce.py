@@ -1,0 +1,55 @@
+"""Measure a figure of the paper again, and draw it.
+
+FIGURE is utility-logistic, utility-network, tradeoff-logistic, tradeoff-network,
+convergence-logistic, convergence-network, bounds, or all. Results, charts and
+index.html go to the folder of --out; what was measured before is kept, so that an
+interrupted reproduction goes on where it stopped.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("figure", metavar="FIGURE", help='a figure\'s name, or "all"')
+    parser.add_argument("--out", type=Path, default=Path("paper"), help="the folder for results (default: paper)")
+    parser.add_argument("--repeats", type=int, default=5, help="splits of the data, each trained on (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="2 repeats and fewer settings")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print what came out."""
+    from choral.cli.terminal import wrap
+    from choral.paper.figures import FIGURES, reproduce
+    from choral.paper.page import ABOUT_EPSILON
+
+    names = list(FIGURES) if args.figure == "all" else [args.figure]
+    found = {
+        name: reproduce(name, args.out, repeats=args.repeats, quick=args.quick, tell=_tell(args)) for name in names
+    }
+    if args.json:
+        print(json.dumps(found if args.figure == "all" else found[args.figure]))
+    else:
+        print("\n".join(line for name in names for line in _shown(found[name])))
+        print(wrap(f"NOTE  {ABOUT_EPSILON}"), f"SAVED {args.out / 'index.html'}", sep="\n")
+    return 0
+
+
+def _tell(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a function that prints a line, or nothing
+    show = not args.json and sys.stderr.isatty()
+    return lambda line: print(f"\r\033[K{line}", end="", file=sys.stderr) if show else None
+
+
+def _shown(result: dict[str, Any]) -> list[str]:
+    """The end of every line of the figure."""
+    lines = [f"{result['figure']} · {result['repeats']} repeats · mean ± deviation at the end of each line"]
+    for panel in result["panels"]:
+        lines.append(f"  {panel['title']}: {panel['y']}")
+        for one in panel["lines"]:
+            low, high = one["spread"][-1]
+            lines.append(f"    {one['name']:<44}{one['points'][-1][1]:>10.4g} ± {(high - low) / 2:.2g}")
+    return lines

@@ -1,0 +1,53 @@
+"""The figures by their names: each measured, written as a results file, and drawn."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import choral
+from choral.errors import ConfigError
+from choral.paper.convergence import bounds, convergence
+from choral.paper.experiment import Shelf
+from choral.paper.page import write_page
+from choral.paper.panels import chart_of
+from choral.paper.utility import tradeoff, utility
+from choral.report.charts import alone
+from choral.run.folder import write_whole
+
+Figure = Callable[..., dict[str, Any]]
+FIGURES: dict[str, Figure] = {
+    "convergence-logistic": partial(convergence, "logistic"),
+    "convergence-network": partial(convergence, "network"),
+    "utility-logistic": partial(utility, "logistic"),
+    "utility-network": partial(utility, "network"),
+    "tradeoff-logistic": partial(tradeoff, "logistic"),
+    "tradeoff-network": partial(tradeoff, "network"),
+    "bounds": bounds,
+}
+
+
+def reproduce(
+    name: str, out: Path, *, repeats: int = 5, quick: bool = False, tell: Callable[[str], object] = lambda _: None
+) -> dict[str, Any]:
+    """Measure one figure, or go on with it; NAME.json, a chart for each panel and index.html lie in `out` then."""
+    if name not in FIGURES:
+        raise ConfigError("CH101", f'unknown figure "{name}".', fix=f"Known: {', '.join(FIGURES)}, all.")
+    if not 1 <= repeats <= 100:
+        raise ConfigError("CH102", f"repeats = {repeats}.", where="choral reproduce", fix="Use 1 to 100.")
+    repeats = min(repeats, 2) if quick else repeats
+    found = FIGURES[name](Shelf(out / "curves", repeats, tell=tell), quick=quick)
+    result = {
+        "figure": name,
+        **found,
+        "repeats": repeats,
+        "seeds": list(range(repeats)),
+        "quick": quick,
+        "version": choral.__version__,
+    }
+    write_whole(out / f"{name}.json", (json.dumps(result, indent=1) + "\n").encode())
+    for number, panel in enumerate(result["panels"], start=1):
+        write_whole(out / f"{name}-{number}.svg", alone(chart_of(panel)).encode())
+    write_page(out, [one for one in FIGURES if (out / f"{one}.json").exists()])
+    return result
