@@ -26,6 +26,7 @@ VERBS = {
     "watch": "a run as it goes, on a page that only this machine can open",
     "attack": "what an ordinary server reads off an update, and what ours reads",
     "audit": "a lower bound on ε, measured, beside what is claimed",
+    "reproduce": "a figure of the paper, measured again and drawn",
     "ledger": "what a device has spent, every line checked",
 }
 
