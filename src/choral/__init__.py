@@ -8,6 +8,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from choral.convergence_bounds import convergence as convergence
     from choral.errors import ChoralError as ChoralError
+    from choral.front import Trained as Trained
+    from choral.front import fit as fit
+    from choral.front import rehearse as rehearse
+    from choral.front import simulate as simulate
     from choral.learning.models import own as model
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
@@ -23,9 +27,7 @@ if TYPE_CHECKING:
     from choral.report import write_report as write_report
     from choral.report.verify import verify as verify
     from choral.run.result import Result as Result
-    from choral.run.runs import rehearse as rehearse
     from choral.run.runs import resume as resume
-    from choral.run.runs import simulate as simulate
 
 # Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
 # `import choral` stays fast.
@@ -36,18 +38,20 @@ _ROOM_OF = {
     "Plan": "choral.plan",
     "Result": "choral.run.result",
     "SecureSum": "choral.plan",
+    "Trained": "choral.front",
     "account": "choral.privacy.account",
     "convergence": "choral.convergence_bounds",
+    "fit": "choral.front",
     "convert": "choral.privacy.zcdp",
     "load": "choral.learning.tables",
     "load_adult": "choral.learning.tables",
     "model": "choral.learning.models:own",
     "noise_for": "choral.privacy.calibrate",
     "plan_for": "choral.planner",
-    "rehearse": "choral.run.runs",
+    "rehearse": "choral.front",
     "resume": "choral.run.runs",
     "rho_for": "choral.privacy.zcdp",
-    "simulate": "choral.run.runs",
+    "simulate": "choral.front",
     "verify": "choral.report.verify",
     "write_report": "choral.report",
 }
@@ -59,10 +63,12 @@ __all__ = [
     "Plan",
     "Result",
     "SecureSum",
+    "Trained",
     "__version__",
     "account",
     "convergence",
     "convert",
+    "fit",
     "load",
     "load_adult",
     "model",

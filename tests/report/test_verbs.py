@@ -58,7 +58,9 @@ def test_an_unwritable_folder_is_told(tmp_path, capsys, monkeypatch):
 
 def test_watch_prints_its_address_and_ends_well_with_ctrl_c(tmp_path):
     folder = make_run(tmp_path / "run", finished=False, done=1)
-    script = "import sys; from choral import cli; cli.VERBS['watch'] = ''; sys.exit(cli.main(sys.argv[1:]))"
+    # What was started in the background inherits an ignored Ctrl-C, and so would the child.
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from choral import cli; sys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", script, "watch", str(folder), "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:

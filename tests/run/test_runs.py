@@ -92,6 +92,15 @@ def test_a_result_predicts_with_the_manners_of_scikit_learn(clinics):
     assert result.score(frame, frame["ill"]) == np.mean(result.predict(frame) == frame["ill"].to_numpy())
 
 
+def test_arrays_are_fitted_and_reported_without_a_run_folder(tmp_path):
+    result = choral.fit(*rows(), **SETTINGS)
+    text = result.report(tmp_path / "page.html").read_text()
+    assert "ε ≤" in text
+    assert "one record replaced" in text
+    assert "SIMULATION" in text.upper()
+    assert np.array_equal(result.parameters, choral.simulate(rows(), **SETTINGS).parameters)
+
+
 def test_the_same_seed_gives_the_same_bits_and_no_seed_does_not():
     first, again = choral.simulate(rows(), **SETTINGS), choral.simulate(rows(), **SETTINGS)
     assert np.array_equal(first.parameters, again.parameters)

@@ -14,6 +14,7 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import predict
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
+from choral.run.folder import RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +29,7 @@ class Result:
     test: dict[str, float]
     baselines: dict[str, float | None]
     history: list[dict[str, Any]] = field(repr=False)
+    record: RunRecord = field(repr=False)
     folder: Path | None = None
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:

@@ -20,12 +20,12 @@ from choral.learning.evaluate import evaluate
 from choral.learning.reading import DataSource
 from choral.run.baselines import Watch, baselines, unwatched
 from choral.run.books import Books
-from choral.run.folder import RunFolder, charged_rounds, read_run, write_json
+from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, write_json
 from choral.run.logs import Log
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
 from choral.run.signatures import sign_off
-from choral.run.statement import privacy_statement
+from choral.run.statement import privacy_statement, releases
 from choral.run.study import Study, settle
 
 Kind = Literal["simulation", "rehearsal"]
@@ -287,7 +287,16 @@ class Run:
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study, self.watch))
-        result = Result(
+        told = self._described(test, compared, privacy)
+        if self.folder is not None:
+            model = self.folder.write_model(self.parameters, model_card(study))
+            if self.kind == "rehearsal" and study.costs.private:
+                signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
+                write_json(self.folder.path / "signatures.json", {"devices": signed})
+            self.folder.finish(told)
+            if self.log is not None:
+                self.log.end(told)
+        return Result(
             model=study.model,
             parameters=self.parameters,
             classes=study.data.classes,
@@ -296,31 +305,31 @@ class Run:
             test=test,
             baselines=compared,
             history=self.lines,
+            record=self._record(told),
             folder=None if self.folder is None else self.folder.path,
         )
-        if self.folder is not None:
-            model = self.folder.write_model(self.parameters, model_card(study))
-            if self.kind == "rehearsal" and study.costs.private:
-                signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
-                write_json(self.folder.path / "signatures.json", {"devices": signed})
-            described = self._described(result)
-            self.folder.finish(described)
-            if self.log is not None:
-                self.log.end(described)
-        return result
 
-    def _described(self, result: Result) -> dict[str, Any]:
+    def _record(self, told: dict[str, Any]) -> RunRecord:
+        """The run as its folder tells it, or would tell it if it had one."""
+        if self.folder is not None:
+            return read_run(self.folder.path)
+        about = {"format": FORMAT, **self.described()}
+        return RunRecord(folder=Path(), about=about, rounds=self.lines, result={**told, "files": {}})
+
+    def _described(
+        self, test: dict[str, float], compared: dict[str, float | None], privacy: dict[str, Any]
+    ) -> dict[str, Any]:
         return {
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 3),
             "rounds_done": len(self.lines),
             "stopped": self.stopped,
             "wasted": self.wasted,
-            "test": result.test,
-            "baselines": result.baselines,
-            "privacy": result.privacy,
+            "test": test,
+            "baselines": compared,
+            "privacy": privacy,
             "sight": self.sight,
-            "releases": releases(self.study, len(self.lines), compare=self.compare),
+            "releases": releases(self.study.plan, len(self.lines), compare=self.compare),
         }
 
 
@@ -352,40 +361,6 @@ def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, A
         "computed": [round(float(value), 6) for value in place.latest[device][:64]],
         "received": [int(word) for word in words[:64]],
     }
-
-
-def releases(study: Study, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
-    """Everything that left the devices, and what protects it."""
-    told = [
-        {
-            "what": "the sum of the included devices' updates",
-            "to": "the server",
-            "times": rounds,
-            "protected_by": f"clipping to {study.plan.clip:g}, noise {study.plan.noise:.4g}, pairwise masks",
-        },
-        {
-            "what": "the model after each round",
-            "to": "the server and every device of the next cohort",
-            "times": rounds,
-            "protected_by": "computed from the sums alone",
-        },
-        {
-            "what": "who took part, and each device's number of rows",
-            "to": "the server",
-            "times": rounds,
-            "protected_by": "nothing: declared public",
-        },
-    ]
-    if compare:
-        told.append(
-            {
-                "what": "accuracy without privacy, and of each device alone",
-                "to": "who reads this report",
-                "times": 1,
-                "protected_by": "nothing: worked out of all rows without noise, by who holds them all",
-            }
-        )
-    return told
 
 
 def model_card(study: Study) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.plan import Plan
 from choral.privacy.account import account_of
 from choral.privacy.rules import ADJACENCY, with_secure_sum
 from choral.run.costs import Costs
@@ -58,3 +59,37 @@ def _with_colluders(costs: Costs, device: int, rounds: int, colluders: int, delt
     part = replace(costs.exposure(device, rounds), colluders=colluders, dropouts=max(0, costs.plan.cohort - smallest))
     loss = with_secure_sum(part)
     return None if loss is None else loss.epsilon(delta)
+
+
+def releases(plan: Plan, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
+    """Everything that left the devices, and what protects it."""
+    told = [
+        {
+            "what": "the sum of the included devices' updates",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": f"clipping to {plan.clip:g}, noise {plan.noise:.4g}, pairwise masks",
+        },
+        {
+            "what": "the model after each round",
+            "to": "the server and every device of the next cohort",
+            "times": rounds,
+            "protected_by": "computed from the sums alone",
+        },
+        {
+            "what": "who took part, and each device's number of rows",
+            "to": "the server",
+            "times": rounds,
+            "protected_by": "nothing: declared public",
+        },
+    ]
+    if compare:
+        told.append(
+            {
+                "what": "accuracy without privacy, and of each device alone",
+                "to": "who reads this report",
+                "times": 1,
+                "protected_by": "nothing: worked out of all rows without noise, by who holds them all",
+            }
+        )
+    return told
