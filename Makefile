@@ -63,9 +63,9 @@ docs: .venv/docs   ## build the documentation into site/, offline; a broken link
 
 lock: .venv/core   ## solve both locks anew, for every supported Python
 	@$(PIP) install -q uv
-	echo 'flit_core' | $(COMPILE) pyproject.toml - -o requirements.lock
-	$(COMPILE) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
-	$(COMPILE) pyproject.toml --extra docs -c requirements.lock -o requirements-docs.lock
+	$(COMPILE) pyproject.toml --extra dev -o requirements-dev.lock
+	echo 'flit_core' | $(COMPILE) pyproject.toml - -c requirements-dev.lock -o requirements.lock
+	$(COMPILE) pyproject.toml --extra docs -c requirements-dev.lock -o requirements-docs.lock
 
 clean:             ## forget the environments
 	rm -rf .venv .bench
