@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -69,7 +70,7 @@ class Control:
         self._client = ControlHttpClient.from_server_address(
             server_address=address,
             insecure=authority is None,
-            root_certificates=None if authority is None else str(authority),
+            root_certificates=None if authority is None else authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
 
@@ -112,6 +113,12 @@ class Control:
     def close(self) -> None:
         """Hang up."""
         self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _refused(what: str, error: httpx.HTTPStatusError) -> DeploymentError:

@@ -27,6 +27,12 @@ _QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+# Becomes the command that follows, after asking the system to end it when this process ends, however that happens.
+_TIED = (
+    "import ctypes, os, sys\n"
+    "getattr(ctypes.CDLL(None), 'prctl', lambda *_: 0)(1, 15)\n"
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
 _START = 60.0  # seconds that a process may take until it listens
 _END = 3.0  # seconds that it may take to end when asked to
 
@@ -47,7 +53,12 @@ class Children:
         log = folder / f"{name}.log"
         with log.open("ab") as file:
             child = subprocess.Popen(  # noqa: S603 - our own commands
-                command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+                [sys.executable, "-ISc", _TIED, str(os.getpid()), *command],
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
             )
         self._children[name] = (child, log)
 
@@ -80,13 +91,15 @@ class Children:
         child.wait()
 
     def close(self) -> None:
-        """End all, the youngest first."""
-        for child, _ in reversed(self._children.values()):
+        """End all."""
+        children = [child for child, _ in self._children.values()]
+        for child in children:
             _signal(child, signal.SIGTERM)
+        end = time.monotonic() + _END
+        for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_END)
-            # What it had started itself, or what did not listen.
-            _signal(child, signal.SIGKILL)
+                child.wait(max(0.0, end - time.monotonic()))
+            _signal(child, signal.SIGKILL)  # what did not listen, and what it had started itself
             child.wait()
         self._children.clear()
 
