@@ -137,8 +137,10 @@ class FederationSettings:
     devices: int | None = _setting(Whole(least=1, suggest="16"))
     cohort: int | None = _setting(Whole(least=1, suggest="10"))
     rounds: int | None = _setting(Whole(least=1, suggest="20"))
+    rows: int | None = _setting(Whole(least=1, suggest="1000"))
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
+    deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,11 +356,9 @@ def _check_together(job: Job) -> None:
         )
     if job.privacy.epsilon is not None and job.privacy.noise is not None:
         raise ConfigError(
-            "CH104",
-            "[privacy] has both epsilon and noise.",
-            where=job.where("privacy", "noise"),
+            "CH104", "[privacy] has both epsilon and noise.", where=job.where("privacy", "noise"),
             fix="Keep epsilon (the noise is solved from it), or noise.",
-        )
+        )  # fmt: skip
     if job.model.kind == "mlp" and not job.model.hidden:
         raise ConfigError(
             "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."

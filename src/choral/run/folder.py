@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,11 +33,11 @@ class RunRecord:
     attack: dict[str, Any] | None = None
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.new")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -164,6 +165,11 @@ class RunFolder:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, which names every other file by its hash."""
         write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
+
+
+def versions() -> dict[str, str]:
+    """The versions of what numbers depend on."""
+    return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
 HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", "signatures.json")

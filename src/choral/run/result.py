@@ -1,7 +1,7 @@
 """What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from choral.errors import TableError
 from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
-from choral.learning.evaluate import predict
+from choral.learning.evaluate import evaluate, predict
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
+from choral.learning.records import Records
 from choral.run.folder import RunRecord
 
 
@@ -59,3 +60,23 @@ class Result:
                 )
             return rows.astype(np.float32)
         return tables.encode(from_frame(rows), self.columns)
+
+
+def metrics(model: Model, parameters: NDArray[np.float32], rows: Records) -> dict[str, float]:
+    """Accuracy, loss and AUC on these rows, as far as the model has them."""
+    found = asdict(evaluate(model, parameters, rows))
+    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
+
+
+def model_card(
+    model: Model, classes: Sequence[str], features: Sequence[str], columns: Sequence[Numeric | Categorical]
+) -> dict[str, Any]:
+    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
+    return {
+        "kind": model.name,
+        "widths": list(model.widths),
+        "parameters": model.size,
+        "classes": list(classes),
+        "features": list(features),
+        "columns": [{"type": type(column).__name__, **asdict(column)} for column in columns],
+    }

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,14 +15,13 @@ from numpy.typing import NDArray
 from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
-from choral.learning.evaluate import evaluate
 from choral.learning.reading import DataSource
 from choral.run.baselines import Watch, baselines, unwatched
 from choral.run.books import Books
-from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, write_json
+from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions, write_json
 from choral.run.logs import Log
 from choral.run.places import Rehearsed, Simulated
-from choral.run.result import Result
+from choral.run.result import Result, metrics, model_card
 from choral.run.signatures import sign_off
 from choral.run.statement import privacy_statement, releases
 from choral.run.study import Study, settle
@@ -69,6 +67,8 @@ def resume(path: str | Path, data: DataSource = None, *, log: str | None = None)
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
+    if about["kind"] == "deployment":
+        raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
     if (folder.path / "result.json").exists():
         raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
     job = config.parse(about["job"], source=about["job_source"])
@@ -212,7 +212,7 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
+            "test": metrics(self.study.model, step.parameters, self.study.split.test) if self._due(step.round) else {},
             "note": step.note,
         }
         if wasted := self._wasted(books, [*self.lines, line]):
@@ -269,7 +269,7 @@ class Run:
                 {"name": name, "rows": int(rows), "limit": limit.epsilon}
                 for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
             ],
-            "versions": {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")},
+            "versions": versions(),
         }
 
     def finish(self) -> Result:
@@ -280,16 +280,18 @@ class Run:
 
     def conclude(self) -> Result:
         """The result of rounds that are over."""
-        study = self.study
+        study, data = self.study, self.study.data
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = (self.lines[-1]["test"] if self.lines else {}) or _metrics(study, self.parameters)
+        test = (self.lines[-1]["test"] if self.lines else {}) or metrics(study.model, self.parameters, study.split.test)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study, self.watch))
         told = self._described(test, compared, privacy)
         if self.folder is not None:
-            model = self.folder.write_model(self.parameters, model_card(study))
+            model = self.folder.write_model(
+                self.parameters, model_card(study.model, data.classes, data.features, data.columns)
+            )
             if self.kind == "rehearsal" and study.costs.private:
                 signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
@@ -333,12 +335,6 @@ class Run:
         }
 
 
-def _metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
-    """Accuracy, loss and AUC on the test rows, as far as the model has them."""
-    found = asdict(evaluate(study.model, parameters, study.split.test))
-    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
-
-
 def _share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
         raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
@@ -360,16 +356,4 @@ def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, A
         "round": step.round,
         "computed": [round(float(value), 6) for value in place.latest[device][:64]],
         "received": [int(word) for word in words[:64]],
-    }
-
-
-def model_card(study: Study) -> dict[str, Any]:
-    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
-    return {
-        "kind": study.model.name,
-        "widths": list(study.model.widths),
-        "parameters": study.model.size,
-        "classes": list(study.data.classes),
-        "features": list(study.data.features),
-        "columns": [{"type": type(column).__name__, **asdict(column)} for column in study.data.columns],
     }
