@@ -20,7 +20,7 @@ from typing import Self
 from choral.errors import ConfigError, DeploymentError
 
 TESTED = ("1.41", "1.42")
-_QUIET = {
+QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -49,7 +49,7 @@ class Children:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
         beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
         path = os.pathsep.join([beside, kept.get("PATH", "")])
-        environment = {**kept, **_QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path, **(extra or {})}
+        environment = {**kept, **QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path, **(extra or {})}
         log = folder / f"{name}.log"
         with log.open("ab") as file:
             child = subprocess.Popen(  # noqa: S603 - our own commands
@@ -138,6 +138,16 @@ def serve(children: Children, folder: Path, *, address: str, certificate: Path, 
     )  # fmt: skip
     host, _, port = address.rpartition(":")
     children.await_port("the gate", address if host not in ("0.0.0.0", "[::]") else f"127.0.0.1:{port}")  # noqa: S104
+    return inner
+
+
+def simulate(children: Children, folder: Path) -> str:
+    """Start a SuperLink that simulates its nodes on this machine, without TLS or keys; where its Control API is."""
+    inner = free_address()
+    host, _, port = inner.rpartition(":")
+    words = ["--simulation", "--insecure", "--host", host, "--port", port, "--disable-runtime-dependency-installation"]
+    children.start("superlink", [command("flower-superlink"), *words], folder)
+    children.await_port("the SuperLink", inner)
     return inner
 
 
