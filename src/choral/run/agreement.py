@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import Job
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.models import Model
+from choral.learning.tables import load_declared
 from choral.plan import Budget, Plan, SecureSum
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
-from choral.run.costs import NO_LIMIT
+from choral.run.costs import NO_LIMIT, Costs
 from choral.run.study import check_delta, codec_of, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
@@ -189,6 +192,13 @@ class Agreement:
         """The names of the model's inputs."""
         return tuple(name for column in self.columns for name in column.features)
 
+    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Features and labels of a table, by the declared columns alone."""
+        data = self.job.data
+        return load_declared(
+            path, label=data.label, classes=self.classes, columns=self.columns, delimiter=data.delimiter
+        )
+
     @cached_property
     def model(self) -> Model:
         """The model; a site asks its policy first, since "module:function" runs code."""
@@ -204,6 +214,17 @@ class Agreement:
         """The most that the study plans for a device."""
         privacy = self.job.privacy
         return Budget(epsilon=NO_LIMIT if privacy.epsilon is None else privacy.epsilon, delta=privacy.delta)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What rounds cost every device at the most: one with just the rows that the plan is for."""
+        return Costs(
+            plan=self.plan,
+            secure=self.secure,
+            rows=np.full(self.plan.devices, self.plan.rows),
+            limits=(self.limit,) * self.plan.devices,
+            names=tuple(bundle.id for bundle in self.roster),
+        )
 
     @cached_property
     def terms(self) -> Terms:

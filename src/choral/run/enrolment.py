@@ -4,7 +4,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -73,29 +72,33 @@ def read_card(path: str | Path) -> Enrolled:
     return card
 
 
-@dataclass(frozen=True, kw_only=True)
-class Given:
-    """A server certificate that an organisation has already: files with certificate, key and issuing authority."""
+def prepare(
+    folder: Path,
+    job_file: Path,
+    address: str,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    authority: Path | None = None,
+) -> Invitation:
+    """The coordinator's folder with the job, the server's certificate and the invitation to send out.
 
-    certificate: Path
-    key: Path
-    authority: Path
-
-
-def prepare(folder: Path, job_file: Path, address: str, given: Given | None = None) -> Invitation:
-    """The coordinator's folder with the job, the server's certificate and the invitation to send out."""
+    An organisation that has a certificate for the server gives it with its key and who issued it: all three.
+    """
     host = host_of(address)
     job = config.read(job_file)
     check_deployable(job)
     if folder.exists() and any(folder.iterdir()):
         raise StorageError("CH800", "exists already.", where=str(folder), fix="Choose another folder.")
-    if given is None:
-        authority = new_authority(job.run.name)
-        server = server_certificate(authority, host)  # the authority's key is needed no more, and not kept
-        trusted = authority.certificate
+    if certificate is not None and key is not None and authority is not None:
+        server, trusted = Pair(certificate=read_text(certificate), key=read_text(key)), read_text(authority)
+    elif certificate is None and key is None and authority is None:
+        own = new_authority(job.run.name)
+        server, trusted = server_certificate(own, host), own.certificate  # its key is needed no more, and not kept
     else:
-        server = Pair(certificate=read_text(given.certificate), key=read_text(given.key))
-        trusted = read_text(given.authority)
+        raise ConfigError(
+            "CH103", "a certificate of your own is not given whole.", fix="Give --certificate, --key and --authority."
+        )
     invitation = Invitation(format=FORMAT, name=job.run.name, address=address, certificate=trusted)
     _ = invitation.fingerprint  # refuses what is no certificate before anything is written
     private(folder)

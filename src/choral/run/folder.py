@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -116,6 +117,23 @@ class RunFolder:
                 "CH801", f"can't be made: {error.strerror}.", where=str(path), fix="Choose another --out."
             ) from None
         return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The folder for one process alone: two servers on one run could try one turn twice."""
+        import fcntl  # only servers between organisations need it, and they do not run on Windows
+
+        with (self.path / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StorageError(
+                    "CH800",
+                    "is in use by another process.",
+                    where=str(self.path),
+                    fix="Wait for it to end, or stop it.",
+                ) from None
+            yield
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what is run."""

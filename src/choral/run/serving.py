@@ -15,18 +15,16 @@ from choral import __version__, federation
 from choral.backends.wire import Wire
 from choral.errors import DeploymentError, RunError, StorageError
 from choral.learning.records import Records
-from choral.learning.tables import load_declared
 from choral.plan import Participation
 from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
-from choral.run.costs import Costs
 from choral.run.enrolment import STUDY
-from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json
+from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.places import Opened
 from choral.run.result import metrics, model_card
 from choral.run.statement import privacy_statement, releases
 
-STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.csv"
+STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH601", "CH602", "CH603"})
@@ -148,6 +146,10 @@ class Conductor:
 
     def run(self) -> None:
         """All rounds that are left, each on disk as it ends; then the model and the result."""
+        with self.run_folder.locked():
+            self._run()
+
+    def _run(self) -> None:
         folder, study, terms = self.run_folder, self.study, self.study.terms
         if (folder.path / "result.json").exists():
             raise StorageError(
@@ -267,13 +269,6 @@ class Conductor:
     def _result(self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'."""
         study, plan = self.study, self.study.plan
-        costs = Costs(
-            plan=plan,
-            secure=study.secure,
-            rows=np.full(plan.devices, plan.rows),
-            limits=(study.limit,) * plan.devices,
-            names=self.names,
-        )
         last = {"included": [], "wasted": self.wasted}
         rounds = charged_rounds([*lines, last], plan.devices)
         return {
@@ -284,7 +279,7 @@ class Conductor:
             "wasted": sorted(self.wasted),
             "test": (lines[-1]["test"] if lines else {}) or self._metrics(parameters),
             "baselines": {"without_privacy": None, "alone": None},
-            "privacy": privacy_statement(costs, rounds),
+            "privacy": privacy_statement(study.costs, rounds),
             "claim": "ε at the most, for a device with the rows that the plan names, after every update that the server"
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
             "refused": self._named(self.gone),
@@ -346,14 +341,21 @@ def stop(folder: Path) -> None:
     write_json(path / STOP, {"at": _now()})
 
 
+def keep_test(folder: Path, table: Path) -> None:
+    """Put a public table that fits the declared columns beside the study, to measure the model on after each round."""
+    _read_test(table, Agreement.read(folder / STUDY))
+    for old in folder.glob(TEST):
+        old.unlink()
+    write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
+
+
 def _test_rows(folder: Path, study: Agreement) -> Records | None:
-    path = folder / TEST
-    if not path.exists():
-        return None
-    settings = study.job.data
-    features, labels = load_declared(
-        path, label=settings.label, classes=study.classes, columns=study.columns, delimiter=settings.delimiter
-    )
+    table = next(folder.glob(TEST), None)
+    return None if table is None else _read_test(table, study)
+
+
+def _read_test(path: Path, study: Agreement) -> Records:
+    features, labels = study.rows_of(path)
     return Records.of([("test", features, labels)], classes=len(study.classes))
 
 

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from choral.errors import ConfigError, LedgerError, StorageError, TrustError
-from choral.learning.tables import load_declared
 from choral.learning.trainer import Trainer
 from choral.plan import Budget
 from choral.privacy.chain import Receipt
@@ -21,7 +20,7 @@ from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
-from choral.run.enrolment import STUDY, Invitation, card_of, keep, private
+from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
 from choral.secagg.keys import Identity
@@ -107,7 +106,8 @@ class Home:
                     where=str(path),
                     fix="Choose another --home; or --again, with the same --name, to follow another invitation.",
                 )
-            (path / APPROVAL).unlink(missing_ok=True)
+            (path / APPROVAL).unlink(missing_ok=True)  # first: nothing is approved for the other server
+            keep(path / AUTHORITY, invitation.certificate)
             keep(path / JOINED, _json(msgspec.structs.replace(home.joined, server=invitation)))
             return home
         identity = Identity.fresh(name)
@@ -116,6 +116,7 @@ class Home:
         private(path)
         Vault.create(FileStore(path / "vault"), Memory(id=name, secret=identity.to_bytes()), passphrase)
         keep(path / NODE_KEY, secret.decode())
+        keep(path / AUTHORITY, invitation.certificate)
         keep(path / JOINED, _json(Joined(name=name, node=public, server=invitation)))
         return home
 
@@ -177,10 +178,7 @@ class Home:
 
     def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
         """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
-        settings = study.job.data
-        features, labels = load_declared(
-            data, label=settings.label, classes=study.classes, columns=study.columns, delimiter=settings.delimiter
-        )
+        features, labels = study.rows_of(data)
         secret = vault.memory.secret
         trainer = trainer_of(study.model, study.plan, features, labels, secret=secret, run=study.run_name, rounds=0)
         if policy.delta > 1 / len(labels):
@@ -198,11 +196,7 @@ class Home:
 
     def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
         """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
-        receipt = (
-            None
-            if vault.memory.receipt is None
-            else Receipt(entries=vault.memory.receipt[0], seal=vault.memory.receipt[1])
-        )
+        receipt = receipt_of(vault)
         fresh = receipt is None and not self.ledger_path.exists()
         ledger = Ledger.open(self.ledger_path, limit=limit if fresh else None, device=self.joined.name, receipt=receipt)
         if limit is not None and ledger.limit != limit:
@@ -290,6 +284,12 @@ class Home:
         self.check_known(study, vault)
         approval.policy.check(study)
         return study, approval
+
+
+def receipt_of(vault: Vault) -> Receipt | None:
+    """What the vault knows of its ledger: how long it was and how it ended, when last charged."""
+    known = vault.memory.receipt
+    return None if known is None else Receipt(entries=known[0], seal=known[1])
 
 
 def _json(value: Joined | Approval) -> str:
