@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from choral.backends.flower import processes
-from choral.backends.flower.control import Control
+from choral.backends.flower.children import QUIET
 from choral.run.certificates import new_authority, node_key, server_certificate
 from choral.run.local_deployment import LocalDeployment
 
@@ -126,10 +126,10 @@ def flower_seconds(nodes: int, parameters: int, rounds: int) -> list[float]:
         for name, text in (("ca.pem", authority.certificate), ("s.pem", server.certificate), ("s.key", server.key)):
             (folder / name).write_text(text)
         files = {"certificate": folder / "s.pem", "key": folder / "s.key", "authority": folder / "ca.pem"}
-        inner = processes.serve(children, folder / "server", address=address, **files)
         keys = [node_key() for _ in range(nodes)]
-        with Control(inner, authority=folder / "ca.pem") as control:
-            control.admit(public for _, public in keys)
+        public = [public for _, public in keys]
+        inner = processes.serve(children, folder / "server", nodes=public, address=address, **files)
+        with processes.Control(inner, authority=folder / "ca.pem") as control:
             for number, (secret, _) in enumerate(keys):
                 home = folder / f"n{number}"
                 home.mkdir()
@@ -150,7 +150,7 @@ def flower_seconds(nodes: int, parameters: int, rounds: int) -> list[float]:
             )
             done = subprocess.run(
                 [processes.command("flwr"), "run", str(app), "bench", "--format", "json"],
-                env={**os.environ, "FLWR_HOME": str(home), **processes.QUIET},
+                env={**os.environ, "FLWR_HOME": str(home), **QUIET},
                 check=True, stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             run = int(json.loads(done.stdout)["run-id"])

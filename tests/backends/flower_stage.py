@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime
-import ipaddress
 import os
 import shutil
 import ssl
@@ -15,49 +13,24 @@ from pathlib import Path
 
 import httpx
 import uvicorn
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from choral.backends import relay
 from choral.backends.flower import processes
 from choral.backends.flower.control import Control
 from choral.backends.flower.gate import Gate
+from choral.run.certificates import new_authority, node_key, server_certificate
 from tests.backends.flower_conductor import Lent
 
 ROOT = Path(__file__).parents[2]
-DAY = datetime.timedelta(days=1)
 
 
 def certificates(folder):
     """An authority, and a certificate of its for this machine."""
-    now = datetime.datetime.now(datetime.UTC)
-
-    def signed(name, public, issuer, key, *extensions):
-        names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, issuer)]
-        builder = x509.CertificateBuilder().subject_name(names[0]).issuer_name(names[1]).public_key(public)
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - DAY)
-        builder = builder.not_valid_after(now + DAY)
-        for extension, critical in extensions:
-            builder = builder.add_extension(extension, critical)
-        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    authority, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
-    (folder / "authority.pem").write_bytes(
-        signed("authority", authority.public_key(), "authority", authority,
-               (x509.BasicConstraints(True, 0), True), (usage, True),
-               (x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), False))
-    )  # fmt: skip
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
-    (folder / "server.pem").write_bytes(
-        signed("server", key.public_key(), "authority", authority, (here, False),
-               (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False))
-    )  # fmt: skip
-    (folder / "server.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    authority = new_authority("stage")
+    server = server_certificate(authority, "127.0.0.1")
+    (folder / "authority.pem").write_text(authority.certificate)
+    (folder / "server.pem").write_text(server.certificate)
+    (folder / "server.key").write_text(server.key)
 
 
 class Ear(Gate):
@@ -130,9 +103,8 @@ class Stage:
     def _home(self, number):
         home = self.home(number)
         home.mkdir()
-        key = ec.generate_private_key(ec.SECP384R1())
-        form = (serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-        (home / "node.key").write_bytes(key.private_bytes(*form))
+        secret, public = node_key()
+        (home / "node.key").write_bytes(secret)
         (home / "node.key").chmod(0o600)
 
         def answer(request):
@@ -141,20 +113,19 @@ class Stage:
         door = threading.Thread(target=relay.serve, args=(home / "door", answer), kwargs={"stop": self.end})
         door.start()
         self._doors.append(door)
-        public = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        return key.public_key().public_bytes(*public).decode()
+        return public
 
     def open_server(self):
         self.inner = processes.serve(
             self.server,
             self.folder / "server",
+            nodes=self.keys,
             address=self.address,
             certificate=self.folder / "server.pem",
             key=self.folder / "server.key",
             authority=self.folder / "authority.pem",
         )
         self.control = Control(self.inner, authority=self.folder / "authority.pem")
-        self.control.admit(self.keys)
         if self.ear is None:  # the sites' way in, beside the ordinary gate
             trusted = ssl.create_default_context(cafile=self.folder / "authority.pem")
             self.ear = Ear(httpx.AsyncClient(base_url=f"https://{self.inner}", verify=trusted, timeout=60.0))

@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
 from choral.backends import relay
@@ -25,6 +25,10 @@ from choral.run.folder import read_run
 from choral.run.policy import Policy
 from choral.run.serving import run_folder
 from choral.run.site import Home
+
+if TYPE_CHECKING:
+    from choral.backends.flower.children import Children
+    from choral.backends.flower.observe import Observed
 
 Engine = Literal["superlink", "simulation"]
 ENGINES: tuple[Engine, ...] = ("superlink", "simulation")
@@ -62,7 +66,8 @@ class LocalDeployment:
             raise ConfigError(
                 "CH102", f"{len(tables)} devices.", fix=f"Use at least {FEWEST}: a sum of fewer hides nobody."
             )
-        self.folder, self.study_folder, self.observed = folder, folder / "study", None
+        self.folder, self.study_folder = folder, folder / "study"
+        self.observed: Observed | None = None
         (folder / JOB).write_text(job, encoding="utf-8")
         self.invitation = prepare(self.study_folder, folder / JOB, processes.free_address())
         # Homes by number: a simulated node knows its number and nothing else.
@@ -100,7 +105,7 @@ class LocalDeployment:
                 sites.check()
                 yield told
 
-    def _await_agents(self, sites: Any) -> None:  # noqa: ANN401 - processes.Children, known only with Flower
+    def _await_agents(self, sites: "Children") -> None:
         """Return when every agent answers: the server's deadlines are for rounds, not for compilers."""
         end, left = time.monotonic() + _START, list(self.homes)
         while left:
@@ -119,7 +124,7 @@ class LocalDeployment:
         seconds = [line["seconds"] for line in record.rounds]
         return {
             "engine": "flower",
-            "flower": record.run["versions"].get("flwr", ""),
+            "flower": metadata.version("flwr"),
             "tls": self.observed is not None and self.observed.tls,
             "node_authentication": self.observed is not None and self.observed.node_authentication,
             "observed": None if self.observed is None else asdict(self.observed),
