@@ -36,6 +36,8 @@ def lend(folder, transport):
             if kind == b"G":
                 settings = json.loads(body)
                 return json.dumps(sorted(transport.gather(**settings))).encode()
+            if kind == b"P":
+                return json.dumps(sorted(transport.present())).encode()
             if kind == b"X":
                 replies = list(transport.exchange(dict(unpack(body))))
                 received.writelines(frame for _, frame in replies)
@@ -57,7 +59,7 @@ def fail(*_):
 class Lent:
     """The transport, from the test's side."""
 
-    def __init__(self, folder, patience=120.0):
+    def __init__(self, folder, patience=300.0):
         self._door, self._patience = folder / "lent", patience
 
     def _ask(self, request):
@@ -68,6 +70,9 @@ class Lent:
 
     def gather(self, needed, *, patience):
         return frozenset(json.loads(self._ask(b"G" + json.dumps({"needed": needed, "patience": patience}).encode())))
+
+    def present(self):
+        return frozenset(json.loads(self._ask(b"P")))
 
     def exchange(self, outbox):
         return unpack(self._ask(b"X" + pack(outbox.items())))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import ssl
 import tempfile
 import threading
@@ -57,14 +58,14 @@ class Ear(Gate):
 class Stage:
     """Devices given as `answers[number](frame)`, each behind its door, SuperNode and relay; one transport to all."""
 
-    def __init__(self, ids, answers, *, deadline=60.0):
+    def __init__(self, ids, answers, *, deadline=60.0, overhear=True):
         self.folder = Path(tempfile.mkdtemp(prefix="stage", dir="/tmp"))
         self.ids, self.answers, self.deadline = list(ids), list(answers), deadline
         self.address, self.end = processes.free_address(), threading.Event()
         self.server, self.nodes = processes.Children(), [processes.Children() for _ in self.ids]
         self.transport = Lent(self.folder)
         self._doors, self.control, self.ear = [], None, None
-        self.way_in = processes.free_address()
+        self.way_in = processes.free_address() if overhear else self.address
         certificates(self.folder)
         self.keys = [self._home(number) for number in range(len(self.ids))]
 
@@ -126,7 +127,7 @@ class Stage:
             authority=self.folder / "authority.pem",
         )
         self.control = Control(self.inner, authority=self.folder / "authority.pem")
-        if self.ear is None:  # the sites' way in, beside the ordinary gate
+        if self.ear is None and self.way_in != self.address:  # the sites' way in, beside the ordinary gate
             trusted = ssl.create_default_context(cafile=self.folder / "authority.pem")
             self.ear = Ear(httpx.AsyncClient(base_url=f"https://{self.inner}", verify=trusted, timeout=60.0))
             config = uvicorn.Config(
@@ -155,6 +156,19 @@ class Stage:
             key=self.home(number) / "node.key",
             door=self.home(number) / "door",
         )
+
+    def kill(self, number):
+        """A power cut at a site: no process gets to say goodbye."""
+        for name in ("supernode", "relay"):
+            os.killpg(self.nodes[number].pid(name), signal.SIGKILL)
+        self.nodes[number].close()
+
+    def kill_server(self):
+        """The same at the server; sockets and the run go with it."""
+        for name in ("superlink", "gate"):
+            os.killpg(self.server.pid(name), signal.SIGKILL)
+        self.close_server()
+        self.until(lambda: not self._lends(), 30)  # the app's process ends with its SuperLink
 
     def begin(self, conductor="lend"):
         """A run; with the lending conductor, one whose transport is ready for use."""

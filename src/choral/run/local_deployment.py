@@ -42,6 +42,7 @@ name = "demo"
 epsilon = 2.0
 delta = 1e-5
 [federation]
+cohort = {cohort}
 rounds = {rounds}
 rows = {rows}
 deadline = 60
@@ -164,7 +165,7 @@ def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
         tables = deal(csv.reader(file), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
     columns = (source / "columns.toml").read_text(encoding="utf-8").replace("[columns.", "[data.columns.")
-    return LocalDeployment(folder, _DEMO.format(rounds=rounds, rows=rows, columns=columns), tables)
+    return LocalDeployment(folder, _DEMO.format(cohort=devices, rounds=rounds, rows=rows, columns=columns), tables)
 
 
 def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
