@@ -138,6 +138,11 @@ def test_an_error_of_the_conductor_is_the_reason_why_its_run_ended(stage):
     assert not state.completed and "CH503 too few devices. Wait." in state.details
 
 
+def test_nodes_that_were_let_in_before_are_let_in_again_without_a_word(stage):
+    stage.control.admit(stage.keys)
+    stage.control.admit(stage.keys)
+
+
 def test_a_stranger_finds_every_door_shut(stage):
     assert observe(stage.address, authority=stage.folder / "authority.pem") == Observed(
         tls=True, node_authentication=True, control_closed=True
