@@ -31,7 +31,9 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
-BATCH = "        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7\n"
+BATCH = (
+    "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
+)
 NOISY = "        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9\n"
 
 MUTANTS = [
@@ -39,7 +41,7 @@ MUTANTS = [
     bug("no clip", LOCAL, "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
     bug("clip after averaging", LOCAL, BATCH,
-        "        total = batch_sum(model, math.inf, usual, tree, features, labels, batch, count)\n"
+        "        total = batch_sum(model, math.inf, usual, finite, tree, features, labels, batch, count)\n"
         "        factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
         "        total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
     bug("clip of each layer alone", LOCAL, "norm(jnp.stack(norms, axis=-1))", "jnp.max(jnp.stack(norms, axis=-1), -1)",
@@ -56,8 +58,8 @@ MUTANTS = [
         "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
         ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
         ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
-    bug("the same noise at every step", VECTORISED, "places = np.arange(self.plan.local_steps + 1)",
-        "places = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
+    bug("the same noise at every step", VECTORISED, "steps = np.arange(self.plan.local_steps + 1)",
+        "steps = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
     bug("noise shared by the devices", VECTORISED, '"noise", round_number, cohort)',
         '"noise", round_number, cohort * 0)',
         "tests/backends/test_vectorised.py::"
