@@ -112,6 +112,7 @@ class Cohort:
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
         self.model = bytes(4 * size)
+        self.mean = np.empty(size, np.float32)  # kept from round to round, as choral.federation does
         self.devices = [self._device(identity) for identity in identities]
 
     def _device(self, identity: Identity) -> Device:
@@ -153,7 +154,7 @@ class Cohort:
                     turn.receive(number, frame)
                 turn.advance()
         with server:
-            average = mean(turn.sum.integers, turn.sum.count, self.terms.codec.grid)
+            average = mean(turn.sum.integers, turn.sum.count, self.terms.codec.grid, out=self.mean)
         if np.abs(average - self.update).max() > self.terms.codec.grid:
             raise AssertionError("the sum is wrong")
         upload = max(len(frame) for frame in carried[0].values())
