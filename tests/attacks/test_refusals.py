@@ -96,7 +96,8 @@ def test_where_parameters_are_too_large_the_other_devices_noise_is_no_longer_in_
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1.01 * CODEC.largest_parameter])
 def test_one_parameter_too_large_or_not_finite_is_enough(value):
-    # 2^17·η·σ = 2^17·0.42·0.02 by hand.
-    assert CODEC.largest_parameter == pytest.approx(131072 * 0.42 * 0.02)
+    # By hand: 2^22·ησ = 35,232; the next power of two below it is 2^15, where float32 has a spacing of 2^-8 < ησ/2.
+    assert CODEC.largest_parameter == pytest.approx(2**22 * 0.42 * 0.02)
+    assert np.spacing(np.float32(CODEC.largest_parameter)) == 2.0**-8 < 0.42 * 0.02 / 2
     assert answers(Device, zeros=50, limit=5, asked=1, model=np.float32([value, 0])) == (["CH605"], 0)
     assert answers(Device, zeros=50, limit=5, asked=1, model=np.float32([1000, -1000])) == (["upload"], 1)

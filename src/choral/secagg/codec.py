@@ -137,13 +137,13 @@ class Codec:
 
     @property
     def largest_parameter(self) -> float:
-        """How large a parameter may be for a step's noise to survive in float32: 64 spacings of it or more (rule S6).
+        """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
 
-        >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**17
+        >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
         True
         """
         noise = self.noise_in_grid * self.grid
-        return noise * 2.0 ** (FLOAT_BITS - 6) if noise > 0 else float(np.finfo(np.float32).max)
+        return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     @property
     def lane_bits(self) -> int:
