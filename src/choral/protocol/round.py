@@ -130,9 +130,7 @@ class Round:
         self._edges: dict[int, dict[int, bytes]] = {}
         self._shares: dict[int, dict[int, bytes]] = {}
         omega = Omega(turn=self.turn, terms=self.terms.digest, cohort=pack(muster.nonces))
-        frame = encode(omega, model)
-        self._model = memoryview(frame)[len(frame) - self.terms.model_bytes :]
-        self._outbox: dict[int, bytes] = dict.fromkeys(self._cohort.numbers, frame)
+        self._outbox: dict[int, bytes] = dict.fromkeys(self._cohort.numbers, encode(omega, model))
 
     @property
     def included(self) -> tuple[int, ...]:
@@ -210,11 +208,16 @@ class Round:
         device's view on the way could change the masked numbers as well.
         """
         seen = {upload.context for upload in self._uploads.values()}
-        context = seen.pop() if len(seen) == 1 else context_of(self.terms, self.turn, self._model, self._nonces)
+        context = seen.pop() if len(seen) == 1 else self._own_context()
         self._agree_on(context)
         misled = {number for number, upload in self._uploads.items() if upload.context != context}
         self.refusals |= dict.fromkeys(misled, "CH604")
         return misled
+
+    def _own_context(self) -> bytes:
+        sent = next(iter(self._outbox.values()))
+        model = memoryview(sent)[len(sent) - self.terms.model_bytes :]
+        return context_of(self.terms, self.turn, model, self._nonces)
 
     def _agree_on(self, context: bytes) -> None:
         if self._cohort.context != context:
