@@ -7,6 +7,7 @@ STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
+ROUND = "protocol/round.py"
 RUNS, STUDY = "run/runs.py", "run/study.py"
 
 
@@ -136,6 +137,16 @@ MUTANTS = [
         "tests/protocol/test_device.py::test_self_secrets_are_fresh_in_every_turn"),
     bug("fewer survivors than planned are opened", DEVICE, "if left < self.terms.secure.smallest_sum:", "if False:",
         "tests/protocol/test_device.py::test_it_refuses_fewer_survivors_than_the_plan_opens"),
+    bug("refusals for nothing", DEVICE,
+        "        self._pay(turn)\n        update = self._train(start, turn.round, turn.attempt)\n",
+        "        update = self._train(start, turn.round, turn.attempt)\n        self._pay(turn)\n",
+        "tests/protocol/test_device.py::test_it_does_not_look_at_its_data_before_its_ledger_has_agreed"),
+    bug("a model that swallows the noise", DEVICE,
+        "if len(model) and not (-limit <= model.min() and model.max() <= limit):", "if False:",
+        "tests/attacks/test_refusals.py::test_a_device_refuses_such_a_model_before_it_looks_at_its_data"),
+    bug("a device that saw another round is added", ROUND, "        return misled\n", "        return set()\n",
+        "tests/attacks/test_inconsistent_rounds.py"
+        "::test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked"),
     # Words
     bug("an error shows a cell", COLUMNS, "row {row:,} is not a finite number.'", "row {row:,} is {cell}, no number.'",
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),

@@ -53,7 +53,7 @@ class Wire:
         which nobody is missing takes two exchanges.
         """
         called, following = tuple(called), None if following is None else tuple(following)
-        vector = model.astype(MODEL_TYPE, copy=False).tobytes()
+        vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         start = self._first.attempt if self._first.round == round else 0
         last = start + self.attempts - 1
         for attempt in range(start, last):
@@ -61,7 +61,7 @@ class Wire:
                 return self._attempt(Turn(round, attempt), called, vector, following)
         return self._attempt(Turn(round, last), called, vector, following)
 
-    def _attempt(self, turn: Turn, called: tuple[int, ...], model: bytes, following: Iterable[int] | None) -> Sum:
+    def _attempt(self, turn: Turn, called: tuple[int, ...], model: Vector, following: Iterable[int] | None) -> Sum:
         muster = self._muster(turn, called)
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with Shelf(SHELF_BYTES) as shelf:
