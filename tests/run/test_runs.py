@@ -321,7 +321,7 @@ def flat(features, classes):
 def regression(features, classes):
     def loss(weights, row, label):
         return jnp.square(row @ weights - label)
-    init, predict = lambda seed: jnp.zeros(features), lambda weights, rows: rows @ weights
+    init, predict = lambda seed: jnp.zeros(features), lambda weights, rows: (rows @ weights)[:, None]
     return choral.model(init, loss, predict, features=features, classes=0)
 """
 

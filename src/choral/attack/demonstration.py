@@ -25,7 +25,7 @@ from choral.backends.vectorised import Vectorised
 from choral.config import parse
 from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 from choral.plan import require_whole
 from choral.privacy.rules import against_everyone
 from choral.run.costs import rounds_each
@@ -102,7 +102,7 @@ class Demonstration:
 class Ordinary:
     """An ordinary federated device: one plain gradient step on a few rows, sent as it is."""
 
-    def __init__(self, model: Model, parameters: Vector, features: Vector, labels: NDArray[np.int32]) -> None:
+    def __init__(self, model: Model, parameters: Vector, features: Vector, labels: Labels) -> None:
         self.model, self.features, most = model, features, max(BATCHES)
         tree, rows = model.unravel(jnp.asarray(parameters)), jnp.asarray(features[:most])
         codes = jnp.asarray(labels[:most])

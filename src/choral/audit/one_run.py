@@ -19,12 +19,12 @@ from choral.audit.canary import SIGHTS, Sight, View, claims
 from choral.backends.vectorised import Vectorised
 from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
+from choral.learning.records import Labels
 from choral.plan import Plan
 from choral.run.costs import rounds_each
 from choral.run.study import Study
 
 CANARIES = 100  # more would hide each other in a model of a few hundred parameters
-Labels = NDArray[np.int32]
 
 
 class Decoder:
@@ -62,7 +62,9 @@ def data_driven(
     count = min(canaries, int(train.sizes[0]))
     coins = np.random.default_rng([seed, 0xC014]).random(count) < 0.5
     plain = train.labels[:count]  # the first device's rows come first
-    turned = ((plain + 1) % max(2, model.classes)).astype(np.int32)
+    # The next class, or the farther end of the label's range.
+    turned = (plain + 1) % model.classes if model.classes else np.where(plain > 0, -1, 1)
+    turned = turned.astype(plain.dtype)
     calm = replace(plan, batch=plan.rows, sampling="partition", noise=0.0)
 
     def engine(its_plan: Plan, labels: Labels) -> Vectorised:

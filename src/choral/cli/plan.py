@@ -25,7 +25,7 @@ examples:
   choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json"""
 
 _WHOLE = {
-    "classes": "classes of the label (2)",
+    "classes": "classes of the label (2); 0 for an mlp that learns a number",
     "cohort": "devices a round",
     "rounds": "rounds of the whole run",
     "local_steps": "steps on a device between two sums",

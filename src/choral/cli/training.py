@@ -68,6 +68,7 @@ def shows(args: argparse.Namespace) -> bool:
 def follow(run: "Run", args: argparse.Namespace) -> int:
     """Run what is left of it, write the report, and show the result."""
     from choral.report import write_report
+    from choral.report.words import goodness
 
     show = shows(args)
     run.watch = partial(terminal.progress, show=show)
@@ -83,7 +84,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_object(run, result)))
     elif args.quiet:
-        print(f"accuracy {result.test['accuracy']:.4f} · {headline(result.privacy)} · {folder}")
+        print(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}")
     else:
         print(body(run, result))
     return 0
@@ -140,7 +141,7 @@ def head(run: "Run") -> str:
 
 def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
-    parts = [_accuracy(run, result)]
+    parts = [_curve(run, result)]
     if "against_everyone" in result.privacy:
         parts.append(_budgets(result.privacy))
     if run.sight is not None:
@@ -149,13 +150,17 @@ def body(run: "Run", result: "Result") -> str:
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
-def _accuracy(run: "Run", result: "Result") -> str:
-    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines if line["test"]], 20)
+def _curve(run: "Run", result: "Result") -> str:
+    from choral.run.folder import merit
+
+    curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
+    name, value = merit(result.test)
+    error = f" (RMSE {result.test['rmse']:,.4g})" if "rmse" in result.test else ""
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
-    return f"\naccuracy {curve} {result.test['accuracy']:.3f}{others}{stopped}\n"
+    return f"\n{name} {curve} {value:.3f}{error}{others}{stopped}\n"
 
 
 def _budgets(privacy: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.report import charts, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord
+from choral.run.folder import RunRecord, merit
 
 MOST_BARS = 20  # devices; more are summarised
 
@@ -88,27 +88,29 @@ def claims_table(record: RunRecord) -> Markup:
     )
 
 
-def accuracy_chart(record: RunRecord) -> Markup:
-    """Accuracy on the hold-out after every round, beside the lines without privacy and of each device alone."""
-    points = [(float(line["round"]), line["test"]["accuracy"]) for line in record.rounds if line["test"]]
-    if not points:
+def merit_chart(record: RunRecord) -> Markup:
+    """Accuracy, or R², on the hold-out after every round, beside the lines without privacy and of each device alone."""
+    found = [(float(line["round"]), *merit(line["test"])) for line in record.rounds if line["test"]]
+    if not found:
         return element("p", "No round has been evaluated yet.", class_="quiet")
+    name = found[-1][1]
+    points = [(number, value) for number, _, value in found]
     baselines = (record.result or {}).get("baselines") or {}
     last = float(record.about["plan"]["rounds"])
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
-    for name, value in (
+    for other, value in (
         ("without privacy", baselines.get("without_privacy")),
         ("each device alone", baselines.get("alone")),
     ):
         if value is not None:
             across = [(points[0][0], value), (last, value)]
-            series.append(charts.Series(name=f"{name}: {value:.3f}", points=across, marks=False))
+            series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
     return charts.line_chart(
         series,
-        title="Accuracy per round",
+        title=f"{name} per round",
         summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
         x=charts.Axis(label="round", whole=True, least=last),
-        y=charts.Axis(label="accuracy"),
+        y=charts.Axis(label=name),
         height=300,
     )
 

@@ -17,7 +17,7 @@ def scene(record: RunRecord) -> dict[str, Markup]:
         "banner": parts.banner(record),
         "progress": _progress(record),
         "status": _status(record),
-        "curve": parts.accuracy_chart(record),
+        "curve": parts.merit_chart(record),
         "budgets": parts.budgets(record),
         "cohort": _cohort(record),
         "sees": _sees(record.about),
@@ -30,8 +30,8 @@ def scene(record: RunRecord) -> dict[str, Markup]:
 def _progress(record: RunRecord) -> Markup:
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     ended = record.result["stopped"] if record.result else ""
-    accuracy = [f"accuracy {line['test']['accuracy']:.3f}" for line in record.rounds[-1:] if line["test"]]
-    words_ = " · ".join([f"round {done:,} of {planned:,}", *accuracy, *([f"ended: {ended}"] if record.result else [])])
+    good = [words.goodness(line["test"]) for line in record.rounds[-1:] if line["test"]]
+    words_ = " · ".join([f"round {done:,} of {planned:,}", *good, *([f"ended: {ended}"] if record.result else [])])
     return together(element("progress", max=planned, value=done, aria_label="rounds done"), element("span", words_))
 
 
@@ -39,8 +39,8 @@ def _status(record: RunRecord) -> Markup:
     """The sentence that a screen reader speaks: at every tenth of the run and at its end, not at every round."""
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     if record.result:
-        accuracy = record.result["test"]["accuracy"]
-        return together(f"The run has ended after {words.count(done, 'round')}; accuracy {accuracy:.3f}.")
+        good = words.goodness(record.result["test"])
+        return together(f"The run has ended after {words.count(done, 'round')}; {good}.")
     tenth = max(planned // 10, 1)
     if done < tenth:
         return together("The run has begun.")

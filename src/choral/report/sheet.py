@@ -76,7 +76,7 @@ def _body(record: RunRecord) -> Markup:
         _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
         element(
             "div",
-            _section("accuracy", "Accuracy per round, on the hold-out", parts.accuracy_chart(record)),
+            _section("merit", "How good the model is, on the hold-out", parts.merit_chart(record)),
             _section("budgets", "Budget of each device", parts.budgets(record)),
             class_="pair",
         ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from choral.plan import SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.run.folder import RunRecord
+from choral.run.folder import RunRecord, merit
 
 _CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
 _RULES = {
@@ -205,6 +205,16 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def goodness(test: dict[str, float], digits: int = 3) -> str:
+    """How good a model is on the hold-out, in one figure; of numbers the root mean squared error in their unit too.
+
+    >>> goodness({"accuracy": 0.84, "loss": 0.3}), goodness({"r2": 0.5, "rmse": 4321.6, "loss": 0.1})
+    ('accuracy 0.840', 'R² 0.500, RMSE 4,322')
+    """
+    name, value = merit(test)
+    return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
+
+
 def records(about: dict[str, Any]) -> int:
     """How many records were trained on: those of all devices, without the hold-out.
 
@@ -254,6 +264,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
+    measured = "R²" if about["data"].get("label_bounds") else "Accuracy"
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
         ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
@@ -273,8 +284,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What does it cost? (utility, bias)",
-            "Accuracy below, on a hold-out. Clipping and noise weigh more on small groups; "
-            "accuracy by group was not measured.",
+            f"{measured} below, on a hold-out. Clipping and noise weigh more on small groups; "
+            "how good the model is for each group was not measured.",
         ),
         (
             "What else must hold? (security)",

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
-from choral.learning.evaluate import evaluate
 from choral.learning.reading import DataSource
+from choral.learning.tables import Dataset
 from choral.run.baselines import Watch, baselines, unwatched
 from choral.run.books import Books
 from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, write_json
 from choral.run.logs import Log
+from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result
 from choral.run.signatures import sign_off
@@ -212,7 +213,7 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": _metrics(self.study, step.parameters) if self._due(step.round) else {},
+            "test": metrics(self.study, step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
         if wasted := self._wasted(books, [*self.lines, line]):
@@ -251,6 +252,7 @@ class Run:
                 "rows": len(data.records.labels),
                 "features": len(data.features),
                 "classes": list(data.classes),
+                "label_bounds": _bounds(data),
                 "columns_from": data.columns_from,
                 "notes": list(data.notes),
                 "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
@@ -283,7 +285,7 @@ class Run:
         study = self.study
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = (self.lines[-1]["test"] if self.lines else {}) or _metrics(study, self.parameters)
+        test = (self.lines[-1]["test"] if self.lines else {}) or metrics(study, self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study, self.watch))
@@ -301,6 +303,7 @@ class Run:
             parameters=self.parameters,
             classes=study.data.classes,
             columns=study.data.columns,
+            target=study.data.target,
             privacy=privacy,
             test=test,
             baselines=compared,
@@ -333,12 +336,6 @@ class Run:
         }
 
 
-def _metrics(study: Study, parameters: NDArray[np.float32]) -> dict[str, float]:
-    """Accuracy, loss and AUC on the test rows, as far as the model has them."""
-    found = asdict(evaluate(study.model, parameters, study.split.test))
-    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
-
-
 def _share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
         raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
@@ -363,13 +360,18 @@ def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, A
     }
 
 
+def _bounds(data: Dataset) -> list[float] | None:
+    return None if data.target is None else [data.target.low, data.target.high]
+
+
 def model_card(study: Study) -> dict[str, Any]:
-    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
+    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
     return {
         "kind": study.model.name,
         "widths": list(study.model.widths),
         "parameters": study.model.size,
         "classes": list(study.data.classes),
+        "label_bounds": _bounds(study.data),
         "features": list(study.data.features),
         "columns": [{"type": type(column).__name__, **asdict(column)} for column in study.data.columns],
     }

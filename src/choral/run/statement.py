@@ -86,7 +86,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
     if compare:
         told.append(
             {
-                "what": "accuracy without privacy, and of each device alone",
+                "what": "how good a model is without privacy, and each device's alone",
                 "to": "who reads this report",
                 "times": 1,
                 "protected_by": "nothing: worked out of all rows without noise, by who holds them all",

@@ -11,7 +11,7 @@ from typing import Any
 from choral.config import Job
 from choral.errors import ChoralError, ConfigError, PlanError
 from choral.learning import tables
-from choral.learning.models import Model, logistic, mlp
+from choral.learning.models import Model, linear, logistic, mlp
 from choral.learning.reading import DataSource
 from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
@@ -111,6 +111,7 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
         str(job.folder / str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
+        label_bounds=settings.label_bounds,
         columns=settings.columns,
         ignore=settings.ignore or (),
         device_column=settings.device_column,
@@ -138,9 +139,11 @@ def _check_delta(job: Job, rows: int) -> None:
 
 def model_of(job: Job, *, features: int, classes: int) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes."""
-    kind = job.model.kind
+    kind = job.model_kind
     if kind == "logistic":
         return logistic(features, classes)
+    if kind == "linear":
+        return linear(features)
     if kind == "mlp":
         return mlp(features, tuple(job.model.hidden or ()), classes)
     module, _, function = kind.partition(":")
@@ -170,7 +173,7 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
             f'"{kind}" is a model of {made.features} features and {made.classes} classes, '
             f"the data has {features} and {classes}.",
             where=job.where("model", "kind"),
-            fix="Hand features and classes on to choral.model; labels are classes, a regression can't be run.",
+            fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made
 
@@ -214,8 +217,8 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             devices=devices,
             rows=rows,
             features=model.features,
-            classes=model.classes or 2,
-            model="logistic" if len(model.widths) == 2 else "mlp",
+            classes=model.classes,
+            model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
             sampling=local.sampling,
             **given,
         ).plan
