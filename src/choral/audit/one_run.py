@@ -23,6 +23,7 @@ from choral.learning.records import Labels
 from choral.plan import Plan
 from choral.run.costs import rounds_each
 from choral.run.study import Study
+from choral.run.watch import Watch, unwatched
 
 CANARIES = 100  # more would hide each other in a model of a few hundred parameters
 
@@ -52,7 +53,13 @@ def _gradients(model: Model, clip: float, parameters: Array, rows: Array, labels
 
 
 def data_driven(
-    study: Study, *, delta: float, canaries: int = CANARIES, confidence: float = 0.99, seed: int = 0
+    study: Study,
+    *,
+    delta: float,
+    canaries: int = CANARIES,
+    confidence: float = 0.99,
+    seed: int = 0,
+    watch: Watch = unwatched,
 ) -> list[View]:
     """Lower bounds from a single run of the study, with coins for the labels of rows of its first device.
 
@@ -80,7 +87,7 @@ def data_driven(
     noise = plan.local_steps * (plan.step_size * plan.noise) ** 2
     decoders = {sight: Decoder(count, noise / reach**2) for sight in SIGHTS[:2]}
     rng = np.random.default_rng([seed, 0xC0407])
-    for number in range(1, plan.rounds + 1):
+    for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label="ONE RUN"):
         takes_part = number > plan.rounds - rounds  # last, so that the final model shows most
         others = rng.choice(np.arange(1, plan.devices), plan.cohort - takes_part, replace=False)
         cohort = np.sort(np.concatenate([[0] * takes_part, others]).astype(np.int64))

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -115,6 +115,15 @@ class Job:
     def model_kind(self) -> str:
         """The kind of model: the one that is named, else the plainest for the label."""
         return self.model.kind or ("logistic" if self.data.label_bounds is None else "linear")
+
+    def seeded(self, seed: int) -> "Job":
+        """The same job with this seed, which a run keeps beside the job's text.
+
+        >>> parse("privacy.epsilon = 2.0").seeded(7).run.seed
+        7
+        """
+        _table(RunSettings, "run", {"seed": seed}, "--seed", "")  # refused here if it is none
+        return replace(self, run=replace(self.run, seed=seed))
 
     @property
     def folder(self) -> Path:

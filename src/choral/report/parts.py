@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.shown import up
 from choral.report import charts, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, merit
@@ -133,17 +134,20 @@ def spent(record: RunRecord) -> list[Spent]:
     ]
 
 
-def budgets(record: RunRecord) -> Markup:
-    """A bar per device with used, limit and rounds; many devices in summary."""
+def ledger_terms(record: RunRecord) -> Markup:
+    """Everything without which an ε of a ledger means nothing."""
+    rule = words.rule_in_words(words.ledger_rule(record.about))
+    told = f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}."
+    return element("p", told, class_="quiet")
+
+
+def budgets(record: RunRecord, only: int | None = None) -> Markup:
+    """A bar per device with used, limit and rounds; many devices in summary, or one alone by its number."""
     devices = spent(record)
     if not devices:
         return not_yet(record)
-    rule = words.rule_in_words(words.ledger_rule(record.about))
-    terms = element(
-        "p",
-        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}.",
-        class_="quiet",
-    )
+    if only is not None:
+        devices = devices[only : only + 1]
     summary = Markup()
     if len(devices) > MOST_BARS:
         summary = _summary(devices)
@@ -161,14 +165,18 @@ def budgets(record: RunRecord) -> Markup:
                 ),
                 class_="bar",
             ),
-            element("td", f"{words.up(device.epsilon)} / {words.up(device.limit)}", class_="numbers"),
+            element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
             element("td", f"{device.rounds:,}" + (" · full" if device.full else ""), class_="numbers"),
         )
         for device in devices
     ]
     columns = ("device" if not summary else "most used", "", "used / limit", "rounds")
     head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
-    return together(summary, element("table", element("thead", head), element("tbody", *rows), class_="budgets"), terms)
+    return together(
+        summary,
+        element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
+        ledger_terms(record),
+    )
 
 
 def _summary(devices: Sequence[Spent]) -> Markup:

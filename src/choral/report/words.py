@@ -9,6 +9,7 @@ from typing import Any
 
 from choral.plan import SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.shown import up
 from choral.run.folder import RunRecord, merit
 
 _CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
@@ -55,16 +56,6 @@ class Claim:
     def terms(self) -> str:
         """Everything without which the number means nothing."""
         return f"δ = {small(self.delta)}, {self.adjacency}, against {self.adversary}, rule {self.rule}"
-
-
-def up(value: float, digits: int = 2) -> str:
-    """The number with so many decimals, never less than it is: a privacy loss is not rounded down.
-
-    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1)
-    ('1.99', '2.00', '0.3')
-    """
-    scale = 10**digits
-    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
 def small(value: float) -> str:
@@ -138,7 +129,11 @@ def claims(record: RunRecord) -> tuple[Claim, ...]:
     """The three ε in their fixed order; none before the run has ended, and none without noise."""
     if record.result is None or unprotected(record):
         return ()
-    privacy = record.result["privacy"]
+    return claims_of(record.result["privacy"])
+
+
+def claims_of(privacy: dict[str, Any]) -> tuple[Claim, ...]:
+    """The three ε of a privacy statement, of what was spent or of what is planned."""
     adjacency, delta = privacy["adjacency"], privacy["delta"]
     everyone, summed, published = privacy["against_everyone"], privacy["with_secure_sum"], privacy["published"]
     first = Claim(
@@ -339,14 +334,29 @@ def honest_devices(secure: dict[str, Any], colluders: int) -> int:
 
 
 def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
-    """For every number of colluders: the proved ε, once there is one, and a sentence with all that belongs to it."""
-    secure, result = record.about["secure_sum"], record.result
+    """For every number of colluders: the proved ε, or the planned one before the end, and a sentence with its terms."""
+    secure, privacy = record.about["secure_sum"], _statement_of(record)
     if secure is None:
         return ()
-    known = dict(result["privacy"].get("by_colluders", ())) if result else {}
+    known = dict(privacy.get("by_colluders", ()))
     return tuple(
         (c, known.get(c), _with_colluders(record, c, known.get(c))) for c in sorted(known) or range(secure["cohort"])
     )
+
+
+def _statement_of(record: RunRecord) -> dict[str, Any]:
+    """What was spent, or before the end what is planned at most; nothing where there is no noise."""
+    privacy = record.result["privacy"] if record.result else record.about.get("planned") or {}
+    return {} if "none" in privacy else privacy
+
+
+def spent_so_far(record: RunRecord) -> str:
+    """The largest ε of a device in a run under way, with its terms, as a sentence to add."""
+    last = record.rounds[-1].get("spent") if record.rounds and record.result is None else None
+    if not last:
+        return ""
+    terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {rule_in_words(ledger_rule(record.about))}"
+    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms})."
 
 
 def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) -> str:
@@ -357,11 +367,13 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         if honest > 1
         else f"the secure sum no longer hides a single device from {server}"
     )
-    if not claims(record):
+    privacy = _statement_of(record)
+    if not privacy:
         return f"With {count(colluders, 'colluder')} {opened}."
-    everyone, summed = claims(record)[:2]
+    everyone, summed = claims_of(privacy)[:2]
     if epsilon is None or summed.epsilon is None:
-        held = f"{everyone.figure} holds ({everyone.terms})"
+        held = f"{everyone.figure} {'holds' if record.result else 'is planned at most'} ({everyone.terms})"
         return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
     terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    return f"With {count(colluders, 'colluder')} {opened}: ε\xa0≤\xa0{up(epsilon)} ({terms})."
+    planned = "" if record.result else "planned at most "
+    return f"With {count(colluders, 'colluder')} {opened}: {planned}ε\xa0≤\xa0{up(epsilon)} ({terms})."

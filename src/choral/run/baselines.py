@@ -1,8 +1,6 @@
 """What the same devices reach without privacy, and each by itself: two lines that a private run is judged by."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,28 +12,10 @@ from choral.learning.local import Recipe
 from choral.learning.records import Records
 from choral.run.costs import rounds_each
 from choral.run.study import Study
+from choral.run.watch import Watch, unwatched
 
 STEP_SIZE = 1.0  # at most: without a clip, larger steps make a softmax on features within ±1 swing
 _SHARE = 0.5  # of 1/L, for least squares: a network's layers bend what a row's length bounds for a linear model
-
-
-T = TypeVar("T")
-
-
-class Watch(Protocol):
-    """How somebody follows a loop that takes long: its items as they come, with their number and a word for them."""
-
-    def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
-        """The items."""
-
-
-def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # noqa: ARG001 - nobody looks
-    """The items, and nothing else.
-
-    >>> list(unwatched([1, 2], total=2, label="rounds"))
-    [1, 2]
-    """
-    return items
 
 
 def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
