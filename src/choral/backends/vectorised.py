@@ -350,8 +350,8 @@ class Vectorised:
         """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
         if self.model.widths or self.rounds_of.any():
             return
-        some = slice(0, min(64, len(self.records.labels)))
-        rows = Records.of([("", self.records.features[some], self.records.labels[some])])
+        records, some = self.records, slice(0, min(64, len(self.records.labels)))
+        rows = Records.of([("", records.features[some], records.labels[some])], classes=records.classes)
         evaluate(self.model, parameters, rows)
 
     def _check_cohort(self, cohort: Devices) -> None:
