@@ -11,13 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-# A block's language -> the test in tests/test_docs.py that executes it.
-EXECUTED = {
-    "bash": "test_a_bash_block_runs",
-    "console": "test_a_console_block_prints_what_it_shows",
-    "python": "test_a_python_block_runs",
-    "toml": "test_a_toml_block_is_a_job",
-}
+# A block's language -> the function of tests/test_docs.py that executes it.
+EXECUTED = {"bash": "run_bash", "console": "run_console", "python": "run_python", "toml": "run_toml"}
 SHOWN = "text"  # formulas and forms: nothing to run
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.M | re.S)
 COMMAND = re.compile(r"^\s*(?:\$ |>>> |(?:choral|make|pip|python3?|import|from) \S)", re.M)
