@@ -120,14 +120,13 @@ def noise(found: Results) -> str:
 
 def first(found: Results) -> str:
     """From the start of a process to the first finished round; and the front door."""
-    told = found["engine"]["details"].get("first_round", {})
+    told = found["engine"]["details"].get("first_round", {"ours": {"cold_s": None}})
     rows = [("choral" if name == "ours" else PEERS.get(name, name), number(one["cold_s"]), number(one.get("warm_s")))
             for name, one in told.items()]  # fmt: skip
-    door = found["front_door"]
-    more = [(f"`{name.removesuffix('_seconds').replace('_', ' ')}`", number(value), "") for name, value in door.items()
-            if name.endswith("_seconds")]  # fmt: skip
-    return table(["first round of the Adult network", "cold, s", "with its cache, s"], rows) + "\n\n" + table(
-        ["command, from start to end", "s", ""], more)  # fmt: skip
+    door = {name.removesuffix("_seconds"): value for name, value in found["front_door"].items() if "_seconds" in name}
+    more = [(f"`{name.replace('_', ' ')}`", number(value)) for name, value in door.items()]
+    head = ["first round of the Adult network", "cold, s", "with its cache, s"]
+    return table(head, rows) + "\n\n" + table(["command, from start to end", "s"], more)
 
 
 def rounds_of(found: Results) -> str:

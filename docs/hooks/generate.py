@@ -88,14 +88,9 @@ def front_page(root: Path) -> str:
         "What `import choral` offers. Everything else is a [room](rooms.md), for those who build on choral.",
         "",
     ]
+    options = ["    options:", "      heading_level: 3", "      show_root_toc_entry: false", ""]
     for name, place in sorted(front_door(root / "src").items(), key=lambda pair: pair[0].lower()):
-        lines += [
-            f"::: {place}",
-            "    options:",
-            f"      heading: choral.{name}",
-            f"      toc_label: choral.{name}",
-            "",
-        ]
+        lines += [f"## choral.{name}", "", f"::: {place}", *options]
     return "\n".join(lines)
 
 
