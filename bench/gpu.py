@@ -30,6 +30,7 @@ from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
 from choral.learning.local import Noise, Recipe, local_update
 
+MILLION = (784, 720, 600, 10)  # 1,003,810 parameters
 WORKS = {
     "cross_device_r1000": CROSS_DEVICE.but(devices=2000, cohort=1000),
     "cross_device_r100": CROSS_DEVICE.but(devices=2000),
@@ -38,6 +39,8 @@ WORKS = {
     "adult_mlp": ADULT_MLP,
     "adult_logistic": ADULT_LOGISTIC,
     "adult_wide": ADULT_WIDE,
+    "million_parameters": CROSS_DEVICE.but(devices=2000, layers=MILLION),
+    "n100000_million_parameters": CROSS_DEVICE.but(devices=100_000, cohort=1000, layers=MILLION),
 }
 TARGETS = {"cross_device_r1000": 22.0, "cross_device_r100": 3.4}
 
