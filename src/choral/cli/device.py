@@ -88,10 +88,10 @@ def _join(args: argparse.Namespace) -> int:
     _say(
         f"HOME      {args.home} (keys were made here; they stay here)",
         f"SERVER    {invitation.address}, of the study {invitation.name}",
-        "          the coordinator reads you these pairs of its certificate by phone:",
-        f"          {invitation.fingerprint[-23:]}",
+        f"          certificate SHA-256 {invitation.fingerprint[:47]}",
+        f"                              {invitation.fingerprint[48:]}",
         f"SEND      {path} to the coordinator, and read your number by phone:",
-        f"          {card.bundle.safety_number}",
+        *terminal.digits(card.bundle.safety_number),
         "NEXT      choral device approve study.toml --max-epsilon … --data …",
     )
     return 0
@@ -127,14 +127,15 @@ def _approve(args: argparse.Namespace) -> int:
 
 def _preview(told: "Preview") -> list[str]:
     behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    colluding = f"{told.colluders} of them colluding" if told.colluders else "none of them colluding"
+    helped = f", of which up to {told.colluders} may help it" if told.colluders else ", if none of them helps it"
     return [
         f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
         f"DEVICES   {', '.join(told.devices)}",
-        f"NUMBER    {told.safety_number}",
+        "NUMBER    all who take part must see the same",
+        *terminal.digits(told.safety_number),
         f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
         f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
-        f"          the server opens sums of {told.smallest_sum} devices or more, {colluding}",
+        f"          the server learns sums of {told.smallest_sum} devices or more{helped}",
         f"COSTS     a round ε = {terminal.up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
         f"for this device ε = {terminal.up(told.epsilon_planned)}",
         f"          ({behind})",

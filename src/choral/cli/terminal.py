@@ -59,6 +59,17 @@ def up(value: float, digits: int = 2) -> str:
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
+def digits(number: str) -> list[str]:
+    """A safety number on two indented lines, as people read it aloud.
+
+    >>> digits("12345 " * 11 + "12345")[1]
+    '          12345 12345 12345 12345 12345 12345'
+    """
+    groups = number.split()
+    half = len(groups) // 2
+    return ["          " + " ".join(part) for part in (groups[:half], groups[half:])]
+
+
 def wrap(line: str, columns: int | None = None) -> str:
     """The line broken at spaces to so many columns or the terminal's, what follows indented like its beginning.
 

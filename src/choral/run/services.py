@@ -15,7 +15,7 @@ from choral.run.serving import status
 from choral.run.site import NODE_KEY, Home
 
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
-_LOOK = 0.5  # seconds between two looks at a run
+_LOOK = 1.0  # seconds between two looks at a run
 
 
 def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
@@ -38,13 +38,13 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
             run, shown = link.start(folder), dict[str, Any]()
             while not link.state(run).over:
                 children.check()
-                if (told := status(folder)) != shown:
+                if (told := status(folder, study)) != shown:
                     shown = told
                     yield told
                 time.sleep(_LOOK)
         finally:
             link.close()
-    told = status(folder)
+    told = status(folder, study)
     if told["state"] not in ("finished", "failed"):
         raise DeploymentError(
             "CH900",

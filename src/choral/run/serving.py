@@ -304,9 +304,9 @@ def run_folder(folder: Path, study: Agreement) -> RunFolder:
     return RunFolder(path)
 
 
-def status(folder: Path) -> dict[str, Any]:
+def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
-    study = Agreement.read(folder / STUDY)
+    study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
     told: dict[str, Any] = {
         "study": study.file.name,

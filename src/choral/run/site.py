@@ -1,5 +1,6 @@
 """A site's home: its keys, its ledger, the server that it knows, and the study that its owner approved."""
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -231,7 +232,7 @@ class Home:
             raise weaker(
                 f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
                 f"rule {held.costs.rule.rule}, against {held.costs.rule.adversary}), the policy grants {limit:g}",
-                f"--max-epsilon {cost:.3g}",
+                f"--max-epsilon {math.ceil(100 * cost) / 100:g}",
             )
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
         before = [charge.event for charge in charges]
