@@ -112,8 +112,8 @@ def label(record: RunRecord) -> tuple[str, str]:
         )
     if record.about["kind"] == "deployment":
         return "DEPLOYMENT", (
-            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. Here is what the "
-            "server can tell: ε is the most that a device can have lost by what the server was sent. What a device has "
+            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
+            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device has "
             "spent in all is in its own ledger, which stays with it."
         )
     return "REHEARSAL", (

@@ -284,7 +284,7 @@ class Conductor:
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
             "refused": self._named(self.gone),
             "sight": None,
-            "releases": releases(plan, len(lines), compare=False),
+            "releases": releases(plan, len(lines), compare=False, sizes=False),
         }
 
     def _why_it_ended(self, done: int) -> str:
