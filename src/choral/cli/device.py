@@ -46,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
-    approve.add_argument(
-        "--smallest-sum", type=int, metavar="N", help="devices that a sum must hide this one among (3)"
-    )
+    approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
@@ -101,7 +99,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.run.policy import Policy
     from choral.run.site import Home
 
-    given = {"delta": args.delta, "smallest_sum": args.smallest_sum, "models": args.trust_model}
+    given = {"delta": args.delta, "crowd": args.smallest_crowd, "models": args.trust_model}
     policy = Policy(
         epsilon=args.max_epsilon,
         curious=args.allow_curious,
@@ -127,7 +125,7 @@ def _approve(args: argparse.Namespace) -> int:
 
 def _preview(told: "Preview") -> list[str]:
     behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    helped = f", of which up to {told.colluders} may help it" if told.colluders else ", if none of them helps it"
+    helped = f" and {told.colluders} of them help it" if told.colluders else ""
     return [
         f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
         f"DEVICES   {', '.join(told.devices)}",
@@ -135,7 +133,8 @@ def _preview(told: "Preview") -> list[str]:
         *terminal.digits(told.safety_number),
         f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
         f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
-        f"          the server learns sums of {told.smallest_sum} devices or more{helped}",
+        f"          the server learns sums of {told.smallest_sum} devices or more; "
+        f"if it lies{helped}, of {told.crowd} or more",
         f"COSTS     a round ε = {terminal.up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
         f"for this device ε = {terminal.up(told.epsilon_planned)}",
         f"          ({behind})",

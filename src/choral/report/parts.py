@@ -92,7 +92,8 @@ def accuracy_chart(record: RunRecord) -> Markup:
     """Accuracy on the hold-out after every round, beside the lines without privacy and of each device alone."""
     points = [(float(line["round"]), line["test"]["accuracy"]) for line in record.rounds if line["test"]]
     if not points:
-        return element("p", "No round has been evaluated yet.", class_="quiet")
+        why = "yet" if record.result is None else "on public rows"
+        return element("p", f"No round has been evaluated {why}.", class_="quiet")
     baselines = (record.result or {}).get("baselines") or {}
     last = float(record.about["plan"]["rounds"])
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]

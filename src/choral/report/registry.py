@@ -131,7 +131,7 @@ def _implementation(record: RunRecord) -> dict[str, Any]:
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),
-        "utility": f"accuracy {result['test']['accuracy']:.4f} on the hold-out",
+        "utility": f"accuracy {result['test']['accuracy']:.4f} on the hold-out" if result["test"] else "not measured",
         "additional_information": f"plan {about['plan_digest']}; check with: choral verify",
     }
 

@@ -39,8 +39,9 @@ def _status(record: RunRecord) -> Markup:
     """The sentence that a screen reader speaks: at every tenth of the run and at its end, not at every round."""
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     if record.result:
-        accuracy = record.result["test"]["accuracy"]
-        return together(f"The run has ended after {words.count(done, 'round')}; accuracy {accuracy:.3f}.")
+        test = record.result["test"]
+        accuracy = f"; accuracy {test['accuracy']:.3f}" if test else ""
+        return together(f"The run has ended after {words.count(done, 'round')}{accuracy}.")
     tenth = max(planned // 10, 1)
     if done < tenth:
         return together("The run has begun.")

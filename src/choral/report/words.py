@@ -113,8 +113,8 @@ def label(record: RunRecord) -> tuple[str, str]:
     if record.about["kind"] == "deployment":
         return "DEPLOYMENT", (
             "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
-            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device has "
-            "spent in all is in its own ledger, which stays with it."
+            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device "
+            "has spent in all is in its own ledger, which stays with it."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -280,8 +280,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What does it cost? (utility, bias)",
-            "Accuracy below, on a hold-out. Clipping and noise weigh more on small groups; "
-            "accuracy by group was not measured.",
+            ("Accuracy below, on a hold-out. " if result is None or result["test"] else "It was not measured. ")
+            + "Clipping and noise weigh more on small groups; accuracy by group was not measured.",
         ),
         (
             "What else must hold? (security)",
