@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choral.errors import DeploymentError
 from choral.run.agent import Agent
@@ -14,36 +14,60 @@ from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
 from choral.run.serving import status
 from choral.run.site import NODE_KEY, Home
 
+if TYPE_CHECKING:
+    from choral.backends.flower.children import Children
+    from choral.backends.flower.control import Control
+
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _LOOK = 1.0  # seconds between two looks at a run
 
 
 def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    from choral.backends.flower import control, processes  # Flower is an extra
+    from choral.backends.flower import processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
     with processes.Children() as children:
         inner = processes.serve(
             children,
             folder / FLOWER,
+            nodes=[device.node for device in study.file.devices],
             address=listen or listens_at(study.file.address),
             certificate=folder / CERTIFICATE,
             key=folder / KEY,
             authority=folder / AUTHORITY,
         )
-        link = control.Control(inner, authority=folder / AUTHORITY)
-        try:
-            link.admit(device.node for device in study.file.devices)
-            run, shown = link.start(folder), dict[str, Any]()
-            while not link.state(run).over:
-                children.check()
-                if (told := status(folder, study)) != shown:
-                    shown = told
-                    yield told
-                time.sleep(_LOOK)
-        finally:
-            link.close()
+        with processes.Control(inner, authority=folder / AUTHORITY) as link:
+            yield from _watched(folder, study, children, link, link.start(folder))
+    yield _ended(folder, study)
+
+
+def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
+    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device."""
+    from choral.backends.flower import processes  # Flower is an extra
+
+    study = Agreement.read(folder / STUDY)
+    with processes.Children() as children:
+        inner = processes.simulate(children, folder / FLOWER)
+        with processes.Control(inner, authority=None) as link:
+            run = link.start(folder, doors=doors, simulated=len(study.file.devices))
+            yield from _watched(folder, study, children, link, run)
+    yield _ended(folder, study)
+
+
+def _watched(
+    folder: Path, study: Agreement, children: "Children", link: "Control", run: int
+) -> Iterator[dict[str, Any]]:
+    shown: dict[str, Any] = {}
+    while not link.state(run).over:
+        children.check()
+        if (told := status(folder, study)) != shown:
+            shown = told
+            yield told
+        time.sleep(_LOOK)
+
+
+def _ended(folder: Path, study: Agreement) -> dict[str, Any]:
     told = status(folder, study)
     if told["state"] not in ("finished", "failed"):
         raise DeploymentError(
@@ -51,7 +75,7 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
             "the server's app ended before its run.",
             fix=f"See {folder / FLOWER}; then choral server run goes on.",
         )
-    yield told
+    return told
 
 
 def listens_at(address: str) -> str:

@@ -155,6 +155,7 @@ class Conductor:
             raise StorageError(
                 "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
             )
+        self._state("starting")
         self.transport.expect(terms.ids, deadline=study.file.deadline)
         if not (folder.path / "run.json").exists():
             folder.begin(self._described())

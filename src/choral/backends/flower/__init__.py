@@ -7,9 +7,14 @@ that the run's configuration names; the ClientApp hands every message to the dev
 from importlib import import_module
 from pathlib import Path
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from choral.errors import ConfigError
+
+try:
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ModuleNotFoundError as error:
+    raise ConfigError("CH106", "a deployment runs on Flower.", fix="pip install 'choral[flower]'") from error
 
 from choral.backends.flower.grid import GridTransport
 from choral.backends.flower.parcels import relayed

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -69,7 +71,7 @@ class Control:
         self._client = ControlHttpClient.from_server_address(
             server_address=address,
             insecure=authority is None,
-            root_certificates=None if authority is None else str(authority),
+            root_certificates=None if authority is None else authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
 
@@ -79,11 +81,8 @@ class Control:
             public = load_ssh_public_key(key.encode())
             if not isinstance(public, EllipticCurvePublicKey):
                 raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
-            try:
+            with _asked("let a node in", known=httpx.codes.CONFLICT):
                 self._client.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(public)))
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.CONFLICT:
-                    raise _refused("a node could not be registered", error) from None
 
     def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
         """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
@@ -95,28 +94,46 @@ class Control:
         request = StartRunRequest(fab=fab_to_proto(fab))
         if simulated:
             request.override_federation_config.CopyFrom(SimulationConfig(num_supernodes=simulated))
-        try:
+        with _asked("start the run"):
             return int(self._client.StartRun(request).run_id)
-        except httpx.HTTPStatusError as error:
-            raise _refused("the run could not be started", error) from None
 
     def state(self, run: int) -> State:
         """Where the run stands now."""
-        status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        with _asked("tell how the run is"):
+            status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
         return State(status.status, status.sub_status, status.details)
 
     def stop(self, run: int) -> None:
         """End the run; its conductor gets no chance to say goodbye."""
-        self._client.StopRun(StopRunRequest(run_id=run))
+        with _asked("stop the run"):
+            self._client.StopRun(StopRunRequest(run_id=run))
 
     def close(self) -> None:
         """Hang up."""
         self._client.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-def _refused(what: str, error: httpx.HTTPStatusError) -> DeploymentError:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _asked(what: str, *, known: int | None = None) -> Iterator[None]:
+    """A request whose failure is told as ours; one that is known already is none."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != known:
+            raise _failed(what, f"it answered {error.response.status_code}") from None
+    except httpx.TransportError:
+        raise _failed(what, "it does not answer") from None
+
+
+def _failed(what: str, why: str) -> DeploymentError:
     return DeploymentError(
         "CH900",
-        f"{what}: the SuperLink answered {error.response.status_code}.",
-        fix="See superlink.log in the study's folder; flwr 1.41 or 1.42 must be installed here.",
+        f"the SuperLink did not {what}: {why}.",
+        fix="See superlink.log in the study's folder; then start the server again, the run goes on.",
     )

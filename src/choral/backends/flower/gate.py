@@ -83,6 +83,7 @@ def main() -> int:
         port=int(port),
         ssl_certfile=args.certificate,
         ssl_keyfile=args.key,
+        ws="none",
         access_log=False,
         lifespan="off",
         log_level="warning",

@@ -1,106 +1,35 @@
-"""Flower's processes as children of this one: a SuperLink behind its gate, or a SuperNode beside its relay.
+"""Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode beside its relay."""
 
-Every child has a folder for what it writes and a log in it; telemetry, update checks and installation of packages are
-off, so nothing here looks up the internet. Children end with the object that started them.
-"""
-
-import contextlib
 import os
 import secrets
-import signal
 import socket
-import subprocess
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Self
 
-from choral.errors import ConfigError, DeploymentError
+from choral.backends.flower.children import Children
+from choral.backends.flower.control import Control
+from choral.errors import ConfigError
+
+__all__ = ["Children", "Control", "command", "connect", "free_address", "serve", "simulate"]
 
 TESTED = ("1.41", "1.42")
-_QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-_START = 60.0  # seconds that a process may take until it listens
-_END = 3.0  # seconds that it may take to end when asked to
 
 
-class Children:
-    """Processes that end together: asked first, then made to; a context manager."""
+def serve(
+    children: Children,
+    folder: Path,
+    *,
+    nodes: Iterable[str],
+    address: str,
+    certificate: Path,
+    key: Path,
+    authority: Path,
+) -> str:
+    """Start a SuperLink, let the nodes with these keys in (OpenSSH lines), and open its gate at the public address.
 
-    def __init__(self) -> None:
-        self._children: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
-
-    def start(self, name: str, command: list[str], folder: Path, *, extra: Mapping[str, str] | None = None) -> None:
-        """Start a command under a name, in a session of its own, so that a Ctrl-C here ends it in our order."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
-        beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
-        path = os.pathsep.join([beside, kept.get("PATH", "")])
-        environment = {**kept, **_QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path, **(extra or {})}
-        log = folder / f"{name}.log"
-        with log.open("ab") as file:
-            child = subprocess.Popen(  # noqa: S603 - our own commands
-                command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
-            )
-        self._children[name] = (child, log)
-
-    def check(self) -> None:
-        """Nothing while all run; CH900 as soon as one has ended by itself."""
-        for name, (child, log) in self._children.items():
-            if (status := child.poll()) is not None:
-                raise DeploymentError(
-                    "CH900", f"{name} ended with status {status}.", where=f"{log.name}:", fix=f"See {log}."
-                )
-
-    def await_port(self, name: str, address: str) -> None:
-        """Return when somebody listens at the address; CH900 if the process ends before, or takes too long."""
-        host, _, port = address.rpartition(":")
-        end = time.monotonic() + _START
-        while time.monotonic() < end:
-            self.check()
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        raise DeploymentError("CH900", f"{name} does not listen after {_START:.0f} s.", fix="Look into its log.")
-
-    def kill(self, name: str) -> None:
-        """End one process at once, as a power cut would: for tests of what happens then."""
-        child, _ = self._children.pop(name)
-        _signal(child, signal.SIGKILL)
-        child.wait()
-
-    def close(self) -> None:
-        """End all, the youngest first."""
-        for child, _ in reversed(self._children.values()):
-            _signal(child, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_END)
-            # What it had started itself, or what did not listen.
-            _signal(child, signal.SIGKILL)
-            child.wait()
-        self._children.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def serve(children: Children, folder: Path, *, address: str, certificate: Path, key: Path, authority: Path) -> str:
-    """Start a SuperLink and its gate at the public address; returns where its Control API is, on this machine only.
-
-    What the SuperLink must remember over a restart lies in the folder.
+    Returns where its Control API is, on this machine only. What it must remember over a restart lies in the folder.
     """
     inner = free_address()
     host, _, port = inner.rpartition(":")
@@ -115,6 +44,8 @@ def serve(children: Children, folder: Path, *, address: str, certificate: Path, 
         folder,
     )  # fmt: skip
     children.await_port("the SuperLink", inner)
+    with Control(inner, authority=authority) as control:
+        control.admit(nodes)  # before they can knock: a SuperNode that is not let in gives up
     children.start(
         "gate",
         [
@@ -125,6 +56,16 @@ def serve(children: Children, folder: Path, *, address: str, certificate: Path, 
     )  # fmt: skip
     host, _, port = address.rpartition(":")
     children.await_port("the gate", address if host not in ("0.0.0.0", "[::]") else f"127.0.0.1:{port}")  # noqa: S104
+    return inner
+
+
+def simulate(children: Children, folder: Path) -> str:
+    """Start a SuperLink that simulates its nodes on this machine, without TLS or keys; where its Control API is."""
+    inner = free_address()
+    host, _, port = inner.rpartition(":")
+    words = ["--simulation", "--insecure", "--host", host, "--port", port, "--disable-runtime-dependency-installation"]
+    children.start("superlink", [command("flower-superlink"), *words], folder)
+    children.await_port("the SuperLink", inner)
     return inner
 
 
@@ -144,6 +85,7 @@ def connect(children: Children, folder: Path, *, superlink: str, authority: Path
             "--superexec-auth-secret-file", str(secret),
         ],
         folder,
+        lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
     )  # fmt: skip
     children.start(
         "relay",
@@ -175,9 +117,3 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
-def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a child and to what it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, number)
