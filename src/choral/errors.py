@@ -10,7 +10,8 @@
         ├── SumError         CH5xx  a round's sum can't be opened or doesn't fit
         ├── TrustError       CH6xx  keys, plans or messages are not what was agreed
         ├── TrainingError    CH7xx  the numbers went wrong while training
-        └── StorageError     CH8xx  files and folders of a run
+        ├── StorageError     CH8xx  files and folders of a run
+        └── DeploymentError  CH9xx  processes and connections between machines
 
 No error carries a data value: names of files, columns, devices and row numbers only.
 """
@@ -70,6 +71,10 @@ CODES: dict[str, str] = {
     "CH801": "a file or folder can't be written",
     "CH802": "a run folder is incomplete or changed",
     "CH803": "a vault can't be opened",
+    "CH900": "a process of the deployment can't be started or has ended",
+    "CH901": "a device's own process can't be reached",
+    "CH902": "a device's own process failed on a request",
+    "CH903": "devices of the study are not connected",
 }
 
 
@@ -142,3 +147,7 @@ class TrainingError(RunError):
 
 class StorageError(RunError):
     """Files of a run are missing, changed or can't be written (CH8xx)."""
+
+
+class DeploymentError(RunError):
+    """A process or a connection of a deployment is not there (CH9xx)."""

@@ -59,6 +59,26 @@ def draw_cohort(
     return tuple(sorted(int(device) for device in shuffled[:size]))
 
 
+def cohort_of(
+    plan: Plan,
+    willing: NDArray[np.intp],
+    counts: NDArray[np.int64],
+    *,
+    seed: int,
+    round: int,
+    attempt: int,
+    participation: Participation,
+) -> tuple[int, ...]:
+    """The cohort of a turn: it depends on the seed, the turn, who is willing and, if balanced, who took part how often.
+
+    >>> plan = Plan(devices=4, cohort=2, rounds=9, rows=9, batch=3, step_size=0.5, clip=1.0, noise=1.0)
+    >>> cohort_of(plan, np.arange(4), np.array([3, 0, 3, 1]), seed=1, round=2, attempt=0, participation="balanced")
+    (1, 3)
+    """
+    rng = np.random.Generator(np.random.Philox(key=[seed, (round << 8) | attempt]))
+    return draw_cohort(willing, counts, plan.cohort, rng, participation)
+
+
 def rounds(
     plan: Plan,
     backend: Backend,
@@ -87,8 +107,9 @@ def rounds(
             willing = np.flatnonzero(may_join())
             if len(willing) < smallest_cohort:
                 return
-            rng = np.random.Generator(np.random.Philox(key=[seed, (number << 8) | attempt]))
-            cohort = draw_cohort(willing, counts, plan.cohort, rng, participation)
+            cohort = cohort_of(
+                plan, willing, counts, seed=seed, round=number, attempt=attempt, participation=participation
+            )
             try:
                 opened = backend.round(parameters, cohort, round=number, attempt=attempt)
             except SumError as error:

@@ -36,6 +36,7 @@ class Wire:
     def __init__(self, terms: Terms, transport: Transport, *, attempts: int = 3, first: Turn = _START) -> None:
         self.terms, self.transport, self.attempts = terms, transport, attempts
         self.refusals: dict[int, str] = {}
+        self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
         self._first = first
         self._gathered: Muster | None = None
 
@@ -53,19 +54,28 @@ class Wire:
         which nobody is missing takes two exchanges.
         """
         called, following = tuple(called), None if following is None else tuple(following)
-        vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         start = self._first.attempt if self._first.round == round else 0
         last = start + self.attempts - 1
         for attempt in range(start, last):
             with contextlib.suppress(SumError):
-                return self._attempt(Turn(round, attempt), called, vector, following)
-        return self._attempt(Turn(round, last), called, vector, following)
+                return self.attempt(Turn(round, attempt), called, model, following=following)
+        return self.attempt(Turn(round, last), called, model, following=following)
 
-    def _attempt(self, turn: Turn, called: tuple[int, ...], model: Vector, following: Iterable[int] | None) -> Sum:
-        muster = self._muster(turn, called)
+    def attempt(
+        self,
+        turn: Turn,
+        called: Iterable[int],
+        model: NDArray[np.float32],
+        *,
+        following: Iterable[int] | None = None,
+    ) -> Sum:
+        """The sum of one turn, or why there is none; no turn may be tried twice."""
+        self.uploaded = ()
+        muster = self._muster(turn, tuple(called))
+        vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with Shelf(SHELF_BYTES) as shelf:
-            return self._run(Round(muster, model, following=ahead, shelf=shelf))
+            return self._run(Round(muster, vector, following=ahead, shelf=shelf))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -83,6 +93,7 @@ class Wire:
             for sender, frame in self.transport.exchange(round.outbox()):
                 round.receive(sender, frame)
             self.refusals |= round.refusals
+            self.uploaded = round.uploaded
             round.advance()
         self._gathered = round.following
         return round.sum

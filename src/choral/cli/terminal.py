@@ -49,6 +49,17 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(_LEVELS[int((value - low) / span * 7)] for value in shown)
 
 
+def digits(number: str) -> list[str]:
+    """A safety number on two indented lines, as people read it aloud.
+
+    >>> digits("12345 " * 11 + "12345")[1]
+    '          12345 12345 12345 12345 12345 12345'
+    """
+    groups = number.split()
+    half = len(groups) // 2
+    return ["          " + " ".join(part) for part in (groups[:half], groups[half:])]
+
+
 def wrap(line: str, columns: int | None = None) -> str:
     """The line broken at spaces to so many columns or the terminal's, what follows indented like its beginning.
 

@@ -40,8 +40,10 @@ class FederationSettings:
     devices: int | None = _setting(Whole(least=1, suggest="16"))
     cohort: int | None = _setting(Whole(least=1, suggest="10"))
     rounds: int | None = _setting(Whole(least=1, suggest="20"))
+    rows: int | None = _setting(Whole(least=1, suggest="1000"))
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
+    deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
 
 
 @dataclass(frozen=True, kw_only=True)

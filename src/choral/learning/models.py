@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -79,6 +79,7 @@ class Model:
         return jax.tree.unflatten(form, parts)
 
 
+@lru_cache(maxsize=32)  # the same shapes are the same model, and compiled once
 def _dense(name: str, widths: tuple[int, ...], link: Link, classes: int) -> Model:
     for width in widths:
         require_whole("a layer's width", width)

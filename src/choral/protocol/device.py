@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ChoralError, SumError, TrustError
+from choral.errors import ChoralError, LedgerError, SumError, TrustError
 from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
@@ -56,6 +56,8 @@ class Receipt(Protocol):
 
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
 Charger = Callable[[int, int], Receipt]
+# Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
+Payable = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Device:
     `charge(round, attempt)` makes the privacy charge durable, `train(model, round, attempt)` gives the update; nothing
     is trained before both the charge and the turn are on disk. `encode(update, round, attempt, words)` writes the words
     in place of the codec with a fresh secret stream: for simulations that must be repeated, and for discrete noise.
+    `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
+    others are not charged for a turn that fails for want of it.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Device:
         train: Train,
         charge: Charger,
         encode: Encode | None = None,
+        payable: Payable | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
         if identity.bundle not in terms.roster.bundles:
@@ -94,7 +99,7 @@ class Device:
         self.terms, self.vault = terms, vault
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
-        self._identity, self._train, self._charge = identity, train, charge
+        self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
         )
@@ -135,6 +140,8 @@ class Device:
         self._refuse_old(turn)
         # A later turn was called, so the one under way has failed: its secrets go, and nothing more is said about it.
         self._live = None
+        if self._payable is not None:
+            self._payable(turn.round, turn.attempt)
         nonce = os.urandom(NONCE_BYTES)
         self._ready = (turn, nonce)
         return nonce
@@ -259,8 +266,15 @@ class Device:
         shares = {peer: unseal(self._pair(peer), live.cohort.context, envelopes[peer]) for peer in envelopes}
         if any(len(share) != SHARE_BYTES for share in shares.values()):
             raise malformed("a share of the wrong size")
-        nonce = None if message.following is None else self._get_ready(message.following)
+        nonce = None if message.following is None else self._ready_to_follow(message.following)
         return Opening(turn=message.turn, device=self.number, shares=pack(shares), nonce=nonce)
+
+    def _ready_to_follow(self, turn: Turn) -> bytes | None:
+        """ν for the next turn; who can't pay for it still opens this one, and says why when called."""
+        try:
+            return self._get_ready(turn)
+        except LedgerError:
+            return None
 
     def _in(self, turn: Turn) -> _Live:
         """The turn under way, or a refusal: nothing is said before UPLOAD, after FINAL, or after a restart."""

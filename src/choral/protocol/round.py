@@ -137,6 +137,11 @@ class Round:
         """U: the cohort without those who dropped out so far."""
         return tuple(number for number in self._cohort.numbers if number not in self._dropped)
 
+    @property
+    def uploaded(self) -> tuple[int, ...]:
+        """Everybody who has sent an update, and so was charged for it, included or not."""
+        return tuple(sorted(self._uploads))
+
     def outbox(self) -> Mapping[int, bytes]:
         """What is to be sent now, by device number."""
         return self._outbox

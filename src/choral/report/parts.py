@@ -93,7 +93,8 @@ def merit_chart(record: RunRecord) -> Markup:
     """Accuracy, or R², on the hold-out after every round, beside the lines without privacy and of each device alone."""
     found = [(float(line["round"]), *merit(line["test"])) for line in record.rounds if line["test"]]
     if not found:
-        return element("p", "No round has been evaluated yet.", class_="quiet")
+        why = "yet" if record.result is None else "on public rows"
+        return element("p", f"No round has been evaluated {why}.", class_="quiet")
     name = found[-1][1]
     points = [(number, value) for number, _, value in found]
     baselines = (record.result or {}).get("baselines") or {}

@@ -81,8 +81,8 @@ def _status(record: RunRecord) -> Markup:
     """The sentence that a screen reader speaks: at every tenth of the run and at its end, not at every round."""
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     if record.result:
-        good = words.goodness(record.result["test"])
-        return together(f"The run has ended after {words.count(done, 'round')}; {good}.")
+        good = f"; {words.goodness(record.result['test'])}" if record.result["test"] else ""
+        return together(f"The run has ended after {words.count(done, 'round')}{good}.")
     tenth = max(planned // 10, 1)
     if done < tenth:
         return together("The run has begun.")

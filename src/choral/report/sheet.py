@@ -211,8 +211,9 @@ def _releases(record: RunRecord) -> Markup:
 def _check(record: RunRecord) -> Markup:
     # Not the folder's own name: a run that was moved must still read the same.
     command = element("code", "choral verify RUN")
+    source = "the rounds" if record.about["kind"] == "deployment" else "the devices' ledgers"
     text = (
-        ", with this run's folder, computes every ε of this page again from the devices' ledgers, compares the hashes "
+        f", with this run's folder, computes every ε of this page again from {source}, compares the hashes "
         "of all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; "
         "for registries: privacy.yaml."
     )

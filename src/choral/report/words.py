@@ -101,6 +101,12 @@ def label(record: RunRecord) -> tuple[str, str]:
             "Its noise came from a seed and can be computed again. Every ε here describes the mechanism, not this run: "
             "nobody's data is protected by it, and the model must not be released on its strength."
         )
+    if record.about["kind"] == "deployment":
+        return "DEPLOYMENT", (
+            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
+            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device "
+            "has spent in all is in its own ledger, which stays with it."
+        )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
         "whoever ran it held all the data."
@@ -223,8 +229,9 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
     about, plan = record.about, record.about["plan"]
     done = len(record.rounds)
+    least = "at least " if about["kind"] == "deployment" else ""  # how many exactly, only the sites know
     what = (
-        f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on "
+        f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on {least}"
         f"{count(records(about), 'record')} that stayed on {count(plan['devices'], 'device')}, "
         f"in {count(done, 'round')} of {plan['rounds']:,} planned."
     )
@@ -279,8 +286,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What does it cost? (utility, bias)",
-            f"{measured} below, on a hold-out. Clipping and noise weigh more on small groups; "
-            "how good the model is for each group was not measured.",
+            (f"{measured} below, on a hold-out. " if result is None or result["test"] else "It was not measured. ")
+            + "Clipping and noise weigh more on small groups; how good the model is for each group was not measured.",
         ),
         (
             "What else must hold? (security)",

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.privacy.ledger import Ledger, Receipt
 from choral.run.folder import MOST_LEDGERS, ledger_file
 from choral.run.study import Study
 
@@ -58,11 +58,8 @@ class Books:
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
             self.rounds[device] += 1
             return ledger.receipt
-        event = study.costs.event(device, len(charges))
-        rule, adversary = study.costs.rule.rule, study.costs.rule.adversary
-        receipt = ledger.charge(
-            Charge(rule=rule, plan=study.plan.digest, round=round, attempt=attempt, event=event, adversary=adversary)
-        )
+        charge = study.costs.charge(device, len(charges), run=study.plan.digest, round=round, attempt=attempt)
+        receipt = ledger.charge(charge)
         self.rounds[device] += 1
         return receipt
 

@@ -11,6 +11,7 @@ from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import rules
 from choral.privacy.events import Event, Gaussian, epsilon_of
 from choral.privacy.exposure import Exposure
+from choral.privacy.ledger import Charge
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
 OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range, over a whole run
@@ -39,6 +40,12 @@ class Costs:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
         extra = (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
         return _one_round(self.exposure(device, 1), rounds_before, extra)
+
+    def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
+        """What a device is charged for one upload of a run, after so many in the same run."""
+        event = self.event(device, rounds_before)
+        rule, adversary = self.rule.rule, self.rule.adversary
+        return Charge(rule=rule, plan=run, round=round, attempt=attempt, event=event, adversary=adversary)
 
     @cached_property
     def rule(self) -> rules.Loss:

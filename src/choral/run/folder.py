@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,11 +36,11 @@ class RunRecord:
     attack: dict[str, Any] | None = None
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.new")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -118,6 +120,23 @@ class RunFolder:
             ) from None
         return cls(path)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The folder for one process alone: two servers on one run could try one turn twice."""
+        import fcntl  # only servers between organisations need it, and they do not run on Windows
+
+        with (self.path / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StorageError(
+                    "CH800",
+                    "is in use by another process.",
+                    where=str(self.path),
+                    fix="Wait for it to end, or stop it.",
+                ) from None
+            yield
+
     def begin(self, about: Mapping[str, Any]) -> None:
         """Write what is run."""
         write_json(self.path / "run.json", {"format": FORMAT, **about})
@@ -166,6 +185,11 @@ class RunFolder:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, which names every other file by its hash."""
         write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
+
+
+def versions() -> dict[str, str]:
+    """The versions of what numbers depend on."""
+    return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
 HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", "signatures.json")

@@ -12,15 +12,15 @@ from choral.backends.faults import DroppingTransport, drops_out
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
-from choral.learning.trainer import Trainer
 from choral.protocol.device import Device, Encode, Train, Update
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Vault
 from choral.run.books import Books
+from choral.run.devices import trainer_of
 from choral.run.signatures import vault_of
 from choral.run.study import Study
-from choral.secagg.keys import Identity, Roster, digest
+from choral.secagg.keys import Identity, Roster
 from choral.secagg.masks import Words
 
 
@@ -137,19 +137,18 @@ class Rehearsed:
 
             return seeded, dithered
         train, memory = self.study.split.train, vault.memory
-        trainer = Trainer(
-            model=self.study.model,
-            plan=self.study.plan,
-            features=train.features_of(number),
-            labels=train.labels_of(number),
+        trainer = trainer_of(
+            self.study.model,
+            self.study.plan,
+            train.features_of(number),
+            train.labels_of(number),
+            secret=memory.secret,
+            run=self.study.plan.digest,
             rounds=int(self.books.rounds[number]),
-            # Secret, and the same after a restart: passes that continue must go on in their order.
-            order=int.from_bytes(
-                digest("order of passes", memory.secret, self.study.plan.digest.encode())[:8], "little"
-            ),
         )
 
         def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
+            trainer.rounds = int(self.books.rounds[number])  # an update that was not charged did not leave
             self.latest[number] = trainer.update(model)
             return self.latest[number]
 

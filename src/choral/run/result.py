@@ -1,7 +1,7 @@
 """What a run leaves in your hands: a model that predicts, what it cost, and the folder that proves it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +67,22 @@ class Result:
                 )
             return rows.astype(np.float32)
         return tables.encode(from_frame(rows), self.columns)
+
+
+def model_card(
+    model: Model,
+    classes: Sequence[str],
+    features: Sequence[str],
+    columns: Sequence[Numeric | Categorical],
+    target: Numeric | None,
+) -> dict[str, Any]:
+    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
+    return {
+        "kind": model.name,
+        "widths": list(model.widths),
+        "parameters": model.size,
+        "classes": list(classes),
+        "label_bounds": None if target is None else [target.low, target.high],
+        "features": list(features),
+        "columns": [{"type": type(column).__name__, **asdict(column)} for column in columns],
+    }

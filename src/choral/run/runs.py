@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +16,13 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
-from choral.learning.tables import Dataset
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, write_json
+from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions, write_json
 from choral.run.logs import Log
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
-from choral.run.result import Result
+from choral.run.result import Result, model_card
 from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
@@ -61,6 +59,8 @@ def resume(
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
+    if about["kind"] == "deployment":
+        raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
     if (folder.path / "result.json").exists():
         raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
     job = config.parse(about["job"], source=about["job_source"])
@@ -204,7 +204,7 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": metrics(self.study, step.parameters) if self._due(step.round) else {},
+            "test": self._metrics(step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
         if wasted := self._wasted(books, [*self.lines, line]):
@@ -217,6 +217,10 @@ class Run:
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
         unseen = books.rounds - charged_rounds(lines, self.study.plan.devices)
         return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
+
+    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
+        study = self.study
+        return metrics(study.model, parameters, study.split.test, study.data.target)
 
     def _due(self, round: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
@@ -243,7 +247,7 @@ class Run:
                 "rows": len(data.records.labels),
                 "features": len(data.features),
                 "classes": list(data.classes),
-                "label_bounds": _bounds(data),
+                "label_bounds": None if data.target is None else [data.target.low, data.target.high],
                 "columns_from": data.columns_from,
                 "notes": list(data.notes),
                 "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
@@ -263,7 +267,7 @@ class Run:
                 {"name": name, "rows": int(rows), "limit": limit.epsilon}
                 for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
             ],
-            "versions": {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")},
+            "versions": versions(),
         }
 
     def finish(self) -> Result:
@@ -274,16 +278,17 @@ class Run:
 
     def conclude(self) -> Result:
         """The result of rounds that are over."""
-        study = self.study
+        study, data = self.study, self.study.data
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = (self.lines[-1]["test"] if self.lines else {}) or metrics(study, self.parameters)
+        test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study, self.watch))
         told = self._described(test, compared, privacy)
         if self.folder is not None:
-            model = self.folder.write_model(self.parameters, model_card(study))
+            card = model_card(study.model, data.classes, data.features, data.columns, data.target)
+            model = self.folder.write_model(self.parameters, card)
             if signs(self.kind, seeded=study.seeded, private=study.costs.private):
                 signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
@@ -349,21 +354,4 @@ def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, A
         "round": step.round,
         "computed": [round(float(value), 6) for value in place.latest[device][:64]],
         "received": None if study.seeded else [int(word) for word in words[:64]],
-    }
-
-
-def _bounds(data: Dataset) -> list[float] | None:
-    return None if data.target is None else [data.target.low, data.target.high]
-
-
-def model_card(study: Study) -> dict[str, Any]:
-    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
-    return {
-        "kind": study.model.name,
-        "widths": list(study.model.widths),
-        "parameters": study.model.size,
-        "classes": list(study.data.classes),
-        "label_bounds": _bounds(study.data),
-        "features": list(study.data.features),
-        "columns": [{"type": type(column).__name__, **asdict(column)} for column in study.data.columns],
     }

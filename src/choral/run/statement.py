@@ -78,8 +78,8 @@ def _with_colluders(costs: Costs, device: int, rounds: int, colluders: int, delt
     return None if loss is None else loss.epsilon(delta)
 
 
-def releases(plan: Plan, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
-    """Everything that left the devices, and what protects it."""
+def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True) -> list[dict[str, Any]]:
+    """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did."""
     told = [
         {
             "what": "the sum of the included devices' updates",
@@ -94,7 +94,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool) -> list[dict[str, Any]]:
             "protected_by": "computed from the sums alone",
         },
         {
-            "what": "who took part, and each device's number of rows",
+            "what": "who took part" + (", and each device's number of rows" if sizes else ""),
             "to": "the server",
             "times": rounds,
             "protected_by": "nothing: declared public",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from choral.config import Job
-from choral.errors import ChoralError, ConfigError, PlanError
+from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
 from choral.learning.models import Model, linear, logistic, mlp
 from choral.learning.reading import DataSource
@@ -85,14 +85,11 @@ def settle(
     dealt = seed if seeded else 0  # who holds which row is no secret
     data, told = _load(job, source, dealt)
     split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
-    _check_delta(job, int(split.train.sizes.sum()))
+    check_delta(job, int(split.train.sizes.sum()))
     reached()
     model = model_of(job, features=len(data.features), classes=len(data.classes))
-    plan = _plan(job, model, devices=data.records.devices, rows=int(split.train.sizes.min()))
+    plan, secure = plan_of(job, model, devices=data.records.devices, rows=_smallest(job, int(split.train.sizes.min())))
     reached()
-    secure = SecureSum.for_cohort(max(2, plan.cohort))
-    if job.federation.colluders is not None:
-        secure = replace(secure, colluders=job.federation.colluders)
     study = Study(
         job=job,
         seed=seed,
@@ -102,7 +99,7 @@ def settle(
         model=model,
         plan=plan,
         secure=secure,
-        codec=Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE),
+        codec=codec_of(plan, secure, model),
         limits=_limits(job, data),
         source=told,
         in_memory=source is not None,
@@ -144,7 +141,26 @@ def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
 
 
-def _check_delta(job: Job, rows: int) -> None:
+def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
+    """How updates of this model become ring integers; what may leave its range is charged for."""
+    return Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE)
+
+
+def _smallest(job: Job, rows: int) -> int:
+    """m: the rows that the job declares of every device, else those of the smallest one."""
+    declared = job.federation.rows
+    if declared is not None and rows < declared:
+        raise TableError(
+            "CH305",
+            f"the smallest device trains on {rows:,} rows, federation.rows says {declared:,}.",
+            where=job.where("federation", "rows"),
+            fix=f"Use rows = {rows}, or leave the device out.",
+        )
+    return rows if declared is None else declared
+
+
+def check_delta(job: Job, rows: int) -> None:
+    """Nothing, or CH102 for a δ that would allow one of so many rows to be published."""
     if job.privacy.delta > 1 / rows:
         raise ConfigError(
             "CH102",
@@ -211,6 +227,15 @@ def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
     return tuple(
         Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, told, strict=True)
     )
+
+
+def plan_of(job: Job, model: Model, *, devices: int, rows: int) -> tuple[Plan, SecureSum]:
+    """The job's numbers as a plan, and the secure sum of its cohorts."""
+    plan = _plan(job, model, devices=devices, rows=rows)
+    secure = SecureSum.for_cohort(max(2, plan.cohort))
+    if job.federation.colluders is not None:
+        secure = replace(secure, colluders=job.federation.colluders)
+    return plan, secure
 
 
 def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:

@@ -1,0 +1,130 @@
+"""Processes as children of this one: each with a folder, a log and quiet surroundings, and all end together."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from choral.errors import DeploymentError
+
+# Nothing that Flower starts looks up the internet.
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+# Becomes the command that follows, after asking the system to end it when this process ends, however that happens.
+_TIED = (
+    "import ctypes, os, sys\n"
+    "getattr(ctypes.CDLL(None), 'prctl', lambda *_: 0)(1, 15)\n"
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
+)
+_START = 60.0  # seconds that a process may take until it listens
+_PAUSE = 5.0  # seconds before one that ended is started again
+_END = 3.0  # seconds that it may take to end when asked to
+
+
+@dataclass
+class _Child:
+    command: list[str]
+    folder: Path
+    log: Path
+    lasting: bool
+    process: subprocess.Popen[bytes]
+    ended: float | None = None
+
+
+class Children:
+    """Processes that end together, asked first, then made to; a context manager. Start them from the main thread."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, _Child] = {}
+
+    def start(self, name: str, command: list[str], folder: Path, *, lasting: bool = False) -> None:
+        """Start a command under a name, with its log in the folder; a lasting one is started again when it ends."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = folder / f"{name}.log"
+        self._children[name] = _Child(command, folder, log, lasting, _spawn(command, folder, log))
+
+    def pid(self, name: str) -> int:
+        """The number of a process."""
+        return self._children[name].process.pid
+
+    def check(self) -> None:
+        """Start again what is to last; CH900 as soon as anything else has ended by itself."""
+        now = time.monotonic()
+        for name, child in self._children.items():
+            if (status := child.process.poll()) is None:
+                continue
+            if not child.lasting:
+                where = f"{child.log.name}:"
+                raise DeploymentError(
+                    "CH900", f"{name} ended with status {status}.", where=where, fix=f"See {child.log}."
+                )
+            if child.ended is None:
+                child.ended = now
+            elif now - child.ended > _PAUSE:
+                child.process, child.ended = _spawn(child.command, child.folder, child.log), None
+
+    def await_port(self, name: str, address: str) -> None:
+        """Return when somebody listens at the address; CH900 if a process ends before, or it takes too long."""
+        host, _, port = address.rpartition(":")
+        end = time.monotonic() + _START
+        while time.monotonic() < end:
+            self.check()
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        raise DeploymentError("CH900", f"{name} does not listen after {_START:.0f} s.", fix="Look into its log.")
+
+    def close(self) -> None:
+        """End all."""
+        processes = [child.process for child in self._children.values()]
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        end = time.monotonic() + _END
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            _signal(process, signal.SIGKILL)  # what did not listen, and what it had started itself
+            process.wait()
+        self._children.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _spawn(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, so that a Ctrl-C here ends it in our order."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
+    beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
+    path = os.pathsep.join([beside, kept.get("PATH", "")])
+    with log.open("ab") as file:
+        return subprocess.Popen(  # noqa: S603 - our own commands
+            [sys.executable, "-ISc", _TIED, str(os.getpid()), *command],
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            env={**kept, **QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path},
+            start_new_session=True,
+        )
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a process and to what it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,139 @@
+"""What a coordinator asks of its own SuperLink: let these nodes in, start this run, how is it, stop it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, RegisterNodeRequest, StartRunRequest, StopRunRequest
+from flwr.proto.federation_config_pb2 import SimulationConfig
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+from choral.backends.flower import CONDUCTOR
+from choral.errors import DeploymentError, TrustError
+
+_APP = """\
+[project]
+name = "choral-study"
+version = "1.0.0"
+description = "Carries a choral study; what it means, choral's own processes know."
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "choral"
+
+[tool.flwr.app.components]
+serverapp = "choral.backends.flower:server"
+clientapp = "choral.backends.flower:device"
+
+[tool.flwr.app.config]
+conductor = {conductor}
+folder = {folder}
+doors = {doors}
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands, in Flower's words: pending, starting, running or finished; how it ended, and why."""
+
+    status: str
+    ended: str
+    details: str
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return self.status == "finished"
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run has ended well."""
+        return self.ended == "completed"
+
+
+class Control:
+    """A connection to the Control API of one's own SuperLink."""
+
+    def __init__(self, address: str, *, authority: Path | None) -> None:
+        self._client = ControlHttpClient.from_server_address(
+            server_address=address,
+            insecure=authority is None,
+            root_certificates=None if authority is None else authority.read_bytes(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+
+    def admit(self, keys: Iterable[str]) -> None:
+        """Let in the nodes that have these keys (OpenSSH lines); who was let in before, stays."""
+        for key in keys:
+            public = load_ssh_public_key(key.encode())
+            if not isinstance(public, EllipticCurvePublicKey):
+                raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
+            with _asked("let a node in", known=httpx.codes.CONFLICT):
+                self._client.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(public)))
+
+    def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
+        """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
+        text = _APP.format(
+            conductor=json.dumps(conductor), folder=json.dumps(str(folder.resolve())), doors=json.dumps(doors)
+        )
+        bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
+        request = StartRunRequest(fab=fab_to_proto(fab))
+        if simulated:
+            request.override_federation_config.CopyFrom(SimulationConfig(num_supernodes=simulated))
+        with _asked("start the run"):
+            return int(self._client.StartRun(request).run_id)
+
+    def state(self, run: int) -> State:
+        """Where the run stands now."""
+        with _asked("tell how the run is"):
+            status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+        return State(status.status, status.sub_status, status.details)
+
+    def stop(self, run: int) -> None:
+        """End the run; its conductor gets no chance to say goodbye."""
+        with _asked("stop the run"):
+            self._client.StopRun(StopRunRequest(run_id=run))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _asked(what: str, *, known: int | None = None) -> Iterator[None]:
+    """A request whose failure is told as ours; one that is known already is none."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code != known:
+            raise _failed(what, f"it answered {error.response.status_code}") from None
+    except httpx.TransportError:
+        raise _failed(what, "it does not answer") from None
+
+
+def _failed(what: str, why: str) -> DeploymentError:
+    return DeploymentError(
+        "CH900",
+        f"the SuperLink did not {what}: {why}.",
+        fix="See superlink.log in the study's folder; then start the server again, the run goes on.",
+    )

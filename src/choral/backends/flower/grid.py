@@ -1,0 +1,167 @@
+"""A transport over Flower's grid: who is connected, what was asked of whom, and until when an answer counts."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from choral.backends.flower.parcels import KIND, parcel, unpacked
+from choral.backends.relay import FRAME, HELLO
+from choral.errors import DeploymentError
+from choral.protocol.messages import Vector
+
+_LOOK = 1.0  # seconds between looks at who is connected
+_GRACE = 60.0  # seconds that a message outlives its exchange, for clocks that differ
+_GREETING = 15.0  # seconds until a node that did not say who it is, is asked again
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One message under way: to which node, for which device (None: who are you?), and until when it is kept."""
+
+    node: int
+    number: int | None
+    until: float
+
+
+class GridTransport:
+    """Exchanges over Flower's grid; each ends when everybody asked has answered or is gone, or by its deadline.
+
+    A node is asked who it is before it is sent anything. One that stays silent is asked again, but nobody waits for it
+    until it speaks; so a dead device costs one deadline, and one that comes back is taken up where it answers.
+    """
+
+    def __init__(self, grid: Grid, *, poll: float = 0.2) -> None:
+        self._grid, self._poll = grid, poll
+        self._ids: dict[str, int] = {}
+        self._deadline = 60.0
+        self._nodes: dict[int, int] = {}  # where each device is that has spoken
+        self._online: frozenset[int] = frozenset()
+        self._silent: set[int] = set()
+        self._greetings: dict[str, _Asked] = {}  # under way, in this exchange or since an earlier one
+        self._looked = -_LOOK
+
+    def expect(self, ids: Sequence[str], *, deadline: float) -> None:
+        """Name the devices, in the order of their numbers, and how many seconds an exchange may take."""
+        self._ids, self._deadline = {id: number for number, id in enumerate(ids)}, deadline
+
+    def present(self) -> frozenset[int]:
+        """The devices that are connected, as far as is known now."""
+        return frozenset(self._nodes)
+
+    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
+        """Who is connected, as soon as it is enough; or CH903 when patience is over."""
+        end = time.monotonic() + patience
+        while len(self._nodes) < needed:
+            if time.monotonic() > end:
+                missing = sorted(id for id, number in self._ids.items() if number not in self._nodes)
+                raise DeploymentError(
+                    "CH903",
+                    f"{len(self._nodes)} of {len(self._ids)} devices are connected, {needed} needed;"
+                    f" missing: {', '.join(missing[:8])}{', …' if len(missing) > 8 else ''}.",
+                    fix="Check that `choral device run` runs at these sites and reaches the server's address.",
+                )
+            self._greet()
+            self._hear(self._pull(self._greetings))
+            time.sleep(self._poll)
+        return self.present()
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
+        """The replies as they come, each with the device that the asked node is known to be."""
+        end = time.monotonic() + self._deadline
+        unsent, asked = dict(outbox), dict[str, _Asked]()
+        while True:
+            self._greet()
+            asked |= self._send(unsent, end)
+            replies = self._pull([*asked, *self._greetings])
+            self._hear(replies)
+            for reply in replies:
+                if (was := asked.pop(reply.metadata.reply_to_message_id, None)) is None or was.number is None:
+                    continue
+                if (data := _data(reply)) is None:
+                    self._lose(was)
+                else:
+                    yield was.number, data
+            for id in [id for id, was in asked.items() if was.node not in self._online]:
+                self._lose(asked.pop(id))
+            if time.monotonic() > end:
+                break
+            if not asked and not (unsent and self._expects_answers()):
+                if not unsent.keys() & self._nodes.keys():
+                    break
+                continue  # a device has just said who it is, and its frame is not sent yet
+            if not replies:
+                time.sleep(self._poll)
+        for was in asked.values():
+            self._lose(was)
+
+    def _expects_answers(self) -> bool:
+        """Whether a node that was never silent is still to say who it is."""
+        return any(was.node not in self._silent for was in self._greetings.values())
+
+    def _send(self, unsent: dict[int, Vector], end: float) -> dict[str, _Asked]:
+        """Messages to the devices that are there; they leave the outbox."""
+        ready = {number: node for number in unsent if (node := self._nodes.get(number)) is not None}
+        # Devices of a round are sent the same frame: Flower keeps and carries equal parcels once.
+        parcels = {id(unsent[number]): parcel(FRAME + unsent[number]) for number in ready}
+        messages = [
+            self._message(parcels[id(unsent.pop(number))], node, end + _GRACE) for number, node in ready.items()
+        ]
+        ids = self._grid.push_messages(messages) if messages else ()
+        pushed = {}
+        for (number, node), id_ in zip(ready.items(), ids, strict=True):
+            asked = _Asked(node, number, end)
+            if id_:
+                pushed[id_] = asked
+            else:  # the node was unregistered a moment ago
+                self._lose(asked)
+        return pushed
+
+    def _greet(self) -> None:
+        """See who is connected, and ask every node that is not known who it is."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        self._online = frozenset(self._grid.get_node_ids())
+        self._silent &= self._online  # a node that comes back begins anew
+        self._nodes = {number: node for number, node in self._nodes.items() if node in self._online}
+        self._greetings = {id: was for id, was in self._greetings.items() if now < was.until}
+        known = {*self._nodes.values(), *(was.node for was in self._greetings.values())}
+        if strangers := sorted(self._online - known):
+            until = now + _GREETING
+            ids = self._grid.push_messages([self._message(parcel(HELLO), node, until + _GRACE) for node in strangers])
+            self._greetings |= {id: _Asked(node, None, until) for id, node in zip(ids, strangers, strict=True) if id}
+
+    def _hear(self, replies: Iterable[Message]) -> None:
+        """Note which device each node says it is; the first to claim a device keeps it while it answers."""
+        for reply in replies:
+            if (was := self._greetings.pop(reply.metadata.reply_to_message_id, None)) is None:
+                continue
+            number = self._ids.get((_data(reply) or b"").decode("utf-8", "replace"))
+            if number is None:
+                self._silent.add(was.node)
+            else:
+                self._silent.discard(was.node)
+                self._nodes.setdefault(number, was.node)
+
+    def _lose(self, was: _Asked) -> None:
+        """Count a node as silent until it says again who it is."""
+        self._silent.add(was.node)
+        if was.number is not None and self._nodes.get(was.number) == was.node:
+            del self._nodes[was.number]
+
+    def _pull(self, ids: Iterable[str]) -> list[Message]:
+        wanted = list(ids)
+        return list(self._grid.pull_messages(wanted)) if wanted else []
+
+    def _message(self, content: RecordDict, node: int, until: float) -> Message:
+        message: Message = Message(content, node, KIND, ttl=until - time.monotonic())
+        return message
+
+
+def _data(reply: Message) -> bytes | None:
+    """What a device answered, or None if the answer is an error of Flower's or of the device's relay."""
+    return unpacked(reply.content) if reply.has_content() else None

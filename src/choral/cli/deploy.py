@@ -1,0 +1,117 @@
+"""Try a deployment on this machine: a real Flower SuperLink and real SuperNodes on loopback, with TLS and keys.
+
+Every site is a process of its own with its own keys, table, ledger and limit. Nothing
+is downloaded, nothing listens on anything but 127.0.0.1, and everything is stopped and
+removed at the end. A deployment between machines: choral server, choral device.
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from choral.cli import terminal
+from choral.errors import ConfigError
+from choral.privacy.shown import up
+
+EPILOG = "choral deploy --local 4 --demo\nchoral deploy --local 3 examples/hospitals/choral.toml"
+ROUNDS = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of `choral deploy`."""
+    parser.add_argument(
+        "job",
+        type=Path,
+        nargs="?",
+        metavar="choral.toml",
+        help="what to run; its csv is dealt over the sites, or one a site",
+    )
+    parser.add_argument("--local", type=int, required=True, metavar="N", help="how many sites, 3 at the least")
+    parser.add_argument(
+        "--demo", action="store_true", help="UCI Adult, which comes with choral, instead of a choral.toml"
+    )
+    parser.add_argument(
+        "--rounds", type=int, metavar="R", help=f"how many rounds ({ROUNDS} for the demo, else the file's)"
+    )
+    parser.add_argument(
+        "--engine", choices=("superlink", "simulation"), default="superlink",
+        help="Flower's SuperLink and SuperNodes (default), or its simulation engine without TLS and node keys",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the study, the sites and all logs in this new folder"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set up, run, tell, and clear away."""
+    if args.demo == (args.job is not None):
+        raise ConfigError("CH104", "a choral.toml or --demo: one of them.", fix="choral deploy --local 4 --demo")
+    from choral.run import local_deployment as local
+
+    # Ended by a service manager or by the keyboard, it still ends what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _folder(args.keep) as folder:
+        with terminal.stages("KEYS", 1, show=not args.json):
+            if args.demo:
+                deployment = local.of_adult(folder, args.local, args.rounds or ROUNDS)
+            else:
+                deployment = local.of_job(folder, args.job, args.local, args.rounds)
+        _show(deployment.run(args.engine), show=not args.json)
+        told = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
+    print(json.dumps(told) if args.json else "\n".join(map(terminal.wrap, _lines(told))))
+    return 0 if told["stopped"] else 1
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """Where everything lies: a short path, for the sockets in it."""
+    if keep is not None:
+        keep.mkdir(mode=0o700, parents=True)
+        yield keep.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="choral-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _show(states: Iterator[dict[str, Any]], *, show: bool) -> None:
+    """One line of progress on stderr for each thing that happens."""
+    for told in states:
+        if show:
+            done, planned = told["rounds_done"], told["rounds_planned"]
+            print(f"ROUND {done}/{planned}  {told['state']}", file=sys.stderr, flush=True)
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    doors = told["observed"]
+    seen = "no TLS and no node keys: Flower's simulation engine" if doors is None else (
+        "plain connections refused: " + _yes(doors["tls"])
+        + " · unknown node keys refused: " + _yes(doors["node_authentication"])
+        + " · control closed to the outside: " + _yes(doors["control_closed"])
+    )  # fmt: skip
+    lines = [
+        f"FLOWER  {told['flower']} · {len(told['devices'])} sites, each a process of its own · {told['stopped']}",
+        f"TRIED   {seen}",
+    ]
+    for number, included in enumerate(told["included"], start=1):
+        lines.append(f"ROUND {number}  {told['seconds'][number - 1]:.1f} s  {', '.join(included)}")
+    for name, spent in told["spent"].items():
+        lines.append(
+            f"SPENT   {name}: ε = {up(spent['epsilon'])} in {spent['charges']} rounds "
+            f"(δ = {spent['delta']:g}, {spent['adjacency']}, rule {', '.join(spent['rules'])}, "
+            f"against {' and '.join(spent['adversaries'])})"
+        )
+    return [*lines, f"KEPT    {told['kept']}" if told["kept"] else "KEPT    nothing; --keep DIR keeps it all"]
+
+
+def _yes(held: bool) -> str:
+    return "yes" if held else "NO"

@@ -1,0 +1,223 @@
+"""Take part in a study with a table that never leaves this machine.
+
+Keys are made here; the site's own limit always wins over what a server asks for;
+connections go out only. Everything of a site lies in its home, a folder that
+only its owner can read.
+"""
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choral.cli import ledger as ledger_verb
+from choral.cli import terminal
+from choral.cli.phases import phases
+from choral.privacy.shown import up
+
+if TYPE_CHECKING:
+    from choral.run.site import Preview
+
+HOME = Path("~/.choral")
+EPILOG = """\
+in this order:
+  choral device join invitation.toml --name hospital-a
+  send hospital-a.card to the coordinator; get study.toml back
+  choral device approve study.toml --max-epsilon 2 --data hospital-a.csv
+  choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --yes
+  choral device run"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the phases of a site."""
+    phase = phases(parser)
+    join = phase("join", _join, "make this site's keys and its card")
+    join.add_argument("invitation", type=Path, help="the coordinator's invitation.toml")
+    join.add_argument("--name", required=True, help="this site's name in the study")
+    join.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
+    join.add_argument("--again", action="store_true", help="keep this home's keys and ledger, follow a new invitation")
+    approve = phase("approve", _approve, "show what a study would cost and send; with --yes, approve it")
+    approve.add_argument("study", type=Path, help="the coordinator's study.toml")
+    approve.add_argument(
+        "--max-epsilon", type=float, required=True, metavar="X", help="ε that this data may lose in all"
+    )
+    approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
+    approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
+    approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
+    approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
+    approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
+    approve.add_argument("--label", default="", help="what you call this data; shown here only")
+    approve.add_argument("--yes", action="store_true", help="record the approval")
+    run = phase("run", _run, "answer for this site until stopped")
+    run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
+    run.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
+    status = phase("status", _status, "what is approved, what is spent, whether it runs")
+    ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
+    ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
+    for one in (join, approve, run, status, ledger):
+        one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
+    for one in (join, approve, run, ledger):
+        one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the phase that was named."""
+    args.home = args.home.expanduser()
+    done: int = args.phase(args)
+    return done
+
+
+def _join(args: argparse.Namespace) -> int:
+    from choral.run.enrolment import Invitation, card_text
+    from choral.run.site import Home
+
+    invitation, secret = Invitation.read(args.invitation), _passphrase(args)
+    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
+    card, path = home.card(secret), args.card or Path(f"{args.name}.card")
+    path.write_text(card_text(card), encoding="utf-8")
+    told = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
+    told |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
+    if args.json:
+        print(json.dumps(told))
+        return 0
+    _say(
+        f"HOME      {args.home} (keys were made here; they stay here)",
+        f"SERVER    {invitation.address}, of the study {invitation.name}",
+        f"          certificate SHA-256 {invitation.fingerprint[:47]}",
+        f"                              {invitation.fingerprint[48:]}",
+        f"SEND      {path} to the coordinator, and read your number by phone:",
+        *terminal.digits(card.bundle.safety_number),
+        "NEXT      choral device approve study.toml --max-epsilon … --data …",
+    )
+    return 0
+
+
+def _approve(args: argparse.Namespace) -> int:
+    from choral.run.policy import Policy
+    from choral.run.site import Home
+
+    given = {"delta": args.delta, "crowd": args.smallest_crowd, "models": args.trust_model}
+    policy = Policy(
+        epsilon=args.max_epsilon,
+        curious=args.allow_curious,
+        label=args.label,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    home = Home(args.home)
+    with terminal.stages("TRYING", 1, show=not args.json):
+        told = home.approve(args.study, policy, args.data, passphrase=_passphrase(args), record=args.yes)
+    if args.json:
+        print(json.dumps({**told.to_dict(), "approved": args.yes}))
+        return 0
+    _say(*_preview(told))
+    if args.yes:
+        _say(
+            "APPROVED  and nothing else: a change of the study, its keys or its server is refused.",
+            "NEXT      choral device run",
+        )
+    else:
+        _say("NOTHING was recorded or sent. If the number is the one that all others see, add --yes.")
+    return 0
+
+
+def _preview(told: "Preview") -> list[str]:
+    behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
+    helped = f" and {told.colluders} of them help it" if told.colluders else ""
+    return [
+        f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
+        f"DEVICES   {', '.join(told.devices)}",
+        "NUMBER    all who take part must see the same",
+        *terminal.digits(told.safety_number),
+        f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
+        f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
+        f"          the server learns sums of {told.smallest_sum} devices or more; "
+        f"if it lies{helped}, of {told.crowd} or more",
+        f"COSTS     a round ε = {up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
+        f"for this device ε = {up(told.epsilon_planned)}",
+        f"          ({behind})",
+        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
+        "beyond it this device refuses, whatever the server says",
+    ]
+
+
+def _run(args: argparse.Namespace) -> int:
+    from choral.run import services
+    from choral.run.site import Home
+
+    if args.systemd:
+        words = [sys.executable, "-m", "choral", "device", "run", "--home", str(args.home.resolve())]
+        words += ["--passphrase-file", str(args.passphrase_file.resolve())] if args.passphrase_file else []
+        words += ["--agent-only"] if args.agent_only else []
+        print(services.unit(f"choral device {Home(args.home).joined.name}", shlex.join(words)), end="")
+        return 0
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    home = Home(args.home)
+    told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
+    print(
+        json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}",
+        flush=True,
+    )
+    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop)
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from choral.run.agent import status
+    from choral.run.site import Home
+
+    told = status(Home(args.home))
+    if args.json:
+        print(json.dumps(told))
+        return 0
+    _say(*_told(told))
+    return 0
+
+
+def _told(told: dict[str, Any]) -> list[str]:
+    lines = [f"DEVICE    {told['name']} · server {told['server']} · {'running' if told['running'] else 'not running'}"]
+    if told["approved"] is None:
+        return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
+    lines.append(
+        f"APPROVED  study {told['approved']['study'][:16]}… for {told['approved']['data']}, {told['approved']['at']}"
+    )
+    spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
+    lines += [
+        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
+        f"{limit['epsilon']:g} in {told['ledger']['charges']} rounds",
+        f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
+        f"against {' and '.join(spent['adversaries'])})",
+    ]
+    if told["last"]:
+        lines.append(f"LAST      {told['last']['event']}, round {told['last']['round']}, at {told['last']['at']}")
+    if told["last_refusal"]:
+        lines.append(f"REFUSED   {told['last_refusal']['code']} in round {told['last_refusal']['round']}")
+    receipt = told["ledger"]["receipt"]
+    return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
+
+
+def _ledger(args: argparse.Namespace) -> int:
+    from choral.run.site import Home, receipt_of
+
+    home = Home(args.home)
+    known = receipt_of(home.vault(_passphrase(args)))
+    receipt = None if known is None else f"{known.entries}:{known.seal}"
+    shown = argparse.Namespace(
+        file=home.ledger_path, receipt=receipt, limit=None, delta=None, last=args.last, json=args.json
+    )
+    return ledger_verb.run(shown)
+
+
+def _passphrase(args: argparse.Namespace) -> str | None:
+    from choral.run.agreement import read_text
+
+    return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+
+
+def _say(*lines: str) -> None:
+    print("\n".join(map(terminal.wrap, lines)))

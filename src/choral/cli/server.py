@@ -1,0 +1,186 @@
+"""Coordinate a study between organisations: invite sites, enrol them, run the rounds.
+
+The server learns sums, never an update; what it needs from a site is its public
+card. Everything of a study lies in one folder that only its owner can read.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choral.cli import terminal
+from choral.cli.phases import phases
+
+if TYPE_CHECKING:
+    from choral.run.agreement import Agreement
+
+EPILOG = """\
+in this order:
+  choral server init STUDY --config choral.toml --address fl.example.org:9092
+  send STUDY/invitation.toml to every site; they send their cards back
+  choral server enrol STUDY *.card
+  send STUDY/study.toml to every site; they approve it
+  choral server run STUDY"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the phases of a study."""
+    phase = phases(parser)
+    init = phase("init", _init, "make the study's folder, its certificate and the invitation")
+    init.add_argument("study", type=Path, help="the folder to make")
+    init.add_argument("--config", type=Path, required=True, metavar="FILE", help="the study's choral.toml")
+    init.add_argument("--address", required=True, metavar="HOST:PORT", help="where sites reach this server")
+    init.add_argument("--certificate", type=Path, metavar="PEM", help="the server's certificate, if there is one")
+    init.add_argument("--key", type=Path, metavar="PEM", help="its private key")
+    init.add_argument("--authority", type=Path, metavar="PEM", help="the certificate of who issued it")
+    enrol = phase("enrol", _enrol, "make the study of these cards; exactly these sites can take part")
+    enrol.add_argument("study", type=Path, help="the study's folder")
+    enrol.add_argument("cards", type=Path, nargs="+", metavar="CARD", help="the cards that the sites sent")
+    run = phase("run", _run, "run the rounds; goes on where it stopped")
+    run.add_argument("study", type=Path, help="the study's folder")
+    run.add_argument("--listen", metavar="HOST:PORT", help="where to listen, if not at the study's address")
+    run.add_argument("--test", type=Path, metavar="FILE", help="a public table to measure the model on")
+    run.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
+    status = phase("status", _status, "where the run stands, who took part, who refused")
+    status.add_argument("study", type=Path, help="the study's folder")
+    stop = phase("stop", _stop, "end after the round under way, with the model so far")
+    stop.add_argument("study", type=Path, help="the study's folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the phase that was named."""
+    done: int = args.phase(args)
+    return done
+
+
+def _init(args: argparse.Namespace) -> int:
+    from choral.run.enrolment import prepare
+
+    invitation = prepare(
+        args.study, args.config, args.address, certificate=args.certificate, key=args.key, authority=args.authority
+    )
+    path = args.study / "invitation.toml"
+    told = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
+    if args.json:
+        print(json.dumps({**told, "invitation": str(path)}))
+        return 0
+    _say(
+        f"STUDY        {invitation.name}, at {invitation.address}",
+        f"CERTIFICATE  SHA-256 {invitation.fingerprint[:47]}",
+        f"                     {invitation.fingerprint[48:]}",
+        f"SEND         {path} to every site",
+        f"NEXT         choral server enrol {args.study} *.card, once their cards are here",
+    )
+    return 0
+
+
+def _enrol(args: argparse.Namespace) -> int:
+    from choral.run.enrolment import enrol
+
+    study = enrol(args.study, args.cards)
+    told = _described(study)
+    if args.json:
+        print(json.dumps({**told, "file": str(args.study / "study.toml")}))
+        return 0
+    plan, limit = told["plan"], told["limit"]
+    _say(
+        f"ENROLLED  {len(told['devices'])} devices; compare each number with its site by phone",
+        *(line for one in told["devices"] for line in (f"  {one['id']}", *terminal.digits(one["safety_number"]))),
+        f"PLAN      {told['model']} with {told['parameters']:,} parameters · {plan['rounds']} rounds · "
+        f"{plan['cohort']} of {plan['devices']} devices a round · noise {plan['noise']:.4g}",
+        f"          planned: ε ≤ {limit['epsilon']:g} (δ = {limit['delta']:g}, {told['adjacency']}, "
+        f"rule {told['rule']}, against {told['adversary']})",
+        f"SUMS      of at least {told['secure_sum']['smallest_sum']}, against a {told['secure_sum']['adversary']} "
+        f"server and {told['secure_sum']['colluders']} colluding devices",
+        f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
+        *terminal.digits(told["safety_number"]),
+        f"NEXT      choral server run {args.study}",
+    )
+    return 0
+
+
+def _described(study: "Agreement") -> dict[str, Any]:
+    rule = study.costs.rule
+    return {
+        "study": study.file.name,
+        "safety_number": study.safety_number,
+        "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
+        "plan": study.plan.to_dict(),
+        "secure_sum": asdict(study.secure),
+        "limit": asdict(study.limit),
+        "rule": rule.rule,
+        "adjacency": rule.adjacency,
+        "adversary": rule.adversary,
+        "model": study.model.name,
+        "parameters": study.model.size,
+    }
+
+
+def _run(args: argparse.Namespace) -> int:
+    from choral.run import services, serving
+
+    if args.systemd:
+        words = [sys.executable, "-m", "choral", "server", "run", str(args.study.resolve())]
+        words += ["--listen", args.listen] if args.listen else []
+        print(services.unit(f"choral server of {args.study.resolve().name}", shlex.join(words)), end="")
+        return 0
+    if args.test is not None:
+        serving.keep_test(args.study, args.test)
+    told: dict[str, Any] = {}
+    last = ""
+    for told in services.serve_study(args.study, listen=args.listen):
+        if not args.json and (line := _line(told)) != last:
+            last = line
+            print(terminal.wrap(line), flush=True)
+    if args.json:
+        print(json.dumps(told))
+    elif told["state"] == "finished":
+        _say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
+    return 0 if told["state"] == "finished" else 1
+
+
+def _line(told: dict[str, Any]) -> str:
+    """One line about where a run stands."""
+    where = f"{told['rounds_done']} of {told['rounds_planned']} rounds done"
+    now = {"round": f"round {told.get('round')}, attempt {told.get('attempt', 0) + 1}", "finished": told.get("stopped")}
+    left = "" if not told["seconds_left"] else f" · about {told['seconds_left']:.0f} s left"
+    test = f" · accuracy {told['test']['accuracy']:.3f}" if told.get("test", {}).get("accuracy") else ""
+    state = now.get(told["state"]) or told.get("reason") or told["state"]
+    return f"{told['study']}: {state} · {where}{test}{left}"
+
+
+def _status(args: argparse.Namespace) -> int:
+    from choral.run.serving import status
+
+    told = status(args.study)
+    if args.json:
+        print(json.dumps(told))
+        return 0
+    refused = told.get("gone", {})
+    _say(
+        f"RUN       {_line(told)}{' · stopping after this round' if told['stopping'] else ''}",
+        "DEVICES   rounds taken part in",
+        *(
+            f"  {name:<20} {told['took_part'].get(name, 0):>4}"
+            + (f"  refused for good: {refused[name]}" if name in refused else "")
+            for name in told["devices"]
+        ),
+        f"FOLDER    {told['folder']}",
+    )
+    return 0
+
+
+def _stop(args: argparse.Namespace) -> int:
+    from choral.run.serving import stop
+
+    stop(args.study)
+    print(json.dumps({"stopping": True}) if args.json else "The run ends after the round under way.")
+    return 0
+
+
+def _say(*lines: str) -> None:
+    print("\n".join(map(terminal.wrap, lines)))

@@ -1,0 +1,155 @@
+"""A device's own process: it holds vault, ledger, rows and round secrets, and answers what the relay hands in."""
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from choral import __version__
+from choral.backends import relay
+from choral.errors import ChoralError, TrainingError, TrustError
+from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.protocol.device import Device
+from choral.protocol.messages import Refusal, Vector, decode
+from choral.run.folder import read_lines
+from choral.run.site import LOG, Home
+
+_SHOWN = 200  # the last lines of a log that a status looks at
+
+
+class Journal:
+    """What happened on a device, a JSON object a line: codes, turns and numbers, never a value or a text of others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def note(self, event: str, **numbers: float | str) -> None:
+        """Add a line; a log that can't be written stops nothing."""
+        line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **numbers})
+        try:
+            with open(self.path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(line.encode() + b"\n")
+        except OSError:
+            pass
+
+
+class Agent:
+    """One approved device, ready to be asked; `answer` takes a relayed request and is called one at a time.
+
+    Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
+    that was approved once more.
+    """
+
+    def __init__(self, home: Home, passphrase: str | None = None) -> None:
+        self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
+        _ = home.approval  # without one there is nothing to open
+        self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
+        try:
+            vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
+            self.study, approval = home.approved(vault)
+            held = home.holdings(self.study, approval.policy, Path(approval.data), vault)
+            self._trainer, self._costs = held.trainer, held.costs
+            self.device = Device(
+                self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
+            )
+            self._train(self.study.model.start(0), 0, 0)  # compiled before the server's deadlines run
+        except BaseException:
+            self.ledger.close()
+            raise
+        self.journal.note("started", choral=__version__, study=self.study.digest.hex())
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+    def answer(self, request: bytes) -> Vector:
+        """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
+        kind, frame = request[:1], memoryview(request)[1:]
+        if kind == relay.HELLO:
+            return self.name.encode()
+        if kind != relay.FRAME:
+            raise TrustError("CH600", "malformed message: of no known kind.")
+        begin = time.monotonic()
+        reply = self.device.answer(frame)
+        self._note(reply, time.monotonic() - begin)
+        return reply
+
+    def _note(self, reply: Vector, seconds: float) -> None:
+        terms = self.study.terms
+        said, _ = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+        numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
+        if isinstance(said, Refusal):
+            numbers["code"] = said.code
+        self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
+
+    def _paid(self) -> int:
+        """How many uploads of this run the ledger has paid for."""
+        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+
+    def _train(self, model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
+        # What was not charged did not leave: its batches are used again, so no record is used more often than charged.
+        self._trainer.rounds = self._paid()
+        try:
+            return self._trainer.update(model)
+        except ChoralError:
+            raise
+        except Exception as error:
+            raise TrainingError(
+                "CH700",
+                f"round {round}, attempt {attempt}: training failed ({type(error).__name__}). Nothing was sent.",
+            ) from None
+
+    def _next_charge(self, round: int, attempt: int) -> Charge:
+        return self._costs.charge(0, self._paid(), run=self.study.run_name, round=round, attempt=attempt)
+
+    def _check_payable(self, round: int, attempt: int) -> None:
+        self.ledger.balance.check(self._next_charge(round, attempt))
+
+    def _charge(self, round: int, attempt: int) -> Receipt:
+        receipt = self.ledger.charge(self._next_charge(round, attempt))
+        self.journal.note("charged", round=round, attempt=attempt, epsilon=self.ledger.balance.epsilon)
+        return receipt
+
+    def serve(self, stop: threading.Event | None = None) -> None:
+        """Answer at the home's socket until told to stop."""
+        relay.serve(self.home.socket, self.answer, stop=stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.ledger.close()
+        self.journal.note("stopped")
+
+
+def status(home: Home) -> dict[str, Any]:
+    """What a site's owner wants to know of it: approval, budget, whether the agent runs, and what happened last."""
+    told: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": _runs(home)}
+    try:
+        approval = home.approval
+        told["approved"] = {"study": approval.study, "at": approval.at, "data": Path(approval.data).name}
+        told["policy"] = msgspec.to_builtins(approval.policy)
+    except TrustError:
+        told["approved"] = told["policy"] = None
+    if home.ledger_path.exists():
+        statement = Ledger.read(home.ledger_path).statement()
+        told["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
+    lines = deque(read_lines(home.path / LOG), maxlen=_SHOWN)
+    told["last"] = next((line for line in reversed(lines) if "round" in line), None)
+    told["last_refusal"] = next((line for line in reversed(lines) if line["event"] == "refusal"), None)
+    return told
+
+
+def _runs(home: Home) -> bool:
+    try:
+        return relay.ask(home.socket, relay.HELLO, timeout=2.0) == home.joined.name.encode()
+    except ChoralError:
+        return False

@@ -1,0 +1,345 @@
+"""The study file: everything public that server and sites fix before round 0, and the digest that they compare."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from choral import __version__, config
+from choral.config import Job
+from choral.errors import ConfigError, PlanError, TableError, TrustError
+from choral.learning.columns import Categorical, Numeric, declare
+from choral.learning.models import Model
+from choral.learning.tables import load_declared
+from choral.plan import Budget, Plan, SecureSum
+from choral.protocol.messages import VERSION
+from choral.protocol.terms import Terms
+from choral.run.costs import NO_LIMIT, Costs
+from choral.run.study import check_delta, codec_of, model_of, plan_of
+from choral.secagg.keys import Bundle, Roster, digest, safety_number
+
+FORMAT = 1
+T = TypeVar("T")
+
+
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node."""
+
+    id: str
+    identity: str
+    agreement: str
+    signature: str
+    node: str
+    node_signature: str
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle, its form and its signature over the node's key checked."""
+        try:
+            identity, agreement, signature, signed = (
+                bytes.fromhex(text) for text in (self.identity, self.agreement, self.signature, self.node_signature)
+            )
+        except ValueError:
+            raise TrustError("CH600", "a device's keys are not written in hex.", fix="Get its card again.") from None
+        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
+        bundle.verify()
+        bundle.check(signed, "node key", self.node.encode())
+        return bundle
+
+
+class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of study.toml, in their order; `job` is the coordinator's choral.toml, word for word."""
+
+    format: int
+    name: str
+    run: str  # random: two runs of one plan never share a turn
+    choral: str
+    protocol: int
+    address: str
+    deadline: float
+    certificate: str
+    job: str
+    plan: dict[str, Any]
+    secure_sum: dict[str, Any]
+    devices: list[Enrolled]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Agreement:
+    """A study file, read and checked: what follows from it is worked out here, once for server and sites."""
+
+    file: StudyFile
+
+    @classmethod
+    def make(cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str) -> Self:
+        """The agreement of these devices over a job; the noise is solved, and what the job leaves out is proposed."""
+        check_deployable(job)
+        wanted = job.federation.devices
+        if wanted is not None and wanted != len(devices):
+            raise ConfigError(
+                "CH104",
+                f"{len(devices)} devices are enrolled, federation.devices says {wanted}.",
+                where=job.where("federation", "devices"),
+                fix="Give every card, or leave devices out of the file.",
+            )
+        columns = columns_of(job)
+        features = sum(len(column.features) for column in columns)
+        model = model_of(job, features=features, classes=len(job.data.classes or ()))
+        rows = job.federation.rows or 0
+        check_delta(job, rows * len(devices))
+        plan, secure = plan_of(job, model, devices=len(devices), rows=rows)
+        file = StudyFile(
+            format=FORMAT,
+            name=job.run.name,
+            run=run,
+            choral=__version__,
+            protocol=VERSION,
+            address=address,
+            deadline=job.federation.deadline,
+            certificate=certificate,
+            job=job.text,
+            plan=plan.to_dict(),
+            secure_sum=asdict(secure),
+            devices=sorted(devices, key=lambda device: device.id),
+        )
+        return cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """The agreement in a study file, or what is wrong with it."""
+        return cls.of(read_text(path), str(path))
+
+    @classmethod
+    def of(cls, text: str, where: str) -> Self:
+        """The agreement that a text describes; another format or protocol is refused (CH602)."""
+        content = parse_toml(text, where)
+        for name, own in (("format", FORMAT), ("protocol", VERSION)):
+            if content.get(name, own) != own:
+                raise TrustError(
+                    "CH602",
+                    f"the study has {name} {content[name]}, this choral has {own}.",
+                    where=where,
+                    fix=f"Install the choral that the study names; this is {__version__}.",
+                )
+        agreement = cls(file=converted(content, StudyFile, where))
+        check_deployable(agreement.job)
+        if not (agreement.plan.devices == len(agreement.roster) and agreement.secure.cohort >= agreement.plan.cohort):
+            raise PlanError(
+                "CH204",
+                f"the plan is for {agreement.plan.devices} devices, cohorts of {agreement.plan.cohort}; "
+                f"{len(agreement.roster)} are enrolled, and a sum takes {agreement.secure.cohort}.",
+                where=where,
+                fix="Enrol again: choral server enrol.",
+            )
+        return agreement
+
+    @property
+    def text(self) -> str:
+        """The study file."""
+        head = "# A choral study: all of it is public. Compare its safety number by phone before you approve it.\n"
+        return head + to_toml(msgspec.to_builtins(self.file))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over every field: a change of any word, key or number changes it."""
+        text = json.dumps(msgspec.to_builtins(self.file), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return digest("study", text.encode())
+
+    @property
+    def safety_number(self) -> str:
+        """The digits by which people know that they hold the same study."""
+        return safety_number(self.digest)
+
+    @cached_property
+    def job(self) -> Job:
+        """The coordinator's choral.toml."""
+        return config.parse(self.file.job, source="choral.toml of the study")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan."""
+        return Plan.from_dict(self.file.plan)
+
+    @cached_property
+    def secure(self) -> SecureSum:
+        """How sums are protected."""
+        return converted(self.file.secure_sum, SecureSum, "secure_sum")
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The devices' bundles, every signature checked."""
+        return Roster.of(device.bundle for device in self.file.devices)
+
+    @cached_property
+    def columns(self) -> tuple[Numeric | Categorical, ...]:
+        """The declared columns, in their declared order."""
+        return columns_of(self.job)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The declared values of the label."""
+        return tuple(self.job.data.classes or ())
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """The names of the model's inputs."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+        """Features and labels of a table, by the declared columns alone."""
+        data = self.job.data
+        return load_declared(
+            path, label=data.label, classes=self.classes, columns=self.columns, delimiter=data.delimiter
+        )
+
+    @cached_property
+    def model(self) -> Model:
+        """The model; a site asks its policy first, since "module:function" runs code."""
+        return model_of(self.job, features=len(self.features), classes=len(self.classes))
+
+    @property
+    def run_name(self) -> str:
+        """What charges and terms call this run: its plan, and the digest of everything else."""
+        return f"{self.plan.digest}:{self.digest.hex()}"
+
+    @property
+    def limit(self) -> Budget:
+        """The most that the study plans for a device."""
+        privacy = self.job.privacy
+        return Budget(epsilon=NO_LIMIT if privacy.epsilon is None else privacy.epsilon, delta=privacy.delta)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What rounds cost every device at the most: one with just the rows that the plan is for."""
+        return Costs(
+            plan=self.plan,
+            secure=self.secure,
+            rows=np.full(self.plan.devices, self.plan.rows),
+            limits=(self.limit,) * self.plan.devices,
+            names=tuple(bundle.id for bundle in self.roster),
+        )
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What every turn is bound to; the codec is not told but worked out, so no server can choose a coarse grid."""
+        return Terms(
+            roster=self.roster,
+            secure=self.secure,
+            codec=codec_of(self.plan, self.secure, self.model),
+            parameters=self.model.size,
+            plan=self.run_name,
+        )
+
+
+def check_deployable(job: Job) -> None:
+    """Nothing, or why this job can't run between organisations: a seed, or something that only the rows could tell."""
+    if job.run.seed is not None:
+        raise PlanError(
+            "CH203",
+            f"seed = {job.run.seed} is set, but this is a deployment: predictable noise is no noise.",
+            where=job.where("run", "seed"),
+            fix="Take it out.",
+        )
+    for table, key in (("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("privacy", "limits")):
+        if getattr(getattr(job, table), key) is not None:
+            raise ConfigError(
+                "CH104",
+                f"[{table}] {key} is set, but in a deployment each site has its own file and its own limit.",
+                where=job.where(table, key),
+                fix="Take it out.",
+            )
+    if job.federation.rows is None:
+        raise ConfigError(
+            "CH103",
+            "[federation] has no rows.",
+            where=job.where("federation"),
+            why="The plan needs the rows that every site has at least, and nobody may count them.",
+            fix="Set rows = …, a number that every site can promise.",
+        )
+    if not job.data.columns or not job.data.classes:
+        missing = "columns" if not job.data.columns else "classes"
+        raise TableError(
+            "CH304",
+            f"[data] declares no {missing}.",
+            where=job.where("data"),
+            why="Taking them from the rows would reveal them.",
+            fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"].',
+        )
+    columns_of(job)
+
+
+def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
+    """The columns that a job declares, in their order."""
+    settings = job.data
+    left_out = {settings.label, *(settings.ignore or ())}
+    where = job.where("data", "columns")
+    return tuple(
+        declare(name, told, where=where) for name, told in (settings.columns or {}).items() if name not in left_out
+    )
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a public file that somebody sent."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError("CH105", f"can't be read: {reason}.", where=str(path), fix="Check the path.") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The tables of a TOML text, or CH100."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise ConfigError("CH100", "is not valid TOML.", where=where, fix="Get the file again.") from None
+
+
+def converted(content: Mapping[str, Any], kind: type[T], where: str) -> T:
+    """The content as this kind, every field checked; unknown ones are refused."""
+    known = {field.name for field in fields(kind)} if is_dataclass(kind) else content.keys()
+    try:
+        if unknown := content.keys() - known:
+            raise msgspec.ValidationError(f"unknown key {min(unknown)!r}")
+        return msgspec.convert(content, type=kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError("CH102", f"has the wrong form: {error}.", where=where, fix="Get the file again.") from None
+
+
+def to_toml(content: Mapping[str, Any]) -> str:
+    r"""Plain values as TOML: values first, then tables, then lists of tables; None is left out.
+
+    >>> print(to_toml({"name": "a", "plan": {"rows": 9}, "devices": [{"id": "x"}]}))
+    name = "a"
+    <BLANKLINE>
+    [plan]
+    rows = 9
+    <BLANKLINE>
+    [[devices]]
+    id = "x"
+    <BLANKLINE>
+    """
+    flat = {key: value for key, value in content.items() if not isinstance(value, dict | list) and value is not None}
+    parts = ["".join(f"{key} = {_value(value)}\n" for key, value in flat.items())]
+    for key, value in content.items():
+        tables = [(f"[{key}]", value)] if isinstance(value, dict) else []
+        if isinstance(value, list):
+            tables = [(f"[[{key}]]", one) for one in value]
+        parts += [f"{head}\n{to_toml(inner)}" for head, inner in tables]
+    return "\n".join(parts)
+
+
+def _value(value: object) -> str:
+    """One value as TOML; a text of several lines stays readable where its characters allow it."""
+    if isinstance(value, str) and "\n" in value and "'''" not in value and value.replace("\n", "").isprintable():
+        return f"'''\n{value}'''"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value) if isinstance(value, float) else json.dumps(value)

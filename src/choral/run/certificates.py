@@ -1,0 +1,142 @@
+"""Keys and certificates of a deployment's transport: a small authority, the server's certificate, a node's key."""
+
+import ipaddress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from choral.errors import ConfigError, TrustError
+
+AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
+_EARLIER = timedelta(hours=1)  # clocks of two organisations differ
+_LOCAL = ("localhost", "127.0.0.1")  # the server's own processes reach it there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A certificate and its private key, both as PEM; the repr shows neither."""
+
+    certificate: str = field(repr=False)
+    key: str = field(repr=False)
+
+
+def new_authority(name: str) -> Pair:
+    """A fresh certificate authority for one study; its key signs the server's certificate and nothing else.
+
+    >>> fingerprint(new_authority("trial").certificate).count(":")
+    31
+    """
+    key, subject = ec.generate_private_key(ec.SECP256R1()), _name(f"choral study {name}"[:64])
+    usage = _usage(signs=True)
+    built = _builder(subject, subject, key.public_key(), AUTHORITY_DAYS)
+    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    built = built.add_extension(usage, critical=True)
+    built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return Pair(certificate=_pem(built.sign(key, SHA256())), key=_private(key))
+
+
+def server_certificate(authority: Pair, host: str) -> Pair:
+    """A fresh certificate for the server under this host name or address, and on its own machine.
+
+    >>> "BEGIN CERTIFICATE" in server_certificate(new_authority("trial"), "fl.example.org").certificate
+    True
+    """
+    issuer, signer = _load(authority)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys((host, *_LOCAL))])
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    built = _builder(_name(host[:64]), issuer.subject, key.public_key(), SERVER_DAYS)
+    built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    built = built.add_extension(_usage(signs=False), critical=True)
+    built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    built = built.add_extension(names, critical=False).add_extension(identifier, critical=False)
+    built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return Pair(certificate=_pem(built.sign(signer, SHA256())), key=_private(key))
+
+
+def node_key() -> tuple[bytes, str]:
+    """A fresh key for a node: the private part for the node's own file, the public part as one line of text.
+
+    >>> node_key()[1].startswith("ecdsa-sha2-nistp384 ")
+    True
+    """
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def fingerprint(certificate: str) -> str:
+    """SHA-256 of a certificate, in the form in which OpenSSL and browsers show it."""
+    try:
+        return x509.load_pem_x509_certificate(certificate.encode()).fingerprint(SHA256()).hex(":").upper()
+    except ValueError:
+        raise TrustError("CH600", "a certificate is not PEM.", fix="Get the file again.") from None
+
+
+def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate.encode())
+        key = load_pem_private_key(pair.key.encode(), password=None)
+    except (ValueError, TypeError):
+        raise ConfigError("CH102", "the authority's certificate or key is not PEM.", fix="Check the files.") from None
+    assert isinstance(key, ec.EllipticCurvePrivateKey)  # noqa: S101 - new_authority makes no other
+    return certificate, key
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

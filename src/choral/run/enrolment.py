@@ -1,0 +1,164 @@
+"""From a choral.toml to a study: the coordinator's folder, the invitation that goes out, the cards that come back."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from choral import config
+from choral.errors import ConfigError, StorageError, TrustError
+from choral.run.agreement import (
+    FORMAT,
+    Agreement,
+    Enrolled,
+    check_deployable,
+    converted,
+    parse_toml,
+    read_text,
+    to_toml,
+)
+from choral.run.certificates import Pair, fingerprint, new_authority, server_certificate
+from choral.run.folder import write_whole
+from choral.secagg.keys import Identity
+
+JOB, INVITATION, STUDY, CARDS = "choral.toml", "invitation.toml", "study.toml", "cards"
+AUTHORITY, CERTIFICATE, KEY = "authority.pem", "server.pem", "server.key"
+
+
+class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a coordinator sends out: where the server is, and the certificate by which sites know it."""
+
+    format: int
+    name: str
+    address: str
+    certificate: str
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Invitation":
+        """The invitation in a file."""
+        return converted(parse_toml(read_text(path), str(path)), cls, str(path))
+
+    @property
+    def fingerprint(self) -> str:
+        """The certificate's SHA-256, to be compared by phone."""
+        return fingerprint(self.certificate)
+
+
+def card_of(identity: Identity, node: str) -> Enrolled:
+    """What a device sends back: its signed bundle, and its node's key under its signature."""
+    bundle = identity.bundle
+    return Enrolled(
+        id=bundle.id,
+        identity=bundle.identity.hex(),
+        agreement=bundle.agreement.hex(),
+        signature=bundle.signature.hex(),
+        node=node,
+        node_signature=identity.sign("node key", node.encode()).hex(),
+    )
+
+
+def card_text(card: Enrolled) -> str:
+    """The file of a card."""
+    return "# The public card of a choral device: send it to the coordinator.\n" + to_toml(msgspec.to_builtins(card))
+
+
+def read_card(path: str | Path) -> Enrolled:
+    """The card in a file, its signatures checked."""
+    card = converted(parse_toml(read_text(path), str(path)), Enrolled, str(path))
+    _ = card.bundle
+    return card
+
+
+def prepare(
+    folder: Path,
+    job_file: Path,
+    address: str,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    authority: Path | None = None,
+) -> Invitation:
+    """The coordinator's folder with the job, the server's certificate and the invitation to send out.
+
+    An organisation that has a certificate for the server gives it with its key and who issued it: all three.
+    """
+    host = host_of(address)
+    job = config.read(job_file)
+    check_deployable(job)
+    if folder.exists() and any(folder.iterdir()):
+        raise StorageError("CH800", "exists already.", where=str(folder), fix="Choose another folder.")
+    if certificate is not None and key is not None and authority is not None:
+        server, trusted = Pair(certificate=read_text(certificate), key=read_text(key)), read_text(authority)
+    elif certificate is None and key is None and authority is None:
+        own = new_authority(job.run.name)
+        server, trusted = server_certificate(own, host), own.certificate  # its key is needed no more, and not kept
+    else:
+        raise ConfigError(
+            "CH103", "a certificate of your own is not given whole.", fix="Give --certificate, --key and --authority."
+        )
+    invitation = Invitation(format=FORMAT, name=job.run.name, address=address, certificate=trusted)
+    _ = invitation.fingerprint  # refuses what is no certificate before anything is written
+    private(folder)
+    for name, text in (
+        (JOB, job.text),
+        (AUTHORITY, trusted),
+        (CERTIFICATE, server.certificate),
+        (KEY, server.key),
+        (INVITATION, "# Sites: choral device join invitation.toml\n" + to_toml(msgspec.to_builtins(invitation))),
+    ):
+        keep(folder / name, text)
+    return invitation
+
+
+def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
+    """The study of exactly these cards, written to study.toml; a run that is under way is not touched."""
+    invitation = Invitation.read(folder / INVITATION)
+    devices = [read_card(path) for path in cards]
+    if twice := sorted({card.id for card in devices if [other.id for other in devices].count(card.id) > 1}):
+        raise TrustError(
+            "CH600", f'two cards name the device "{twice[0]}".', fix="Ask the sites to choose other names."
+        )
+    agreement = Agreement.make(
+        config.read(folder / JOB),
+        devices,
+        run=secrets.token_hex(16),
+        address=invitation.address,
+        certificate=invitation.certificate,
+    )
+    _ = agreement.terms  # refuses rosters, rings and graphs that can't hold a round
+    shutil.rmtree(folder / CARDS, ignore_errors=True)
+    for card in devices:
+        keep(folder / CARDS / f"{bytes.fromhex(card.identity)[:8].hex()}.card", card_text(card))
+    keep(folder / STUDY, agreement.text)
+    return agreement
+
+
+def host_of(address: str) -> str:
+    """The host of host:port, or CH102.
+
+    >>> host_of("fl.example.org:9092"), host_of("[::1]:9092")
+    ('fl.example.org', '::1')
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ConfigError("CH102", f'the address is "{address}".', fix="Give host:port, as in fl.example.org:9092.")
+    return host.removeprefix("[").removesuffix("]")
+
+
+def private(folder: Path) -> Path:
+    """The folder, made if need be, for its owner's eyes only."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(folder, 0o700)
+    except OSError as error:
+        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder)) from None
+    return folder
+
+
+def keep(path: Path, text: str) -> None:
+    """The file with this text, for its owner's eyes only; a crash leaves the old file or the new one."""
+    private(path.parent)
+    write_whole(path, text.encode(), mode=0o600)

@@ -1,0 +1,219 @@
+"""A deployment on one machine, for a first try: every process, key, certificate and connection is a real one."""
+
+import csv
+import glob
+import lzma
+import re
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib import metadata, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from choral import config
+from choral.backends import relay
+from choral.errors import ChoralError, ConfigError, DeploymentError
+from choral.privacy.ledger import Ledger
+from choral.run import services
+from choral.run.agreement import check_deployable
+from choral.run.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
+from choral.run.folder import read_run
+from choral.run.policy import Policy
+from choral.run.serving import run_folder
+from choral.run.site import Home
+
+if TYPE_CHECKING:
+    from choral.backends.flower.children import Children
+    from choral.backends.flower.observe import Observed
+
+Engine = Literal["superlink", "simulation"]
+ENGINES: tuple[Engine, ...] = ("superlink", "simulation")
+FEWEST = 3  # devices: a site's policy wants a sum of three at the least
+_START = 180.0  # seconds that all agents may take to read their tables and compile
+
+_DEMO = """\
+[run]
+name = "demo"
+[privacy]
+epsilon = 2.0
+delta = 1e-5
+[federation]
+cohort = {cohort}
+rounds = {rounds}
+rows = {rows}
+deadline = 60
+[local]
+steps = 10
+batch = 244
+step_size = 4.0
+clip = 1.0
+[data]
+label = "income"
+{columns}
+"""
+
+
+class LocalDeployment:
+    """A study folder and the homes of its sites in one folder, up to the approvals; then `run` runs it, once."""
+
+    def __init__(self, folder: Path, job: str, tables: Mapping[str, Path]) -> None:
+        from choral.backends.flower import processes  # Flower is an extra
+
+        if len(tables) < FEWEST:
+            raise ConfigError(
+                "CH102", f"{len(tables)} devices.", fix=f"Use at least {FEWEST}: a sum of fewer hides nobody."
+            )
+        self.folder, self.study_folder = folder, folder / "study"
+        self.observed: Observed | None = None
+        (folder / JOB).write_text(job, encoding="utf-8")
+        self.invitation = prepare(self.study_folder, folder / JOB, processes.free_address())
+        # Homes by number: a simulated node knows its number and nothing else.
+        self.homes = [
+            Home.join(folder / "sites" / str(number), self.invitation, name) for number, name in enumerate(tables)
+        ]
+        cards = []
+        for home in self.homes:
+            cards.append(folder / f"{home.path.name}.card")
+            cards[-1].write_text(card_text(home.card()), encoding="utf-8")
+        self.agreement = enrol(self.study_folder, cards)
+        limit = self.agreement.limit
+        for home, table in zip(self.homes, tables.values(), strict=True):
+            policy = Policy(epsilon=limit.epsilon, delta=limit.delta)
+            home.approve(self.study_folder / STUDY, policy, table, record=True)
+
+    def run(self, engine: Engine = "superlink") -> Iterator[dict[str, Any]]:
+        """Where the run stands, each time that this changes, until its end; every process has ended by then."""
+        from choral.backends.flower import observe, processes
+
+        authority = self.study_folder / AUTHORITY
+        with ExitStack() as stack:
+            sites = stack.enter_context(processes.Children())
+            for home in self.homes:
+                words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
+                sites.start(home.joined.name, words + ["--agent-only"] * (engine == "simulation"), home.path)
+            self._await_agents(sites)
+            if engine == "simulation":
+                states = services.simulate_study(self.study_folder, doors=str(self.folder / "sites/{}/agent.sock"))
+            else:
+                states = services.serve_study(self.study_folder)
+            for told in states:
+                if engine == "superlink" and self.observed is None:
+                    self.observed = observe.observe(self.invitation.address, authority=authority)
+                sites.check()
+                yield told
+
+    def _await_agents(self, sites: "Children") -> None:
+        """Return when every agent answers: the server's deadlines are for rounds, not for compilers."""
+        end, left = time.monotonic() + _START, list(self.homes)
+        while left:
+            sites.check()
+            if time.monotonic() > end:
+                raise DeploymentError(
+                    "CH901", f"{left[0].joined.name} does not answer after {_START:.0f} s.", fix=f"See {left[0].path}."
+                )
+            left = [home for home in left if not _answers(home)]
+            time.sleep(0.2)
+
+    def result(self) -> dict[str, Any]:
+        """What the run came to, by the server's record and the sites' own ledgers."""
+        record = read_run(run_folder(self.study_folder, self.agreement).path)
+        names = self.agreement.terms.ids
+        seconds = [line["seconds"] for line in record.rounds]
+        return {
+            "engine": "flower",
+            "flower": metadata.version("flwr"),
+            "tls": self.observed is not None and self.observed.tls,
+            "node_authentication": self.observed is not None and self.observed.node_authentication,
+            "observed": None if self.observed is None else asdict(self.observed),
+            "devices": list(names),
+            "parameters": self.agreement.terms.parameters,
+            "rounds": len(record.rounds),
+            "included": [[names[number] for number in line["included"]] for line in record.rounds],
+            "seconds": seconds,
+            "stopped": None if record.result is None else record.result["stopped"],
+            "spent": {home.joined.name: _spent(home) for home in self.homes},
+        }
+
+
+def _answers(home: Home) -> bool:
+    try:
+        return relay.ask(home.socket, relay.HELLO, timeout=5.0) == home.joined.name.encode()
+    except ChoralError:
+        return False
+
+
+def _spent(home: Home) -> dict[str, Any]:
+    statement = Ledger.read(home.ledger_path).statement()
+    spent: dict[str, Any] = statement["spent"]
+    return {**spent, "charges": statement["charges"]}
+
+
+# The job and a table for each site
+
+
+def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
+    """The demo's deployment: UCI Adult, which comes with choral, dealt over the sites."""
+    source = resources.files("choral.learning") / "adult"
+    with (
+        resources.as_file(source / "adult.csv.xz") as path,
+        lzma.open(path, "rt", encoding="utf-8", newline="") as file,
+    ):
+        tables = deal(csv.reader(file), devices, folder)
+    rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
+    columns = (source / "columns.toml").read_text(encoding="utf-8").replace("[columns.", "[data.columns.")
+    return LocalDeployment(folder, _DEMO.format(cohort=devices, rounds=rounds, rows=rows, columns=columns), tables)
+
+
+def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
+    """The deployment that a choral.toml describes: a file for each site, or one file dealt over them."""
+    job = config.read(job_file)
+    check_deployable(job)
+    text = job.text if rounds is None else with_rounds(job.text, rounds)
+    if job.data.csv is None:
+        raise ConfigError("CH103", "[data] names no csv.", where=job.where("data"), fix='Set csv = "sites/*.csv".')
+    pattern = str(job.folder / job.data.csv)
+    paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
+    if len(paths) == devices:
+        return LocalDeployment(folder, text, {path.stem: path for path in paths})
+    if len(paths) != 1:
+        raise ConfigError(
+            "CH104",
+            f"{len(paths)} files match {job.data.csv}, and --local {devices} asks for {devices} sites.",
+            where=job.where("data", "csv"),
+            fix=f"Use --local {len(paths)}, or name one file to be dealt over the sites.",
+        )
+    with paths[0].open(encoding="utf-8", newline="") as file:
+        tables = deal(csv.reader(file, delimiter=job.data.delimiter), devices, folder, job.data.delimiter)
+    return LocalDeployment(folder, text, tables)
+
+
+def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str = ",") -> dict[str, Path]:
+    """A file for each site, the rows dealt like cards."""
+    header = next(rows, [])
+    paths = {f"site-{number + 1}": folder / f"site-{number + 1}.csv" for number in range(devices)}
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("w", encoding="utf-8", newline="")) for path in paths.values()]
+        hands = [csv.writer(file, delimiter=delimiter) for file in files]
+        for hand in hands:
+            hand.writerow(header)
+        for number, row in enumerate(rows):
+            hands[number % devices].writerow(row)
+    return paths
+
+
+def with_rounds(text: str, rounds: int) -> str:
+    r"""A job's text with another number of rounds.
+
+    >>> with_rounds("[federation]\nrounds = 20  # many\n", 3)
+    '[federation]\nrounds = 3\n'
+    """
+    changed, found = re.subn(r"(?m)^rounds\s*=.*$", f"rounds = {rounds}", text)
+    if found:
+        return changed
+    if "federation" in tomllib.loads(text):
+        return re.sub(r"(?m)^\[federation\]", f"[federation]\nrounds = {rounds}", text)
+    return f"{text}\n[federation]\nrounds = {rounds}\n"

@@ -1,0 +1,51 @@
+"""What the owner of a site's data agrees to; it wins over whatever a server proposes."""
+
+import msgspec
+
+from choral.errors import TrustError
+from choral.plan import Budget
+from choral.run.agreement import Agreement
+
+DELTA, CROWD = 1e-5, 2
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the owner of the data agrees to, whatever a server proposes."""
+
+    epsilon: float
+    delta: float = DELTA
+    crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
+    curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
+    models: list[str] = []  # "module:function" of others, which runs here
+    label: str = ""  # what the owner calls the data; shown here only
+
+    @property
+    def budget(self) -> Budget:
+        """The most that the data may lose, in all runs together."""
+        return Budget(epsilon=self.epsilon, delta=self.delta)
+
+    def check(self, study: Agreement) -> None:
+        """Nothing, or CH603 with what is weaker than this policy; no code of the study's model has run by then."""
+        kind, secure = study.job.model.kind, study.secure
+        if kind not in ("logistic", "mlp", *self.models):
+            raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}, once you have read it")
+        if study.plan.noise <= 0:
+            raise weaker("it adds no noise", "a study with epsilon in [privacy]")
+        if secure.mode != "choral":
+            raise weaker("its sums have no self masks", "a study with choral's own secure sum")
+        if secure.adversary != "lying" and not self.curious:
+            raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
+        if (crowd := secure.honest_noises(secure.adversary)) < self.crowd:
+            raise weaker(
+                f"a sum may hide this device among {crowd} honest ones only, the policy wants {self.crowd}",
+                f"--smallest-crowd {crowd}",
+            )
+
+
+def weaker(what: str, way_out: str) -> TrustError:
+    """The refusal of a study that asks for more than the policy grants."""
+    return TrustError(
+        "CH603",
+        f"the study is weaker than this site's policy: {what}.",
+        fix=f"Refused. Only the owner can allow it: {way_out}.",
+    )

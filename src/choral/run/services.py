@@ -1,0 +1,144 @@
+"""The two long-lived processes of a deployment on Flower: a study's server, and a site with its agent."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from choral.errors import DeploymentError
+from choral.run.agent import Agent
+from choral.run.agreement import Agreement
+from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
+from choral.run.serving import status
+from choral.run.site import NODE_KEY, Home
+
+if TYPE_CHECKING:
+    from choral.backends.flower.children import Children
+    from choral.backends.flower.control import Control
+
+FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
+_LOOK = 1.0  # seconds between two looks at a run
+
+
+def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
+    """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
+    from choral.backends.flower import processes  # Flower is an extra
+
+    study = Agreement.read(folder / STUDY)
+    with processes.Children() as children:
+        inner = processes.serve(
+            children,
+            folder / FLOWER,
+            nodes=[device.node for device in study.file.devices],
+            address=listen or listens_at(study.file.address),
+            certificate=folder / CERTIFICATE,
+            key=folder / KEY,
+            authority=folder / AUTHORITY,
+        )
+        with processes.Control(inner, authority=folder / AUTHORITY) as link:
+            yield from _watched(folder, study, children, link, link.start(folder))
+    yield _ended(folder, study)
+
+
+def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
+    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device."""
+    from choral.backends.flower import processes  # Flower is an extra
+
+    study = Agreement.read(folder / STUDY)
+    with processes.Children() as children:
+        inner = processes.simulate(children, folder / FLOWER)
+        with processes.Control(inner, authority=None) as link:
+            run = link.start(folder, doors=doors, simulated=len(study.file.devices))
+            yield from _watched(folder, study, children, link, run)
+    yield _ended(folder, study)
+
+
+def _watched(
+    folder: Path, study: Agreement, children: "Children", link: "Control", run: int
+) -> Iterator[dict[str, Any]]:
+    shown: dict[str, Any] = {}
+    while not link.state(run).over:
+        children.check()
+        if (told := status(folder, study)) != shown:
+            shown = told
+            yield told
+        time.sleep(_LOOK)
+
+
+def _ended(folder: Path, study: Agreement) -> dict[str, Any]:
+    told = status(folder, study)
+    if told["state"] not in ("finished", "failed"):
+        raise DeploymentError(
+            "CH900",
+            "the server's app ended before its run.",
+            fix=f"See {folder / FLOWER}; then choral server run goes on.",
+        )
+    return told
+
+
+def listens_at(address: str) -> str:
+    """Where a server listens that sites reach at this address: everywhere, unless it is this machine's own.
+
+    >>> listens_at("fl.example.org:9092"), listens_at("127.0.0.1:9092")
+    ('0.0.0.0:9092', '127.0.0.1:9092')
+    """
+    local = host_of(address) in ("localhost", "127.0.0.1", "::1")
+    return address if local else f"0.0.0.0:{address.rpartition(':')[2]}"
+
+
+def attend(home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event) -> None:
+    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it."""
+    with Agent(home, passphrase) as agent, ExitStack() as stack:
+        door = threading.Thread(target=agent.serve, args=(stop,), name="door")
+        stack.callback(door.join)
+        stack.callback(stop.set)
+        door.start()
+        children = None
+        if not agent_only:
+            from choral.backends.flower import processes  # Flower is an extra
+
+            children = stack.enter_context(processes.Children())
+            processes.connect(
+                children,
+                home.path / FLOWER,
+                superlink=home.joined.server.address,
+                authority=home.path / AUTHORITY,
+                key=home.path / NODE_KEY,
+                door=home.socket,
+            )
+        while not stop.wait(_LOOK):
+            if children is not None:
+                children.check()
+            if not door.is_alive():
+                raise DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
+
+
+def unit(description: str, command: str) -> str:
+    """A systemd unit that keeps a command running, with what it may touch kept small.
+
+    >>> print(unit("choral device", "/usr/bin/choral device run").splitlines()[1])
+    Description=choral device
+    """
+    return f"""[Unit]
+Description={description}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+RestartSec=30
+UMask=0077
+NoNewPrivileges=yes
+PrivateTmp=yes
+ProtectSystem=full
+ProtectKernelTunables=yes
+ProtectControlGroups=yes
+RestrictSUIDSGID=yes
+LimitCORE=0
+
+[Install]
+WantedBy=default.target
+"""

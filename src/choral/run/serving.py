@@ -1,0 +1,365 @@
+"""The server's half of a deployment: a study's rounds over whatever transport it is given, resumable at any point."""
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral import __version__, federation
+from choral.backends.wire import Wire
+from choral.errors import DeploymentError, RunError, StorageError
+from choral.learning.records import Records
+from choral.plan import Participation
+from choral.protocol.messages import Turn, Vector
+from choral.run.agreement import Agreement
+from choral.run.enrolment import STUDY
+from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
+from choral.run.metrics import metrics
+from choral.run.places import Opened
+from choral.run.result import model_card
+from choral.run.statement import privacy_statement, releases
+
+STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
+PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
+# A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
+LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH601", "CH602", "CH603"})
+
+
+class Connected(Protocol):
+    """A transport that knows which devices are there."""
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterable[tuple[int, Vector]]:
+        """The replies, as they come."""
+
+    def expect(self, ids: Sequence[str], *, deadline: float) -> None:
+        """Say who the devices are, by number, and how long one exchange may take."""
+
+    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
+        """The devices that are connected, once there are so many; CH903 if there are not in time."""
+
+    def present(self) -> frozenset[int]:
+        """The devices that are connected now."""
+
+
+def conduct(folder: str, transport: Connected) -> None:
+    """Run a study's rounds to their end over the transport, from where its run folder says that they stopped."""
+    Conductor(Path(folder), transport).run()
+
+
+class Conductor:
+    """One run of a study under way: a backend for the loop over rounds, and the keeper of the run folder."""
+
+    def __init__(self, folder: Path, transport: Connected, *, patience: float = PATIENCE) -> None:
+        self.study = Agreement.read(folder / STUDY)
+        self.run_folder = run_folder(folder, self.study)
+        self.test = _test_rows(folder, self.study)
+        self.transport, self.patience = transport, patience
+        self.wire = Wire(self.study.terms, transport, attempts=1)
+        self.names = self.study.terms.ids
+        self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
+        self.refused: dict[int, str] = {}
+        self.wasted: list[int] = []  # charged in attempts that failed, since the last round that is over
+        # From the system's randomness and never written down: nobody foresees who is called.
+        self.seed = secrets.randbits(62)
+        self.counts = np.zeros(len(self.names), dtype=np.int64)
+        self._waited = False
+
+    # What the loop over rounds needs
+
+    def may_join(self) -> NDArray[np.bool_]:
+        """Who can be called now: connected, and not gone for good. Waits while too few are connected."""
+        left = [number for number in range(len(self.names)) if number not in self.gone]
+        needed = self.study.secure.smallest_sum
+        if len(left) < needed or self.stopped:
+            return np.zeros(len(self.names), dtype=np.bool_)
+        if not self._waited:  # for everybody once; a site that is down must not delay every round
+            self._state("waiting for devices")
+            self._gather(len(self.names), self.study.file.deadline)
+            self._waited = True
+        here = self.transport.present().difference(self.gone)
+        if len(here) < needed:
+            self._state("waiting for devices")
+            self._gather(needed + len(self.gone), self.patience)
+            here = self.transport.present().difference(self.gone)
+        if len(here) < needed:
+            raise DeploymentError(
+                "CH903",
+                f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
+                fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
+            )
+        willing = np.zeros(len(self.names), dtype=np.bool_)
+        willing[list(here)] = True
+        return willing
+
+    def _gather(self, needed: int, patience: float) -> None:
+        try:
+            self.transport.gather(needed, patience=patience)
+        except DeploymentError as error:
+            if error.code != "CH903":
+                raise
+
+    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+        """The sum of a turn, which is on disk as tried before anything is sent."""
+        turn = Turn(round, attempt)
+        tried = {"round": round, "attempt": attempt, "cohort": list(cohort), "wasted": self.wasted}
+        write_json(self.run_folder.path / TURN, tried)
+        self._state("round", turn, cohort)
+        self.refused = {}
+        included: tuple[int, ...] = ()
+        try:
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort))
+            included = tuple(self.study.terms.numbers[name] for name in opened.included)
+            self.counts[list(included)] += 1
+            return Opened(total=opened.integers, included=included)
+        finally:
+            self.refused = dict(self.wire.refusals)
+            self.gone |= {number: code for number, code in self.refused.items() if code in LASTING}
+            self.wasted += [number for number in self.wire.uploaded if number not in included]
+
+    def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
+        """The next round's cohort if all goes well, so that its call can ride on this round's end."""
+        plan = self.study.plan
+        if turn.round >= plan.rounds or self.stopped:
+            return None
+        willing = np.array(sorted(self.transport.present().difference(self.gone)), dtype=np.intp)
+        counts = self.counts.copy()
+        counts[list(cohort)] += 1
+        return federation.cohort_of(
+            plan, willing, counts, seed=self.seed, round=turn.round + 1, attempt=0, participation=self._participation
+        )
+
+    @property
+    def _participation(self) -> Participation:
+        return self.study.job.federation.participation
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the coordinator has asked for an end."""
+        return (self.run_folder.path / STOP).exists()
+
+    # The run
+
+    def run(self) -> None:
+        """All rounds that are left, each on disk as it ends; then the model and the result."""
+        with self.run_folder.locked():
+            self._run()
+
+    def _run(self) -> None:
+        folder, study, terms = self.run_folder, self.study, self.study.terms
+        if (folder.path / "result.json").exists():
+            raise StorageError(
+                "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
+            )
+        self._state("starting")
+        self.transport.expect(terms.ids, deadline=study.file.deadline)
+        if not (folder.path / "run.json").exists():
+            folder.begin(self._described())
+        try:
+            parameters, lines, seconds = self._rounds()
+        except RunError as error:
+            self._state("failed", code=error.code, reason=str(error))
+            raise
+        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns, None))
+        folder.finish(self._result(parameters, lines, seconds))
+        self._state("finished")
+
+    def _rounds(self) -> tuple[NDArray[np.float32], list[dict[str, Any]], float]:
+        folder, study = self.run_folder, self.study
+        last, parameters = folder.checkpoint()
+        parameters = study.model.start(0) if parameters is None else parameters
+        lines, begin = folder.forget_after(last), time.monotonic()
+        before = sum(line["seconds"] for line in lines[-1:])
+        for line in lines:
+            self.counts[line["included"]] += 1
+        steps = federation.rounds(
+            study.plan,
+            self,
+            parameters,
+            grid=study.terms.codec.grid,
+            seed=self.seed,
+            may_join=self.may_join,
+            smallest_cohort=study.secure.smallest_sum,
+            participation=self._participation,
+            first=last + 1,
+            first_attempt=self._after_a_crash(last + 1),
+            counts=self.counts,
+        )
+        for step in steps:
+            parameters = step.parameters
+            line = {
+                "round": step.round,
+                "seconds": round(before + time.monotonic() - begin, 3),
+                "cohort": list(step.cohort),
+                "included": list(step.included),
+                "test": self._metrics(parameters),
+                "note": step.note,
+            }
+            if self.wasted:
+                line["wasted"], self.wasted = sorted(self.wasted), []
+            if self.refused:
+                line["refused"] = self._named(self.refused)
+            lines.append(line)
+            folder.add_round(line, parameters)
+        return parameters, lines, before + time.monotonic() - begin
+
+    def _after_a_crash(self, round: int) -> int:
+        """The first attempt of a round that was never tried; who was asked in the last one may have been charged."""
+        path = self.run_folder.path / TURN
+        tried: dict[str, Any] = read_json(path) if path.exists() else {"round": 0}
+        if tried["round"] != round:
+            return 0
+        self.wasted = [*tried["wasted"], *tried["cohort"]]
+        return int(tried["attempt"]) + 1
+
+    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
+        """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
+        if self.test is None:
+            return {}
+        return metrics(self.study.model, parameters, self.test)
+
+    # What is written down
+
+    def _named(self, codes: Mapping[int, str]) -> dict[str, str]:
+        return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}
+
+    def _state(self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), **more: str) -> None:
+        told: dict[str, Any] = {"state": state, "at": _now(), "gone": self._named(self.gone), **more}
+        if turn is not None:
+            told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
+        write_json(self.run_folder.path / STATE, told)
+
+    def _described(self) -> dict[str, Any]:
+        study, plan = self.study, self.study.plan
+        return {
+            "choral": __version__,
+            "kind": "deployment",
+            "seeded": False,
+            "name": study.file.name,
+            "started": _now(),
+            "study": study.digest.hex(),
+            "job": study.file.job,
+            "data": {
+                "source": "the sites' own files",
+                "devices": plan.devices,
+                "rows": plan.rows * plan.devices,
+                "features": len(study.features),
+                "classes": list(study.classes),
+                "columns_from": "declared",
+                "notes": [f"each site has at least {plan.rows:,} rows; nobody else knows how many"],
+                "hold_out": "all rows of a site are trained on"
+                + ("" if self.test is None else f"; tested on {len(self.test.labels):,} public rows"),
+            },
+            "plan": plan.to_dict(),
+            "plan_digest": plan.digest,
+            "secure_sum": asdict(study.secure),
+            "model": {
+                "kind": study.model.name,
+                "hidden": list(study.model.widths[1:-1]),
+                "parameters": study.model.size,
+            },
+            "delta": study.limit.delta,
+            "devices": [{"name": name, "rows": plan.rows, "limit": study.limit.epsilon} for name in self.names],
+            "versions": versions(),
+        }
+
+    def _result(self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'."""
+        study, plan = self.study, self.study.plan
+        last = {"included": [], "wasted": self.wasted}
+        rounds = charged_rounds([*lines, last], plan.devices)
+        return {
+            "finished": _now(),
+            "seconds": round(seconds, 3),
+            "rounds_done": len(lines),
+            "stopped": self._why_it_ended(len(lines)),
+            "wasted": sorted(self.wasted),
+            "test": (lines[-1]["test"] if lines else {}) or self._metrics(parameters),
+            "baselines": {"without_privacy": None, "alone": None},
+            "privacy": privacy_statement(study.costs, rounds),
+            "claim": "ε at the most, for a device with the rows that the plan names, after every update that the server"
+            " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
+            "refused": self._named(self.gone),
+            "sight": None,
+            "releases": releases(plan, len(lines), compare=False, sizes=False),
+        }
+
+    def _why_it_ended(self, done: int) -> str:
+        planned = self.study.plan.rounds
+        if done == planned:
+            return "all rounds are done"
+        if self.stopped:
+            return f"after round {done} of {planned}: the coordinator stopped it"
+        told = ", ".join(f"{name} {code}" for name, code in self._named(self.gone).items())
+        return f"after round {done} of {planned}: too few devices are willing to go on ({told})"
+
+
+def run_folder(folder: Path, study: Agreement) -> RunFolder:
+    """The run folder of a study: every enrolment has its own."""
+    path = folder / "runs" / study.file.run
+    path.mkdir(parents=True, exist_ok=True)
+    return RunFolder(path)
+
+
+def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
+    """Where a study stands: its round, who took part, who refused by which code, and the time left."""
+    study = study or Agreement.read(folder / STUDY)
+    path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
+    told: dict[str, Any] = {
+        "study": study.file.name,
+        "devices": names,
+        "rounds_planned": study.plan.rounds,
+        "folder": str(path),
+        "stopping": (path / STOP).exists(),
+    }
+    if not (path / "run.json").exists():
+        return {**told, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
+    record = read_run(path)
+    done = len(record.rounds)
+    spent = record.rounds[-1]["seconds"] if done else 0.0
+    counts = np.zeros(study.plan.devices, dtype=np.int64)
+    for line in record.rounds:
+        counts[line["included"]] += 1
+    state = read_json(path / STATE) if (path / STATE).exists() else {"state": "starting"}
+    return {
+        **told,
+        **state,
+        "rounds_done": done,
+        "took_part": dict(zip(names, map(int, counts), strict=True)),
+        "seconds_left": round(spent / done * (study.plan.rounds - done), 1) if done else None,
+        "stopped": record.result["stopped"] if record.result else None,
+        "test": record.rounds[-1]["test"] if done else {},
+    }
+
+
+def stop(folder: Path) -> None:
+    """Ask a run to end after the round under way; it then writes its model and its result."""
+    path = run_folder(folder, Agreement.read(folder / STUDY)).path
+    write_json(path / STOP, {"at": _now()})
+
+
+def keep_test(folder: Path, table: Path) -> None:
+    """Put a public table that fits the declared columns beside the study, to measure the model on after each round."""
+    _read_test(table, Agreement.read(folder / STUDY))
+    for old in folder.glob(TEST):
+        old.unlink()
+    write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
+
+
+def _test_rows(folder: Path, study: Agreement) -> Records | None:
+    table = next(folder.glob(TEST), None)
+    return None if table is None else _read_test(table, study)
+
+
+def _read_test(path: Path, study: Agreement) -> Records:
+    features, labels = study.rows_of(path)
+    return Records.of([("test", features, labels)], classes=len(study.classes))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,306 @@
+"""A site's home: its keys, its ledger, the server that it knows, and the study that its owner approved."""
+
+import math
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+import numpy as np
+
+from choral.errors import ConfigError, LedgerError, StorageError, TrustError
+from choral.learning.trainer import Trainer
+from choral.plan import Budget
+from choral.privacy.chain import Receipt
+from choral.privacy.events import epsilon_of
+from choral.privacy.ledger import Ledger
+from choral.privacy.rules import ADJACENCY
+from choral.protocol.vault import FileStore, Memory, Vault
+from choral.run.agreement import Agreement, Enrolled
+from choral.run.certificates import node_key
+from choral.run.costs import Costs, rounds_each
+from choral.run.devices import trainer_of
+from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
+from choral.run.folder import read_json
+from choral.run.policy import Policy, weaker
+from choral.secagg.keys import Identity
+
+JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
+T = TypeVar("T")
+SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That the owner approved one study, for one table, under a policy."""
+
+    study: str  # the digest, in hex
+    at: str
+    data: str
+    policy: Policy
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this device is, and the server that it knows from its invitation."""
+
+    name: str
+    node: str
+    server: Invitation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Holdings:
+    """What a device holds for one study: its rows, ready to train on, and what rounds cost it."""
+
+    trainer: Trainer
+    costs: Costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What an approval would mean, in numbers; nothing has left the site to find them."""
+
+    study: str
+    safety_number: str
+    devices: tuple[str, ...]
+    model: str
+    parameters: int
+    rows: int
+    rounds: int
+    planned_rounds: int
+    upload_bytes: int
+    download_bytes: int
+    rule: str
+    adjacency: str
+    adversary: str
+    delta: float
+    epsilon_a_round: float
+    epsilon_planned: float
+    epsilon_spent_before: float
+    epsilon_limit: float
+    smallest_sum: int
+    colluders: int
+    crowd: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for machines."""
+        return asdict(self)
+
+
+class Home:
+    """The folder of one site, for its owner's eyes only; one home is one table, one ledger and one identity."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def join(
+        cls, path: Path, invitation: Invitation, name: str, *, passphrase: str | None = None, again: bool = False
+    ) -> Self:
+        """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server."""
+        home = cls(path)
+        _ = invitation.fingerprint
+        if (path / JOINED).exists():
+            if not again or home.joined.name != name:
+                raise StorageError(
+                    "CH800",
+                    f'is the home of "{home.joined.name}" already.',
+                    where=str(path),
+                    fix="Choose another --home; or --again, with the same --name, to follow another invitation.",
+                )
+            (path / APPROVAL).unlink(missing_ok=True)  # first: nothing is approved for the other server
+            keep(path / AUTHORITY, invitation.certificate)
+            keep(path / JOINED, _json(msgspec.structs.replace(home.joined, server=invitation)))
+            return home
+        identity = Identity.fresh(name)
+        identity.bundle.verify()  # refuses a name that no roster takes
+        secret, public = node_key()
+        private(path)
+        Vault.create(FileStore(path / "vault"), Memory(id=name, secret=identity.to_bytes()), passphrase)
+        keep(path / NODE_KEY, secret.decode())
+        keep(path / AUTHORITY, invitation.certificate)
+        keep(path / JOINED, _json(Joined(name=name, node=public, server=invitation)))
+        return home
+
+    @property
+    def joined(self) -> Joined:
+        """Who this device is; CH802 where nobody has joined."""
+        if not (self.path / JOINED).exists():
+            raise StorageError(
+                "CH802", "is no home of a device.", where=str(self.path), fix="choral device join INVITATION makes one."
+            )
+        return _decoded(self.path / JOINED, Joined)
+
+    @property
+    def approval(self) -> Approval:
+        """What the owner approved, or CH603."""
+        if not (self.path / APPROVAL).exists():
+            raise TrustError(
+                "CH603", "no study is approved here.", where=str(self.path), fix="choral device approve STUDY …"
+            )
+        return _decoded(self.path / APPROVAL, Approval)
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger's file."""
+        return self.path / "ledger"
+
+    @property
+    def socket(self) -> Path:
+        """Where the agent listens."""
+        return self.path / SOCKET
+
+    def vault(self, passphrase: str | None = None) -> Vault:
+        """The vault, opened."""
+        return Vault.open(FileStore(self.path / "vault"), passphrase)
+
+    def card(self, passphrase: str | None = None) -> Enrolled:
+        """What the coordinator needs of this device; all of it is public."""
+        memory = self.vault(passphrase).memory
+        return card_of(Identity(memory.id, memory.secret), self.joined.node)
+
+    def check_known(self, study: Agreement, vault: Vault) -> None:
+        """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
+        joined = self.joined
+        server = (study.file.address, study.file.certificate)
+        if server != (joined.server.address, joined.server.certificate):
+            raise TrustError(
+                "CH601",
+                "the server's address or certificate is not the one of the invitation.",
+                fix="Ask the coordinator by phone; if it is right, join again with the new invitation and --again.",
+            )
+        own = card_of(Identity(vault.memory.id, vault.memory.secret), joined.node)
+        listed = next((device for device in study.file.devices if device.id == own.id), None)
+        if listed is None or (listed.bundle, listed.node) != (own.bundle, own.node):
+            raise TrustError(
+                "CH601",
+                f'the study does not hold the keys of device "{own.id}" as they are here.',
+                fix="Send the card again; never take part under keys that somebody else made.",
+            )
+
+    def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
+        """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
+        features, labels = study.rows_of(data)
+        secret = vault.memory.secret
+        trainer = trainer_of(study.model, study.plan, features, labels, secret=secret, run=study.run_name, rounds=0)
+        if policy.delta > 1 / len(labels):
+            raise ConfigError(
+                "CH102", f"δ = {policy.delta:g}.", fix=f"Must be at most 1/rows (here {1 / len(labels):.1e}): --delta."
+            )
+        costs = Costs(
+            plan=study.plan,
+            secure=study.secure,
+            rows=np.array([len(labels)]),
+            limits=(policy.budget,),
+            names=(self.joined.name,),
+        )
+        return Holdings(trainer=trainer, costs=costs)
+
+    def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
+        """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
+        receipt = receipt_of(vault)
+        fresh = receipt is None and not self.ledger_path.exists()
+        ledger = Ledger.open(self.ledger_path, limit=limit if fresh else None, device=self.joined.name, receipt=receipt)
+        if limit is not None and ledger.limit != limit:
+            ledger.set_limit(limit)
+        return ledger
+
+    def approve(
+        self, study_file: Path, policy: Policy, data: Path, *, passphrase: str | None = None, record: bool = False
+    ) -> Preview:
+        """What the study would cost and send, after one round of training that stays here; recorded if told so."""
+        study = Agreement.read(study_file)
+        vault = self.vault(passphrase)
+        self.check_known(study, vault)
+        policy.check(study)
+        held = self.holdings(study, policy, data, vault)
+        preview = self._preview(study, policy, held)
+        held.trainer.update(study.model.start(0))
+        if record:
+            with self.open_ledger(vault, policy.budget) as ledger:
+                vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
+            vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
+            keep(self.path / STUDY, study.text)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            approval = Approval(study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy)
+            keep(self.path / APPROVAL, _json(approval))
+        return preview
+
+    def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
+        planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
+        cost = held.costs.spent(0, planned, delta)
+        if cost > limit * SLACK:
+            raise weaker(
+                f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
+                f"rule {held.costs.rule.rule}, against {held.costs.rule.adversary}), the policy grants {limit:g}",
+                f"--max-epsilon {math.ceil(100 * cost) / 100:g}" if math.isfinite(cost) else "a larger --delta",
+            )
+        charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
+        before = [charge.event for charge in charges]
+        mine = sum(charge.plan == study.run_name for charge in charges)
+        rest = [held.costs.event(0, number) for number in range(mine, planned)]
+        after = epsilon_of([*before, *rest], delta)
+        if after > limit * SLACK:
+            raise LedgerError(
+                "CH401",
+                f"the ledger has spent ε = {epsilon_of(before, delta):.4g} of {limit:g}; with the rounds that this "
+                f"study plans it would be {after:.4g} (δ = {delta:g}, {ADJACENCY}, rule {held.costs.rule.rule}, "
+                f"against {held.costs.rule.adversary}).",
+                why="Nothing was sent.",
+                fix="Only the data owner can raise the limit: --max-epsilon.",
+            )
+        terms = study.terms
+        return Preview(
+            study=study.file.name,
+            safety_number=study.safety_number,
+            devices=terms.ids,
+            model=study.model.name,
+            parameters=terms.parameters,
+            rows=len(held.trainer.labels),
+            rounds=study.plan.rounds,
+            planned_rounds=planned,
+            upload_bytes=terms.upload_bytes,
+            download_bytes=terms.model_bytes,
+            rule=held.costs.rule.rule,
+            adjacency=ADJACENCY,
+            adversary=held.costs.rule.adversary,
+            delta=delta,
+            epsilon_a_round=held.costs.spent(0, 1, delta),
+            epsilon_planned=cost,
+            epsilon_spent_before=epsilon_of(before, delta),
+            epsilon_limit=limit,
+            smallest_sum=study.secure.smallest_sum,
+            colluders=study.secure.colluders,
+            crowd=study.secure.honest_noises(study.secure.adversary),
+        )
+
+    def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
+        """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""
+        approval, study = self.approval, Agreement.read(self.path / STUDY)
+        if study.digest.hex() != approval.study:
+            raise TrustError(
+                "CH603",
+                "the study is not the one that was approved here.",
+                where=str(self.path / STUDY),
+                fix="Approve it anew: choral device approve STUDY …",
+            )
+        self.check_known(study, vault)
+        approval.policy.check(study)
+        return study, approval
+
+
+def receipt_of(vault: Vault) -> Receipt | None:
+    """What the vault knows of its ledger: how long it was and how it ended, when last charged."""
+    known = vault.memory.receipt
+    return None if known is None else Receipt(entries=known[0], seal=known[1])
+
+
+def _json(value: Joined | Approval) -> str:
+    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+
+
+def _decoded(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(read_json(path), type=kind)
+    except msgspec.ValidationError:
+        raise StorageError("CH802", "has the wrong form.", where=str(path), fix="Restore it, or join again.") from None

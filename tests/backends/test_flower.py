@@ -1,0 +1,142 @@
+"""Flower as a place of rounds: the same integers as everywhere else, and nothing in clear on the way."""
+
+import socket
+import ssl
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="an extra of choral's")
+
+from choral.backends.faults import DroppingTransport, drops_out
+from choral.backends.flower.observe import Observed, observe
+from choral.protocol.messages import Turn
+from choral.run.books import Books
+from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
+from tests.backends.flower_stage import Stage
+from tests.run import small
+
+# Flower builds its app bundle with a class that its own dependency has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+
+FIRST = Turn(1, 0)
+GONE = 1
+
+
+def seed_of_a_lost_device(rate=0.2):
+    """The first seed with which device 1, and nobody else of four, drops out of the first turn."""
+    return next(seed for seed in range(1000) if [n for n in range(4) if drops_out(seed, rate, FIRST, n)] == [GONE])
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small.study(devices=4, cohort=4, seed=seed_of_a_lost_device())
+
+
+@pytest.fixture(scope="module")
+def reference(study):
+    """What each device would encode by itself in the first turn."""
+    engine, number = engine_of(study), turn_number(*(FIRST.round, FIRST.attempt))
+    updates = engine.updates(study.model.start(study.seed), number, np.arange(4))
+    return [study.codec.integers(updates[device], engine.dither(number, device)) for device in range(4)]
+
+
+@pytest.fixture(scope="module")
+def stage(study):
+    """Four devices of the seeded study behind real SuperNodes; `stage.answers` can be replaced."""
+    ids = Rehearsed(study, Books(study, None)).terms.ids
+    with Stage(ids, [None] * 4) as stage:
+        stage.transport.gather(4, patience=60)
+        yield stage
+
+
+class OverFlower(Rehearsed):
+    """The rehearsal's devices, reached over Flower."""
+
+    def __init__(self, study, books, stage, *, drop):
+        super().__init__(study, books, drop=drop)
+        stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
+        self.transport = DroppingTransport(self.terms, stage.transport, rate=drop, seed=study.seed)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.2])
+@pytest.mark.parametrize("place", ["vectorised", "memory", "flower"])
+def test_every_backend_gives_the_same_integers_with_and_without_a_lost_device(place, drop, study, reference, request):
+    books = Books(study, None)
+    backend = {
+        "vectorised": lambda: Simulated(study, books, drop=drop),
+        "memory": lambda: Rehearsed(study, books, drop=drop),
+        "flower": lambda: OverFlower(study, books, request.getfixturevalue("stage"), drop=drop),
+    }[place]()
+    opened = backend.round(study.model.start(study.seed), range(4), round=FIRST.round, attempt=FIRST.attempt)
+    included = [device for device in range(4) if not (drop and device == GONE)]
+    assert list(opened.included) == included
+    assert (opened.total == sum(reference[device] for device in included)).all()
+    assert np.abs(opened.total).max() > 1000  # there is something to compare
+
+
+def pieces_of(vector):
+    """A vector's bytes in windows that no two vectors share by chance."""
+    data = np.ascontiguousarray(vector).tobytes()
+    return {data[start : start + 12] for start in range(0, len(data) - 12, 4)}
+
+
+def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_clear_or_a_row(study, stage):
+    books = Books(study, None)
+    place = OverFlower(study, books, stage, drop=0.0)
+    uploads = {}
+
+    def overheard(number, answer):
+        def answering(frame):
+            reply = answer(frame)
+            uploads[number] = max(uploads.get(number, b""), bytes(reply), key=len)
+            return reply
+
+        return answering
+
+    stage.answers[:] = [overheard(number, answer) for number, answer in enumerate(stage.answers)]
+    place.round(study.model.start(study.seed), range(4), round=2, attempt=0)
+    files = [path.read_bytes() for path in (stage.folder / "server").rglob("*") if path.is_file()]
+    seen = bytes(stage.ear.heard) + (stage.folder / "received").read_bytes() + b"".join(files)
+    for number in range(4):
+        upload = uploads[number]
+        assert upload[-64:] in seen  # the capture does hold what the devices sent
+        clear = place.latest[number]
+        integers = study.codec.integers(clear, place.engine.dither(turn_number(2, 0), number))
+        for vector in (clear, clear.astype("<f8"), integers, integers.astype("<i4"), integers.astype("<u4")):
+            assert not any(piece in seen for piece in pieces_of(vector))
+        for row in study.split.train.features_of(number):
+            assert row.tobytes() not in seen
+
+
+def test_an_exception_on_a_device_reaches_the_server_as_a_code(stage):
+    canary = "JANE-DOE-1971"
+
+    def fails(_):
+        raise ValueError(canary)
+
+    stage.answers[:] = [fails] * 4
+    assert dict(stage.transport.exchange({0: b"x", 1: b"x"})) == {}
+    files = [path.read_bytes() for path in stage.folder.rglob("*") if path.is_file()]
+    assert canary.encode() not in bytes(stage.ear.heard) + b"".join(files)
+    assert b"CH902" in stage.ear.heard  # the code did travel
+    stage.transport.gather(4, patience=60)
+
+
+def test_a_stranger_finds_every_door_shut(stage):
+    assert observe(stage.address, authority=stage.folder / "authority.pem") == Observed(
+        tls=True, node_authentication=True, control_closed=True
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/control/list-runs", "/v1/fleet/../control/list-runs", "/v1/fleet/%2e%2e/control/list-runs",
+             "/v1/runtime/acquire-task", "/v1/fleet/pull-messages?x=/v1/fleet/", "/docs", "/"],
+)  # fmt: skip
+def test_the_gate_passes_nothing_but_fleet_requests(path, stage):
+    host, _, port = stage.address.rpartition(":")
+    trusted = ssl.create_default_context(cafile=stage.folder / "authority.pem")
+    with socket.create_connection((host, int(port))) as plain, trusted.wrap_socket(plain, server_hostname=host) as gate:
+        gate.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        # One of the paths is a fleet request, with a query that the gate leaves away: the SuperLink has refused it.
+        assert gate.recv(100).split()[1] == (b"415" if "?" in path else b"404")

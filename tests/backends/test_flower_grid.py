@@ -1,0 +1,212 @@
+"""The transport over a grid of nodes that answer, are silent, fail, come late, come back, or lie about who they are."""
+
+import itertools
+import time
+
+import pytest
+
+pytest.importorskip("flwr", reason="an extra of choral's")
+
+from flwr.app import Error, Message
+from flwr.supercore.task_identity import TaskIdentity
+
+from choral.backends import relay
+from choral.backends.flower import grid as grid_module
+from choral.backends.flower.grid import GridTransport
+from choral.backends.flower.parcels import parcel, unpacked
+from choral.errors import DeploymentError
+
+IDS = ("a", "b", "c")
+
+
+class Node:
+    """A node that is one device; `silent` swallows everything, `delay` answers after so many pulls."""
+
+    def __init__(self, id, *, silent=False, delay=0, error=False):
+        self.id, self.silent, self.delay, self.error = id, silent, delay, error
+        self.frames = []
+
+    def answer(self, request):
+        if request == relay.HELLO:
+            return self.id.encode()
+        self.frames.append(request[1:])
+        return b"re:" + request[1:]
+
+
+class FakeGrid:
+    """Flower's grid as far as the transport uses it."""
+
+    def __init__(self, nodes):
+        self.nodes = dict(nodes)
+        self.numbers, self.pulls = itertools.count(), itertools.count()
+        self.replies = {}  # message id -> (from which pull on, reply)
+        self.pushed = []
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        return [self._push(message) for message in messages]
+
+    def _push(self, message):
+        node = self.nodes.get(message.metadata.dst_node_id)
+        if node is None:
+            return None
+        id = f"m{next(self.numbers)}"
+        message.metadata.__dict__["_message_id"] = id
+        self.pushed.append((node.id, unpacked(message.content), message.metadata.ttl))
+        if not node.silent:
+            request = unpacked(message.content)
+            failed = Error(3, "Node Unavailable")
+            content = failed if node.error and request != relay.HELLO else parcel(node.answer(request))
+            self.replies[id] = (node.delay, Message(content, reply_to=message))
+        return id
+
+    def pull_messages(self, ids):
+        assert all(isinstance(id, str) for id in ids)
+        now = next(self.pulls)
+        due = [id for id in ids if id in self.replies and self.replies[id][0] <= now]
+        return [self.replies.pop(id)[1] for id in due]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(grid_module, "_LOOK", 0.0)
+    for name in ("_run_id", "_node_id", "_task_id"):  # what Flower knows within an app
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def transport_over(nodes, deadline=0.3, ids=IDS):
+    grid = FakeGrid(nodes)
+    transport = GridTransport(grid, poll=0.01)
+    transport.expect(ids, deadline=deadline)
+    return transport, grid
+
+
+def three(**changes):
+    return {100 + number: changes.get(id, Node(id)) for number, id in enumerate(IDS)}
+
+
+def exchange(transport, frames):
+    before = time.monotonic()
+    replies = sorted(transport.exchange(frames))
+    return replies, time.monotonic() - before
+
+
+ALL = {0: b"x", 1: b"y", 2: b"z"}
+
+
+def test_everybody_answers_to_their_own_frame_and_nobody_waits_for_the_deadline():
+    transport, grid = transport_over(three(), deadline=30)
+    assert transport.gather(3, patience=5) == {0, 1, 2} == transport.present()
+    replies, took = exchange(transport, ALL)
+    assert replies == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+    assert took < 15
+    assert [frame for _, frame, _ in grid.pushed].count(relay.HELLO) == 3  # asked once, in the beginning
+
+
+def test_a_silent_node_costs_one_deadline_and_the_others_go_on():
+    silent = Node("b")
+    transport, _ = transport_over(three(b=silent))
+    transport.gather(3, patience=5)
+    silent.silent = True
+    replies, took = exchange(transport, ALL)
+    assert [number for number, _ in replies] == [0, 2] and took > 0.3
+    assert transport.present() == {0, 2}
+    transport._deadline = 30.0
+    replies, took = exchange(transport, ALL)
+    assert [number for number, _ in replies] == [0, 2] and took < 15  # nobody waits for it again
+
+
+def test_a_node_that_speaks_again_is_sent_its_frame_in_the_same_exchange(monkeypatch):
+    monkeypatch.setattr(grid_module, "_GREETING", 0.05)
+    silent = Node("b")
+    transport, _ = transport_over(three(b=silent))
+    transport.gather(3, patience=5)
+    silent.silent = True
+    exchange(transport, ALL)
+    silent.silent = False
+    time.sleep(0.06)  # until it is asked again who it is
+    replies, _ = exchange(transport, {1: b"back"} | {0: b"x"})
+    assert replies == [(0, b"re:x"), (1, b"re:back")]
+    assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+
+
+def test_a_node_that_comes_back_under_another_number_takes_its_place():
+    transport, grid = transport_over(three())
+    transport.gather(3, patience=5)
+    del grid.nodes[101]
+    replies, _ = exchange(transport, ALL)
+    assert [number for number, _ in replies] == [0, 2]
+    grid.nodes[777] = Node("b")
+    assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+
+
+def test_flowers_error_replies_and_relays_refusals_count_as_silence():
+    transport, _ = transport_over(three(c=Node("c", error=True)), deadline=30)
+    transport.gather(3, patience=5)
+    replies, took = exchange(transport, ALL)
+    assert [number for number, _ in replies] == [0, 1] and took < 15
+
+
+def test_a_reply_that_comes_after_its_exchange_is_not_taken_for_an_answer_to_the_next():
+    slow = Node("b")
+    transport, grid = transport_over(three(b=slow))
+    transport.gather(3, patience=5)
+    slow.delay = 10**9
+    assert [number for number, _ in exchange(transport, ALL)[0]] == [0, 2]
+    late = next(id for id, (due, _) in grid.replies.items() if due == 10**9)
+    grid.replies[late] = (0, grid.replies[late][1])
+    slow.delay = 0
+    replies = exchange(transport, {0: b"next", 1: b"next", 2: b"next"})[0]
+    assert b"re:y" not in [frame for _, frame in replies]
+
+
+def test_a_second_node_that_claims_a_device_is_not_listened_to_while_the_first_answers():
+    nodes = three()
+    transport, grid = transport_over(nodes)
+    transport.gather(3, patience=5)
+    grid.nodes[666] = thief = Node("b")
+    for _ in range(3):
+        assert (1, b"re:y") in exchange(transport, ALL)[0]
+    assert thief.frames == []
+
+
+def test_a_node_that_is_no_device_of_the_study_is_left_alone():
+    transport, grid = transport_over({**three(), 200: Node("stranger")}, deadline=30)
+    transport.gather(3, patience=5)
+    replies, took = exchange(transport, ALL)
+    assert len(replies) == 3 and took < 15
+    assert grid.nodes[200].frames == []
+
+
+def test_too_few_devices_are_named_when_patience_is_over():
+    transport, _ = transport_over({100: Node("a")})
+    with pytest.raises(DeploymentError, match=r"CH903 1 of 3 devices are connected, 2 needed; missing: b, c\."):
+        transport.gather(2, patience=0.1)
+
+
+def test_a_frame_for_a_device_that_never_came_is_dropped_at_once():
+    transport, _ = transport_over({100: Node("a")}, deadline=30)
+    transport.gather(1, patience=5)
+    replies, took = exchange(transport, ALL)
+    assert replies == [(0, b"re:x")] and took < 15
+
+
+def test_messages_expire_soon_after_their_exchange():
+    transport, grid = transport_over(three(), deadline=5)
+    transport.gather(3, patience=5)
+    exchange(transport, ALL)
+    frames = [ttl for _, frame, ttl in grid.pushed if frame != relay.HELLO]
+    assert all(5 < ttl <= 5 + 60 for ttl in frames)
+
+
+def test_equal_frames_are_one_parcel_so_that_flower_carries_the_model_once():
+    transport, grid = transport_over(three())
+    transport.gather(3, patience=5)
+    seen = []
+    push = grid.push_messages
+    grid.push_messages = lambda messages: seen.append([id(message.content) for message in messages]) or push(messages)
+    model = b"the model"
+    exchange(transport, dict.fromkeys(range(3), model))
+    assert len(set(seen[0])) == 1

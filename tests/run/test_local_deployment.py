@@ -1,0 +1,130 @@
+"""A deployment on one machine: real Flower, real processes, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="an extra of choral's")
+
+from choral.errors import ConfigError
+from choral.run import local_deployment as local
+from tests.run import consortium
+
+ROOT = Path(__file__).parents[2]
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "CHORAL_CACHE": "off"}
+
+
+def start(*words):
+    command = [sys.executable, "-m", "choral", "deploy", *words]
+    return subprocess.Popen(command, env=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def processes_under(folder):
+    """The commands of processes that name a folder in their words."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(folder) in words and int(path.parent.name) != os.getpid():
+            found.append(words)
+    return found
+
+
+def gone(folder, seconds=20):
+    end = time.monotonic() + seconds
+    while (left := processes_under(folder)) and time.monotonic() < end:
+        time.sleep(0.2)
+    return not left
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A choral.toml with a file for each of three sites."""
+    (tmp_path / "sites").mkdir()
+    for seed, name in enumerate(consortium.NAMES):
+        consortium.table(tmp_path / "sites" / f"{name}.csv", seed=seed)
+    text = consortium.JOB.replace('label = "sick"', 'csv = "sites/*.csv"\nlabel = "sick"')
+    (tmp_path / "choral.toml").write_text(text)
+    return tmp_path / "choral.toml"
+
+
+def test_three_sites_run_a_study_over_flower_and_nothing_is_left(job, tmp_path):
+    kept = tmp_path / "kept"
+    deployed = start("--local", "3", str(job), "--rounds", "2", "--keep", str(kept), "--json")
+    out, err = deployed.communicate(timeout=300)
+    assert deployed.returncode == 0, err
+    told = json.loads(out.splitlines()[-1])
+    assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", True, True)
+    assert told["observed"]["control_closed"]
+    assert told["rounds"] == 2 and told["included"] == [list(consortium.NAMES)] * 2
+    for spent in told["spent"].values():  # every ε says by which rule, adjacency and adversary
+        assert spent["charges"] == 2 and 0 < spent["epsilon"] <= 4.0
+        assert spent["rules"] and spent["adjacency"] and spent["adversaries"]
+    assert gone(kept)
+    # A name of the sites' tables, in a column that nobody declared, is nowhere on the server or in any log.
+    files = [path for path in kept.rglob("*") if path.is_file() and path.suffix != ".csv"]
+    assert len(files) > 20 and not [path.name for path in files if b"CANARY" in path.read_bytes()]
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_every_process(job, tmp_path):
+    kept = tmp_path / "kept"
+    deployed = start("--local", "3", str(job), "--keep", str(kept), "--json")
+    end = time.monotonic() + 120
+    while not any("flower-superlink" in words for words in processes_under(kept)):
+        assert deployed.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    deployed.send_signal(signal.SIGINT)
+    deployed.communicate(timeout=60)
+    assert deployed.returncode == 130
+    assert gone(kept)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["superlink", "simulation"])
+def test_the_demo_runs_over_both_engines_of_flower(engine):
+    deployed = start("--local", "4", "--demo", "--rounds", "3", "--engine", engine, "--json")
+    out, err = deployed.communicate(timeout=600)
+    assert deployed.returncode == 0, err
+    told = json.loads(out.splitlines()[-1])
+    held = engine == "superlink"  # the simulation engine has neither, and says so
+    assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
+    assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+
+
+def test_fewer_than_three_sites_are_refused(tmp_path, job):
+    with pytest.raises(ConfigError, match=r"CH102 2 devices\. Use at least 3"):
+        local.LocalDeployment(tmp_path, "", {"a": job, "b": job})
+
+
+def test_a_number_of_files_that_is_not_the_number_of_sites_is_refused(tmp_path, job):
+    with pytest.raises(ConfigError, match=r"CH104 .*3 files match sites/\*\.csv, and --local 4"):
+        local.of_job(tmp_path, job, 4, None)
+
+
+def test_one_file_is_dealt_over_the_sites(tmp_path):
+    rows = iter([["a", "b"], *([str(number), "x,y"] for number in range(7))])
+    paths = local.deal(rows, 3, tmp_path)
+    assert list(paths) == ["site-1", "site-2", "site-3"]
+    assert paths["site-1"].read_text().splitlines() == ["a,b", '0,"x,y"', '3,"x,y"', '6,"x,y"']
+    assert sum(len(path.read_text().splitlines()) - 1 for path in paths.values()) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[federation]\nrounds = 9\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
+        ("[federation]\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
+        ("[run]\n", "[run]\n\n[federation]\nrounds = 2\n"),
+    ],
+)
+def test_the_number_of_rounds_can_be_changed_wherever_it_stands(text, expected):
+    assert local.with_rounds(text, 2) == expected
