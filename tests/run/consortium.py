@@ -1,6 +1,7 @@
 """A consortium in one process: a study folder, sites with their own homes, and agents behind real sockets."""
 
 import contextlib
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,6 +70,15 @@ class Consortium:
         self.tables = {name: table(folder / f"{name}.csv", seed=seed) for seed, name in enumerate(names)}
         self.enrol()
 
+    def copy(self, folder: Path) -> "Consortium":
+        """The same in another folder, as it is now; the tables stay where they are."""
+        other = Consortium.__new__(Consortium)
+        for name in (self.study.name, *self.homes):
+            shutil.copytree(self.folder / name, folder / name)
+        other.__dict__ |= self.__dict__ | {"folder": folder, "study": folder / self.study.name}
+        other.homes = {name: Home(folder / name) for name in self.homes}
+        return other
+
     def enrol(self):
         cards = []
         for name, home in self.homes.items():
@@ -105,7 +115,7 @@ class Sockets:
                     found.add(number)
         return frozenset(found)
 
-    def gather(self, needed, *, patience):
+    def gather(self, needed, *, patience):  # noqa: ARG002 - nobody comes later
         here = self.present()
         if len(here) < needed:
             raise DeploymentError("CH903", "too few are connected.")
@@ -139,5 +149,7 @@ def agents(homes, **passphrases):
             stack.callback(thread.join)
             stack.callback(stop.set)
             thread.start()
+            while not home.socket.exists():
+                thread.join(0.01)
             running[name] = agent
         yield running

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from choral.cli import ledger as ledger_verb
 from choral.cli import terminal
 from choral.cli.phases import phases
+from choral.privacy.shown import up
 
 if TYPE_CHECKING:
     from choral.run.site import Preview
@@ -46,9 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
-    approve.add_argument(
-        "--smallest-sum", type=int, metavar="N", help="devices that a sum must hide this one among (3)"
-    )
+    approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
@@ -88,10 +87,10 @@ def _join(args: argparse.Namespace) -> int:
     _say(
         f"HOME      {args.home} (keys were made here; they stay here)",
         f"SERVER    {invitation.address}, of the study {invitation.name}",
-        "          the coordinator reads you these pairs of its certificate by phone:",
-        f"          {invitation.fingerprint[-23:]}",
+        f"          certificate SHA-256 {invitation.fingerprint[:47]}",
+        f"                              {invitation.fingerprint[48:]}",
         f"SEND      {path} to the coordinator, and read your number by phone:",
-        f"          {card.bundle.safety_number}",
+        *terminal.digits(card.bundle.safety_number),
         "NEXT      choral device approve study.toml --max-epsilon … --data …",
     )
     return 0
@@ -101,7 +100,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.run.policy import Policy
     from choral.run.site import Home
 
-    given = {"delta": args.delta, "smallest_sum": args.smallest_sum, "models": args.trust_model}
+    given = {"delta": args.delta, "crowd": args.smallest_crowd, "models": args.trust_model}
     policy = Policy(
         epsilon=args.max_epsilon,
         curious=args.allow_curious,
@@ -109,7 +108,7 @@ def _approve(args: argparse.Namespace) -> int:
         **{name: value for name, value in given.items() if value is not None},
     )
     home = Home(args.home)
-    with terminal.waiting("TRYING", show=not args.json):
+    with terminal.stages("TRYING", 1, show=not args.json):
         told = home.approve(args.study, policy, args.data, passphrase=_passphrase(args), record=args.yes)
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
@@ -127,18 +126,20 @@ def _approve(args: argparse.Namespace) -> int:
 
 def _preview(told: "Preview") -> list[str]:
     behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    colluding = f"{told.colluders} of them colluding" if told.colluders else "none of them colluding"
+    helped = f" and {told.colluders} of them help it" if told.colluders else ""
     return [
         f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
         f"DEVICES   {', '.join(told.devices)}",
-        f"NUMBER    {told.safety_number}",
+        "NUMBER    all who take part must see the same",
+        *terminal.digits(told.safety_number),
         f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
         f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
-        f"          the server opens sums of {told.smallest_sum} devices or more, {colluding}",
-        f"COSTS     a round ε = {terminal.up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
-        f"for this device ε = {terminal.up(told.epsilon_planned)}",
+        f"          the server learns sums of {told.smallest_sum} devices or more; "
+        f"if it lies{helped}, of {told.crowd} or more",
+        f"COSTS     a round ε = {up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
+        f"for this device ε = {up(told.epsilon_planned)}",
         f"          ({behind})",
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {terminal.up(told.epsilon_spent_before)} is spent; "
+        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
         "beyond it this device refuses, whatever the server says",
     ]
 
@@ -187,7 +188,7 @@ def _told(told: dict[str, Any]) -> list[str]:
     )
     spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
     lines += [
-        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {terminal.up(spent['epsilon'])} of "
+        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
         f"{limit['epsilon']:g} in {told['ledger']['charges']} rounds",
         f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
         f"against {' and '.join(spent['adversaries'])})",

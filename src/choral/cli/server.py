@@ -70,9 +70,9 @@ def _init(args: argparse.Namespace) -> int:
         return 0
     _say(
         f"STUDY        {invitation.name}, at {invitation.address}",
-        f"CERTIFICATE  SHA-256 {invitation.fingerprint}",
-        f"SEND         {path} to every site. Read them the last 8 pairs of the certificate by phone:",
-        f"             {invitation.fingerprint[-23:]}",
+        f"CERTIFICATE  SHA-256 {invitation.fingerprint[:47]}",
+        f"                     {invitation.fingerprint[48:]}",
+        f"SEND         {path} to every site",
         f"NEXT         choral server enrol {args.study} *.card, once their cards are here",
     )
     return 0
@@ -89,7 +89,7 @@ def _enrol(args: argparse.Namespace) -> int:
     plan, limit = told["plan"], told["limit"]
     _say(
         f"ENROLLED  {len(told['devices'])} devices; compare each number with its site by phone",
-        *(f"  {device['id']:<20} {device['safety_number']}" for device in told["devices"]),
+        *(line for one in told["devices"] for line in (f"  {one['id']}", *terminal.digits(one["safety_number"]))),
         f"PLAN      {told['model']} with {told['parameters']:,} parameters · {plan['rounds']} rounds · "
         f"{plan['cohort']} of {plan['devices']} devices a round · noise {plan['noise']:.4g}",
         f"          planned: ε ≤ {limit['epsilon']:g} (δ = {limit['delta']:g}, {told['adjacency']}, "
@@ -97,7 +97,7 @@ def _enrol(args: argparse.Namespace) -> int:
         f"SUMS      of at least {told['secure_sum']['smallest_sum']}, against a {told['secure_sum']['adversary']} "
         f"server and {told['secure_sum']['colluders']} colluding devices",
         f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
-        f"          {told['safety_number']}",
+        *terminal.digits(told["safety_number"]),
         f"NEXT      choral server run {args.study}",
     )
     return 0
@@ -131,9 +131,11 @@ def _run(args: argparse.Namespace) -> int:
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     told: dict[str, Any] = {}
+    last = ""
     for told in services.serve_study(args.study, listen=args.listen):
-        if not args.json:
-            print(terminal.wrap(_line(told)), flush=True)
+        if not args.json and (line := _line(told)) != last:
+            last = line
+            print(terminal.wrap(line), flush=True)
     if args.json:
         print(json.dumps(told))
     elif told["state"] == "finished":

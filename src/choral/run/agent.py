@@ -51,6 +51,7 @@ class Agent:
 
     def __init__(self, home: Home, passphrase: str | None = None) -> None:
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
+        _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
         try:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it

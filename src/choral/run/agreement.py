@@ -341,5 +341,5 @@ def _value(value: object) -> str:
     if isinstance(value, str) and "\n" in value and "'''" not in value and value.replace("\n", "").isprintable():
         return f"'''\n{value}'''"
     if isinstance(value, str):
-        return json.dumps(value).replace("\x7f", "\\u007f")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value) if isinstance(value, float) else json.dumps(value)

@@ -6,7 +6,7 @@ from choral.errors import TrustError
 from choral.plan import Budget
 from choral.run.agreement import Agreement
 
-DELTA, SMALLEST_SUM = 1e-5, 3
+DELTA, CROWD = 1e-5, 2
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -14,7 +14,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     epsilon: float
     delta: float = DELTA
-    smallest_sum: int = SMALLEST_SUM
+    crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
     curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
     models: list[str] = []  # "module:function" of others, which runs here
     label: str = ""  # what the owner calls the data; shown here only
@@ -35,10 +35,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if secure.adversary != "lying" and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
-        if secure.smallest_sum < self.smallest_sum:
+        if (crowd := secure.honest_noises(secure.adversary)) < self.crowd:
             raise weaker(
-                f"it opens sums of {secure.smallest_sum} devices, the policy wants {self.smallest_sum}",
-                f"--smallest-sum {secure.smallest_sum}",
+                f"a sum may hide this device among {crowd} honest ones only, the policy wants {self.crowd}",
+                f"--smallest-crowd {crowd}",
             )
 
 

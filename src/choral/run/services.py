@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from choral.backends.flower.control import Control
 
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
-_LOOK = 0.5  # seconds between two looks at a run
+_LOOK = 1.0  # seconds between two looks at a run
 
 
 def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
@@ -38,35 +38,37 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
             authority=folder / AUTHORITY,
         )
         with processes.Control(inner, authority=folder / AUTHORITY) as link:
-            yield from _watched(folder, children, link, link.start(folder))
-    yield _ended(folder)
+            yield from _watched(folder, study, children, link, link.start(folder))
+    yield _ended(folder, study)
 
 
 def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
     """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device."""
     from choral.backends.flower import processes  # Flower is an extra
 
-    devices = len(Agreement.read(folder / STUDY).file.devices)
+    study = Agreement.read(folder / STUDY)
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
         with processes.Control(inner, authority=None) as link:
-            run = link.start(folder, doors=doors, simulated=devices)
-            yield from _watched(folder, children, link, run)
-    yield _ended(folder)
+            run = link.start(folder, doors=doors, simulated=len(study.file.devices))
+            yield from _watched(folder, study, children, link, run)
+    yield _ended(folder, study)
 
 
-def _watched(folder: Path, children: "Children", link: "Control", run: int) -> Iterator[dict[str, Any]]:
+def _watched(
+    folder: Path, study: Agreement, children: "Children", link: "Control", run: int
+) -> Iterator[dict[str, Any]]:
     shown: dict[str, Any] = {}
     while not link.state(run).over:
         children.check()
-        if (told := status(folder)) != shown:
+        if (told := status(folder, study)) != shown:
             shown = told
             yield told
         time.sleep(_LOOK)
 
 
-def _ended(folder: Path) -> dict[str, Any]:
-    told = status(folder)
+def _ended(folder: Path, study: Agreement) -> dict[str, Any]:
+    told = status(folder, study)
     if told["state"] not in ("finished", "failed"):
         raise DeploymentError(
             "CH900",

@@ -20,8 +20,9 @@ from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
 from choral.run.enrolment import STUDY
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
+from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.result import metrics, model_card
+from choral.run.result import model_card
 from choral.run.statement import privacy_statement, releases
 
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
@@ -155,6 +156,7 @@ class Conductor:
             raise StorageError(
                 "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
             )
+        self._state("starting")
         self.transport.expect(terms.ids, deadline=study.file.deadline)
         if not (folder.path / "run.json").exists():
             folder.begin(self._described())
@@ -163,7 +165,7 @@ class Conductor:
         except RunError as error:
             self._state("failed", code=error.code, reason=str(error))
             raise
-        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns))
+        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns, None))
         folder.finish(self._result(parameters, lines, seconds))
         self._state("finished")
 
@@ -284,7 +286,7 @@ class Conductor:
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
             "refused": self._named(self.gone),
             "sight": None,
-            "releases": releases(plan, len(lines), compare=False),
+            "releases": releases(plan, len(lines), compare=False, sizes=False),
         }
 
     def _why_it_ended(self, done: int) -> str:
@@ -304,9 +306,9 @@ def run_folder(folder: Path, study: Agreement) -> RunFolder:
     return RunFolder(path)
 
 
-def status(folder: Path) -> dict[str, Any]:
+def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
-    study = Agreement.read(folder / STUDY)
+    study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
     told: dict[str, Any] = {
         "study": study.file.name,

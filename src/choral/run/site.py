@@ -1,5 +1,6 @@
 """A site's home: its keys, its ledger, the server that it knows, and the study that its owner approved."""
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,6 +80,7 @@ class Preview:
     epsilon_limit: float
     smallest_sum: int
     colluders: int
+    crowd: int
 
     def to_dict(self) -> dict[str, Any]:
         """The same for machines."""
@@ -231,7 +233,7 @@ class Home:
             raise weaker(
                 f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
                 f"rule {held.costs.rule.rule}, against {held.costs.rule.adversary}), the policy grants {limit:g}",
-                f"--max-epsilon {cost:.3g}",
+                f"--max-epsilon {math.ceil(100 * cost) / 100:g}" if math.isfinite(cost) else "a larger --delta",
             )
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
         before = [charge.event for charge in charges]
@@ -269,6 +271,7 @@ class Home:
             epsilon_limit=limit,
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
+            crowd=study.secure.honest_noises(study.secure.adversary),
         )
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:

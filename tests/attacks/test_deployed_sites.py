@@ -1,0 +1,356 @@
+"""What a server, a network or a careless restore could try with sites that have approved a study, and what it gets."""
+
+import contextlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from choral.backends import relay
+from choral.backends.wire import Wire
+from choral.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
+from choral.plan import Budget
+from choral.privacy.ledger import Ledger, Receipt
+from choral.protocol.messages import Call, Omega, Ready, Refusal, Turn, decode, encode
+from choral.run.agent import Agent, status
+from choral.run.agreement import Agreement, to_toml
+from choral.run.policy import Policy
+from choral.run.site import Home
+from tests.run.consortium import JOB, NAMES, Consortium, agents
+
+CANARY = "111.7777"  # a pulse that nobody else has, planted in a declared column; names hold CANARY in one that is not
+FIRST = Turn(1, 0)
+
+
+@pytest.fixture(scope="module")
+def approved(tmp_path_factory):
+    made = Consortium(tmp_path_factory.mktemp("approved"))
+    for path in made.tables.values():
+        lines = path.read_text().splitlines()
+        cells = lines[1].split(",")
+        cells[2] = CANARY
+        path.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n")
+    made.approve()
+    return made
+
+
+@pytest.fixture
+def consortium(approved, tmp_path):
+    return approved.copy(tmp_path)
+
+
+class Wiretap:
+    """Agents of this process, asked as the relay asks them; every frame is kept, and may be changed on the way."""
+
+    def __init__(self, running, terms, change=None):
+        self.agents = [running[name] for name in terms.ids]
+        self.frames, self.change = [], change or (lambda _, frame: frame)
+
+    def exchange(self, outbox):
+        for number, frame in outbox.items():
+            sent = bytes(self.change(number, frame))
+            reply = bytes(self.agents[number].answer(relay.FRAME + sent))
+            self.frames += [(number, sent), (number, reply)]
+            yield number, reply
+
+
+@contextlib.contextmanager
+def opened(homes):
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(Agent(home)) for name, home in homes.items()}
+
+
+def attempt(consortium, running, turn=FIRST, *, study=None, change=None):
+    """One turn that a server tries with every device; its wiretap, and the sum or why there is none."""
+    study = study or consortium.agreement
+    wire = Wire(study.terms, Wiretap(running, study.terms, change))
+    try:
+        return wire, wire.attempt(turn, range(len(NAMES)), study.model.start(0))
+    except SumError as error:
+        return wire, error
+
+
+def charged(home):
+    return [(charge.round, charge.attempt) for charge in Ledger.read(home.ledger_path).balance.charges]
+
+
+def say(agent, message, vector=b""):
+    terms = agent.study.terms
+    reply = agent.answer(relay.FRAME + encode(message, vector))
+    return decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)[0]
+
+
+def changed(consortium, **changes):
+    """The study with other numbers, as a server would like to have them once everybody has approved."""
+    import tomllib
+
+    content = tomllib.loads(consortium.agreement.text)
+    for table, values in changes.items():
+        content[table] |= values
+    return Agreement.of(to_toml(content), "study.toml")
+
+
+def test_a_server_that_runs_a_weaker_plan_gets_nothing_and_nobody_pays(consortium):
+    weaker = changed(consortium, plan={"noise": consortium.agreement.plan.noise / 2})
+    with opened(consortium.homes) as running:
+        wire, error = attempt(consortium, running, study=weaker)
+    assert isinstance(error, SumError)
+    assert set(wire.refusals.values()) == {"CH603"}
+    assert all(charged(home) == [] for home in consortium.homes.values())
+
+
+def test_a_server_that_changes_the_roster_gets_nothing(consortium, tmp_path):
+    extra = Home.join(tmp_path / "spy", consortium.invitation, "spy")
+    spied = Consortium.__new__(Consortium)
+    spied.__dict__ |= consortium.__dict__ | {"homes": {**consortium.homes, "spy": extra}}
+    before = consortium.agreement
+    try:
+        study = spied.enrol()
+    finally:
+        (consortium.study / "study.toml").write_text(before.text)
+    with opened(consortium.homes) as running:
+        wire = Wire(study.terms, Wiretap({**running, "spy": running["hill"]}, study.terms))
+        with pytest.raises(SumError):
+            wire.attempt(FIRST, [0, 1, 2], study.model.start(0))
+    assert set(wire.refusals.values()) == {"CH603"}
+    assert all(charged(home) == [] for home in consortium.homes.values())
+
+
+def test_a_server_that_sends_two_models_opens_nothing(consortium):
+    size = consortium.agreement.terms.model_bytes
+
+    def other_model(number, frame):
+        with contextlib.suppress(ChoralError):
+            message, _ = decode(frame, vector_bytes=size, records_bytes=consortium.agreement.terms.records_bytes)
+            if number == 0 and isinstance(message, Omega):
+                return frame[:-4] + np.float32(0.5).tobytes()
+        return frame
+
+    with opened(consortium.homes) as running:
+        wire, error = attempt(consortium, running, change=other_model)
+    # The device with the other model agreed on other keys: its envelopes do not open, its masks do not cancel.
+    assert isinstance(error, SumError)
+    assert "CH606" in wire.refusals.values() or error.code == "CH504"
+    assert all(charged(home) == [(1, 0)] for home in consortium.homes.values())
+
+
+def test_a_server_that_asks_twice_is_answered_once(consortium):
+    with opened(consortium.homes) as running:
+        wire, _ = attempt(consortium, running)
+        uploads = [frame for _, frame in wire.transport.frames if len(frame) == len(max(wire.transport.frames)[1])]
+        again, error = attempt(consortium, running)
+    assert uploads
+    assert isinstance(error, SumError)
+    assert set(again.refusals.values()) == {"CH605"}
+    assert all(charged(home) == [(1, 0)] for home in consortium.homes.values())
+
+
+def test_frames_of_before_are_refused_after_a_restart(consortium):
+    with opened(consortium.homes) as running:
+        wire, _ = attempt(consortium, running)
+    requests = [frame for number, frame in wire.transport.frames[::2] if number == 1]
+    with opened({"hill": consortium.homes["hill"]}) as running:
+        agent = running["hill"]
+        terms = agent.study.terms
+        for frame in requests:
+            reply = agent.answer(relay.FRAME + frame)
+            said, _ = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+            assert isinstance(said, Refusal)
+            assert said.code == "CH605"
+    assert charged(consortium.homes["hill"]) == [(1, 0)]
+
+
+def test_a_restart_in_the_middle_of_a_turn_is_a_drop_out_and_the_charge_stays(consortium):
+    study, home = consortium.agreement, consortium.homes["hill"]
+    requests = []
+    with opened(consortium.homes) as running:
+        wire, _ = attempt(consortium, running)
+        requests = [frame for number, frame in wire.transport.frames[::2] if number == 1]
+    home.vault().change(turn=None)  # and as if even the turn had been forgotten: the ledger still knows it
+    with Agent(home) as agent:
+        refused = say(agent, Call(turn=FIRST))
+        final = agent.answer(relay.FRAME + requests[-1])
+    assert refused.code == "CH405"
+    said, _ = decode(final, vector_bytes=study.terms.upload_bytes, records_bytes=study.terms.records_bytes)
+    assert said.code == "CH605"
+    assert charged(home) == [(1, 0)]
+
+
+def test_an_old_ledger_put_back_is_refused(consortium):
+    home = consortium.homes["hill"]
+    kept = home.ledger_path.read_bytes()
+    with opened(consortium.homes) as running:
+        attempt(consortium, running)
+    home.ledger_path.write_bytes(kept)
+    with pytest.raises(LedgerError, match="CH402"):
+        Agent(home)
+    home.ledger_path.unlink()
+    with pytest.raises(LedgerError, match="CH402"):
+        Agent(home)
+
+
+def test_an_old_vault_put_back_spends_nothing_twice(consortium):
+    home = consortium.homes["hill"]
+    kept = (home.path / "vault").read_bytes()
+    with opened(consortium.homes) as running:
+        attempt(consortium, running)
+    (home.path / "vault").write_bytes(kept)
+    with Agent(home) as agent:
+        assert say(agent, Call(turn=FIRST)).code == "CH405"
+        assert isinstance(say(agent, Call(turn=Turn(2, 0))), Ready)
+
+
+def test_a_home_put_back_whole_is_noticed_only_by_a_receipt_kept_elsewhere(consortium, tmp_path):
+    home = consortium.homes["hill"]
+    shutil.copytree(home.path, tmp_path / "backup")
+    with opened(consortium.homes) as running:
+        attempt(consortium, running)
+    receipt = Ledger.read(home.ledger_path).receipt
+    shutil.rmtree(home.path)
+    shutil.copytree(tmp_path / "backup", home.path)
+    with Agent(home):
+        pass  # nothing in the folder can know; docs/deployment.md says so, and what to keep
+    with pytest.raises(LedgerError, match="CH402"):
+        Ledger.read(home.ledger_path, receipt=Receipt(entries=receipt.entries, seal=receipt.seal))
+
+
+def test_approving_an_old_study_again_does_not_make_its_turns_new(consortium):
+    home, first = consortium.homes["hill"], consortium.agreement
+    with opened(consortium.homes) as running:
+        attempt(consortium, running)
+    old = (consortium.study / "study.toml").read_text()
+    try:
+        consortium.enrol()
+        settings = Policy(epsilon=9.0, delta=1e-4)
+        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+        (consortium.study / "study.toml").write_text(old)
+        home.approve(consortium.study / "study.toml", settings, consortium.tables["hill"], record=True)
+    finally:
+        consortium.agreement = first
+    with Agent(home) as agent:
+        assert agent.device.vault.memory.turn is None  # the vault has forgotten the turns of the first study
+        assert say(agent, Call(turn=FIRST)).code == "CH405"  # the ledger has not
+
+
+def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
+    codes = set()
+    with opened(consortium.homes) as running:
+        for number in range(1, 30):
+            wire, result = attempt(consortium, running, Turn(number, 0))
+            codes |= set(wire.refusals.values())
+            if isinstance(result, SumError):
+                break
+        spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
+        cost = running["hill"]._costs.event(0, 0)
+        more = {name: agent.ledger.balance.epsilon_with(cost) for name, agent in running.items()}
+    assert codes == {"CH401"}
+    assert 4 <= number < 29  # three were planned; 80 rows pay for a few more than 60 would
+    assert all(epsilon <= 4.0 for epsilon in spent.values())
+    assert all(epsilon > 4.0 for epsilon in more.values())
+
+
+def test_a_server_cannot_make_a_device_skip_its_batches(tmp_path):
+    # Passes that continue use every record once in five rounds here. A server that sends a model of NaN makes training
+    # fail; if the device's place in its pass moved on without a charge, records could be used more often than charged.
+    job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
+    made = Consortium(tmp_path, job=job)
+    made.approve("hill", epsilon=50.0)
+    with Agent(made.homes["hill"]) as agent:
+        seen = []
+        real = agent._trainer.uses.count
+        agent._trainer.uses.count = lambda who, batches: (seen.append(batches.rows.copy()), real(who, batches))
+        model, broken = made.agreement.model.start(0), np.full(10, np.nan, np.float32)
+        for _ in range(3):
+            with pytest.raises(TrainingError, match="CH700"):
+                agent._train(broken, 1, 0)
+        agent._train(model, 1, 0)
+        agent._charge(1, 0)
+        agent._train(model, 2, 0)
+    assert all((rows == seen[0]).all() for rows in seen[:4])  # not charged: the same batch again
+    assert not (seen[4] == seen[0]).all()  # charged: the next one
+
+
+def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
+    model = consortium.agreement.model.start(0)
+    with Agent(consortium.homes["hill"]) as agent:
+        first, second = agent._train(model, 1, 0), agent._train(model, 1, 0)
+    with Agent(consortium.homes["hill"]) as agent:
+        third = agent._train(model, 1, 0)
+    assert np.unique([first, second, third], axis=0).shape[0] == 3
+
+
+def test_what_is_not_of_the_protocol_is_answered_by_a_code_or_not_at_all(consortium):
+    with Agent(consortium.homes["hill"]) as agent:
+        assert bytes(agent.answer(relay.HELLO)) == b"hill"
+        terms = agent.study.terms
+        for junk in (b"", b"chrl", b"x" * 100, encode(Call(turn=FIRST))[:4] + b"\x02\x00" + bytes(40)):
+            reply = agent.answer(relay.FRAME + junk)
+            said, _ = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+            assert said.code in ("CH600", "CH602")
+        for junk in (b"", b"Z", b"Zhello"):
+            with pytest.raises(ChoralError, match="CH600"):
+                agent.answer(junk)
+
+
+def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium, approved):
+    errors = []
+    table = approved.tables["hill"].read_text()
+    assert CANARY in table
+    for fault in (
+        table.replace("pulse", "p"),
+        table.replace(CANARY, f"{CANARY}x"),
+        table.replace(",yes,", f",{CANARY},", 1),
+    ):
+        (consortium.folder / "faulty.csv").write_text(fault)
+        with pytest.raises(TableError) as caught:
+            consortium.homes["hill"].approve(
+                consortium.study / "study.toml", Policy(epsilon=4.0, delta=1e-4), consortium.folder / "faulty.csv"
+            )
+        errors.append(str(caught.value))
+        (consortium.folder / "faulty.csv").unlink()
+    with opened(consortium.homes) as running:
+        wire, result = attempt(consortium, running)
+        assert not isinstance(result, SumError)
+        second, _ = attempt(consortium, running)
+        updates = [agent._trainer.update(consortium.agreement.model.start(0)) for agent in running.values()]
+        told = [json.dumps(status(agent.home)) for agent in running.values()]
+    cards = [path.read_bytes() for path in approved.folder.glob("*.card")]
+    files = [path.read_bytes() for path in consortium.folder.rglob("*") if path.is_file()]
+    frames = [frame for _, frame in (*wire.transport.frames, *second.transport.frames)]
+    assert len(files) > 20
+    assert len(cards) == 3
+    written = b"\n".join([*files, *cards, *frames, *(text.encode() for text in (*errors, *told))])
+    for canary in (CANARY.encode(), b"CANARY", np.float32(CANARY).tobytes(), *(update.tobytes() for update in updates)):
+        assert canary not in written
+    assert [error[:5] for error in errors] == ["CH302", "CH303", "CH311"]
+
+
+def test_a_log_holds_codes_and_numbers_and_no_other_words(consortium):
+    with agents(consortium.homes) as running:
+        attempt(consortium, running)
+        attempt(consortium, running)
+    words = set()
+    for home in consortium.homes.values():
+        for line in (home.path / "log.jsonl").read_text().splitlines():
+            told = json.loads(line)
+            assert set(told) <= {
+                "at",
+                "event",
+                "round",
+                "attempt",
+                "bytes",
+                "code",
+                "seconds",
+                "epsilon",
+                "choral",
+                "study",
+            }
+            words.add(told["event"])
+    assert words == {"started", "ready", "charged", "upload", "opening", "refusal", "stopped"}
+
+
+def test_a_policy_is_not_loosened_by_a_ledger_with_a_higher_limit(consortium):
+    # The owner's limit lies in the ledger: only `choral ledger --limit` or a new approval changes it, as an entry.
+    with Agent(consortium.homes["hill"]) as agent:
+        assert agent.ledger.limit == Budget(epsilon=4.0, delta=1e-4)

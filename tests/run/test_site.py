@@ -1,0 +1,247 @@
+"""A site's home: keys and files for its owner only, a dry run that sends nothing, a policy that always wins."""
+
+import json
+import stat
+
+import pytest
+
+from choral.errors import ConfigError, LedgerError, StorageError, TableError, TrustError
+from choral.plan import Budget
+from choral.privacy.events import epsilon_of
+from choral.privacy.ledger import Ledger
+from choral.run.agent import Agent
+from choral.run.agreement import Agreement
+from choral.run.enrolment import Invitation, prepare
+from choral.run.policy import Policy
+from choral.run.site import Home
+from tests.run.consortium import JOB, Consortium, table
+
+STUDY = "study.toml"
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory):
+    """A consortium with a study; what a test changes, it changes in homes of its own."""
+    return Consortium(tmp_path_factory.mktemp("sites"))
+
+
+@pytest.fixture
+def consortium(ready, tmp_path):
+    return ready.copy(tmp_path)
+
+
+def approve(consortium, name, *, record=False, data=None, **policy):
+    settings = {"epsilon": 4.0, "delta": 1e-4, **policy}
+    data = data or consortium.tables[name]
+    return consortium.homes[name].approve(consortium.study / STUDY, Policy(**settings), data, record=record)
+
+
+def test_everything_at_home_is_for_its_owner_only(consortium):
+    approve(consortium, "hill", record=True)
+    home = consortium.homes["hill"].path
+    with Agent(consortium.homes["hill"]):
+        pass
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir() if path.is_file()}
+    assert set(modes.values()) == {0o600}
+    assert {"vault", "ledger", "node.key", "site.json", "approval.json", "study.toml", "log.jsonl"} <= set(modes)
+
+
+def test_the_coordinators_folder_is_for_its_owner_only(ready):
+    assert stat.S_IMODE(ready.study.stat().st_mode) == 0o700
+    assert stat.S_IMODE((ready.study / "server.key").stat().st_mode) == 0o600
+
+
+def test_a_card_and_an_invitation_hold_nothing_secret(ready):
+    home = ready.homes["hill"]
+    secret = home.vault().memory.secret
+    shown = (ready.folder / "hill.card").read_text() + (ready.study / "study.toml").read_text()
+    for part in (secret[:32], secret[32:]):
+        assert part.hex() not in shown
+    assert "PRIVATE" not in shown
+
+
+def test_a_dry_run_records_nothing(ready):
+    before = {path.name for path in ready.homes["lake"].path.iterdir()}
+    approve(ready, "lake")
+    assert {path.name for path in ready.homes["lake"].path.iterdir()} == before
+    with pytest.raises(TrustError, match="CH603"):
+        Agent(ready.homes["lake"])
+
+
+def test_a_dry_run_tells_what_leaves_and_what_it_costs(ready):
+    told = approve(ready, "hill")
+    study = ready.agreement
+    assert (told.rows, told.rounds, told.planned_rounds) == (80, 3, 3)
+    # age, pulse, smokes=no, smokes=yes for each of two classes, and two intercepts: 4 × 2 + 2.
+    assert told.parameters == 10
+    assert told.download_bytes == 40
+    assert told.upload_bytes == 4 * (10 + 2)  # and the count and zero lanes
+    assert (told.rule, told.adjacency) == ("S5", "one record replaced")
+    assert told.adversary == "the server and all other devices together"
+    events = [study.costs.event(0, number) for number in range(3)]
+    # 80 rows of its own: cheaper than the 60 that the plan is for.
+    assert 0 < told.epsilon_planned < epsilon_of(events, 1e-4) <= 4.0
+    assert told.epsilon_a_round < told.epsilon_planned
+
+
+def test_a_site_with_the_plans_own_rows_pays_what_the_study_planned(ready):
+    data = table(ready.folder / "small.csv", seed=9, rows=60)
+    told = approve(ready, "hill", data=data)
+    assert told.epsilon_planned == ready.agreement.costs.spent(0, 3, 1e-4)
+    assert 0.99 * 4.0 < told.epsilon_planned <= 4.0  # the noise was solved for ε = 4 at δ = 1e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "policy", "what"),
+    [
+        ({}, {"epsilon": 2.0}, "would cost"),
+        ({}, {"delta": 1e-9}, "would cost"),
+        ({}, {"crowd": 4}, "hide this device among 3 honest"),
+        ({'kind = "logistic"': 'kind = "os:getcwd"'}, {}, "runs the code"),
+        ({"epsilon = 4.0": "noise = 0.0"}, {}, "no noise"),
+    ],
+)
+def test_a_study_that_is_weaker_than_the_policy_is_refused(tmp_path, change, policy, what):
+    job = JOB + '[model]\nkind = "logistic"\n'
+    weak = Consortium(tmp_path, job=job)
+    text = (weak.study / STUDY).read_text()
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    if "noise = 0.0" in change.values():
+        text = text.replace(f"noise = {weak.agreement.plan.noise!r}", "noise = 0.0")
+    (weak.study / STUDY).write_text(text)
+    with pytest.raises(TrustError, match=f"CH603.*{what}"):
+        approve(weak, "hill", **policy)
+    assert not (weak.homes["hill"].path / "approval.json").exists()
+
+
+def test_a_secure_sum_for_a_server_that_keeps_the_rules_must_be_allowed(ready, tmp_path):
+    text = (ready.study / STUDY).read_text().replace('adversary = "lying"', 'adversary = "curious"')
+    (tmp_path / STUDY).write_text(text)
+    home, settings = ready.homes["hill"], {"epsilon": 4.0, "delta": 1e-4}
+    with pytest.raises(TrustError, match=r"CH603.*follows the protocol"):
+        home.approve(tmp_path / STUDY, Policy(**settings), ready.tables["hill"])
+    assert home.approve(tmp_path / STUDY, Policy(**settings, curious=True), ready.tables["hill"]).rounds == 3
+
+
+def test_fewer_rows_than_the_plan_is_for_are_refused(ready):
+    with pytest.raises(TableError, match=r"CH305.*59 rows.*60"):
+        approve(ready, "hill", data=table(ready.folder / "few.csv", seed=1, rows=59))
+
+
+def test_a_table_without_a_declared_column_is_refused_and_an_undeclared_one_is_not_read(ready, tmp_path):
+    good = ready.tables["hill"].read_text()
+    (tmp_path / "no-pulse.csv").write_text(good.replace("pulse", "puls"))
+    with pytest.raises(TableError, match=r"CH302.*pulse"):
+        approve(ready, "hill", data=tmp_path / "no-pulse.csv")
+    (tmp_path / "broken-name.csv").write_text(good.replace("CANARY1x0", ""))  # an empty cell in a column nobody reads
+    assert approve(ready, "hill", data=tmp_path / "broken-name.csv").rows == 80
+
+
+def test_two_orders_of_columns_give_the_same_features(ready, tmp_path):
+    lines = [line.split(",") for line in ready.tables["hill"].read_text().split()]
+    (tmp_path / "turned.csv").write_text("\n".join(",".join(reversed(line)) for line in lines) + "\n")
+    one, other = (ready.agreement.rows_of(path) for path in (ready.tables["hill"], tmp_path / "turned.csv"))
+    assert (one[0] == other[0]).all()
+    assert (one[1] == other[1]).all()
+
+
+def test_a_delta_that_would_let_one_row_be_published_is_refused(ready):
+    with pytest.raises(ConfigError, match=r"CH102.*δ = 0.1"):
+        approve(ready, "hill", delta=0.1)
+
+
+def test_another_server_than_that_of_the_invitation_is_refused(ready, tmp_path):
+    (tmp_path / "choral.toml").write_text(JOB)
+    other = prepare(tmp_path / "other", tmp_path / "choral.toml", "127.0.0.1:9092")
+    text = (ready.study / STUDY).read_text().replace(ready.invitation.certificate, other.certificate)
+    (tmp_path / STUDY).write_text(text)
+    with pytest.raises(TrustError, match=r"CH601.*certificate"):
+        ready.homes["hill"].approve(tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
+
+
+def test_a_study_with_keys_that_this_device_does_not_have_is_refused(ready, tmp_path):
+    stranger = Home.join(tmp_path / "hill", ready.invitation, "hill")
+    with pytest.raises(TrustError, match=r"CH601.*keys"):
+        stranger.approve(ready.study / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
+
+
+def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consortium):
+    approve(consortium, "hill", record=True)
+    home = consortium.homes["hill"]
+    study = Agreement.read(home.path / STUDY)
+    with home.open_ledger(home.vault()) as ledger:
+        for number in range(1, 4):
+            ledger.charge(study.costs.charge(0, number - 1, run="another run", round=number, attempt=0))
+    with pytest.raises(LedgerError, match="CH401"):
+        approve(consortium, "hill")
+    assert approve(consortium, "hill", epsilon=9.0).epsilon_spent_before > 3.9
+
+
+def test_a_new_limit_is_an_entry_in_the_old_ledger(consortium):
+    approve(consortium, "hill", record=True)
+    approve(consortium, "hill", record=True, epsilon=5.0)
+    ledger = Ledger.read(consortium.homes["hill"].ledger_path)
+    assert ledger.limit == Budget(epsilon=5.0, delta=1e-4)
+    assert [entry["kind"] for entry in ledger.entries] == ["limit"]
+
+
+def test_joining_again_keeps_keys_and_ledger_and_forgets_the_approval(consortium, tmp_path):
+    approve(consortium, "hill", record=True)
+    home = consortium.homes["hill"]
+    (tmp_path / "next.toml").write_text(JOB)
+    invitation = prepare(tmp_path / "next", tmp_path / "next.toml", "127.0.0.1:9093")
+    with pytest.raises(StorageError, match="CH800"):
+        Home.join(home.path, invitation, "hill")
+    card = home.card()
+    again = Home.join(home.path, Invitation.read(tmp_path / "next" / "invitation.toml"), "hill", again=True)
+    assert again.card() == card
+    assert again.joined.server.address == "127.0.0.1:9093"
+    assert again.ledger_path.exists()
+    with pytest.raises(TrustError, match="CH603"):
+        Agent(again)
+
+
+def test_a_sealed_home_needs_its_passphrase(consortium, tmp_path):
+    home = Home.join(tmp_path / "sealed", consortium.invitation, "sealed", passphrase="correct horse")
+    assert home.card("correct horse").id == "sealed"
+    for wrong in (None, "wrong horse"):
+        with pytest.raises(StorageError, match="CH803"):
+            home.card(wrong)
+    assert b"correct" not in (home.path / "vault").read_bytes()
+
+
+def test_a_changed_study_file_stops_the_agent(consortium):
+    approve(consortium, "hill", record=True)
+    path = consortium.homes["hill"].path / STUDY
+    path.write_text(path.read_text().replace("deadline = 30.0", "deadline = 31.0"))
+    with pytest.raises(TrustError, match=r"CH603.*approved"):
+        Agent(consortium.homes["hill"])
+
+
+def test_two_agents_on_one_home_are_refused(consortium):
+    approve(consortium, "hill", record=True)
+    with Agent(consortium.homes["hill"]), pytest.raises(LedgerError, match="CH404"):
+        Agent(consortium.homes["hill"])
+
+
+def test_an_agent_that_could_not_start_leaves_the_ledger_free(consortium):
+    approve(consortium, "hill", record=True)
+    data = consortium.tables["hill"]
+    kept = data.read_text()
+    data.unlink()
+    with pytest.raises(TableError, match="CH300"):
+        Agent(consortium.homes["hill"])
+    data.write_text(kept)
+    with Agent(consortium.homes["hill"]):
+        pass
+
+
+def test_the_approval_names_the_study_and_the_policy(consortium):
+    approve(consortium, "hill", record=True, label="heart patients")
+    told = json.loads((consortium.homes["hill"].path / "approval.json").read_text())
+    assert told["study"] == consortium.agreement.digest.hex()
+    assert told["policy"]["label"] == "heart patients"
+    assert told["policy"]["epsilon"] == 4.0
