@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+from choral.cli import main
 from choral.errors import ConfigError, DeploymentError
 from choral.run import local_deployment as local
 from tests.run import consortium
@@ -128,6 +129,17 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     held = engine == "superlink"  # the simulation engine has neither, and says so
     assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
     assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+
+
+def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsys):
+    assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("CH800")
+
+
+def test_a_choral_toml_or_the_demo_but_not_both_or_neither(job, capsys):
+    for words in ([], ["--demo", str(job)]):
+        assert main(["deploy", "--local", "3", *words]) == 2
+        assert capsys.readouterr().err.startswith("CH104")
 
 
 def test_fewer_than_three_sites_are_refused(tmp_path, job):
