@@ -77,9 +77,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="rounds of the large run")
     parser.add_argument("--table-rounds", type=int, default=2, help="rounds of each other run")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--quick", action="store_true", help="one round of the large run, and nothing else")
     args = parser.parse_args()
     rows = []
-    for work, rounds in [*((work, args.table_rounds) for work in TABLE), (LARGE, args.rounds)]:
+    tables = [] if args.quick else [(work, args.table_rounds) for work in TABLE]
+    for work, rounds in [*tables, (LARGE, 1 if args.quick else args.rounds)]:
         rows.append(measure(work, rounds))
         if len(rows) == 1:
             print("| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|", file=sys.stderr)

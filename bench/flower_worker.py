@@ -44,14 +44,14 @@ class Proxy:
 
 
 class Strategy:
-    """Asks everybody to fit an empty model, and keeps the aggregate that it is shown."""
+    """Asks everybody to fit the model, and keeps the aggregate that it is shown."""
 
     def __init__(self, count: int) -> None:
         self.proxies = [Proxy(number + 1) for number in range(count)]
         self.parameters = None
 
-    def configure_fit(self, *_: object) -> list:
-        return [(proxy, FitIns(Parameters([], "numpy.ndarray"), {})) for proxy in self.proxies]
+    def configure_fit(self, _: int, model: Parameters, __: object) -> list:
+        return [(proxy, FitIns(model, {})) for proxy in self.proxies]
 
     def aggregate_fit(self, _: int, results: list, __: list) -> tuple:
         self.parameters = results[0][1].parameters
@@ -119,7 +119,8 @@ def round_of(*, devices: int, shares: int, threshold: int, dimensions: int, drop
     strategy = Strategy(devices)
     state = RecordDict()
     state[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
-    state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(Parameters([], "numpy.ndarray"), False)
+    model = ndarrays_to_parameters([np.zeros(dimensions, np.float32)])
+    state[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(model, False)
     context = LegacyContext(Context(0, 0, {}, state, {}), strategy=strategy, client_manager=Manager())
     grid = Grid(update, set(range(1, dropped + 1)))
     workflow = SecAggPlusWorkflow(shares, threshold)

@@ -30,12 +30,17 @@ from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
 from choral.learning.local import Noise, Recipe, local_update
 
+MILLION = (784, 720, 600, 10)  # 1,003,810 parameters
 WORKS = {
     "cross_device_r1000": CROSS_DEVICE.but(devices=2000, cohort=1000),
     "cross_device_r100": CROSS_DEVICE.but(devices=2000),
+    "devices_100000": CROSS_DEVICE.but(devices=100_000, cohort=1000, fewest_rows=32, most_rows=50),
+    "parameters_1e6": CROSS_DEVICE.but(devices=2000, layers=(784, 720, 600, 10)),
     "adult_mlp": ADULT_MLP,
     "adult_logistic": ADULT_LOGISTIC,
     "adult_wide": ADULT_WIDE,
+    "million_parameters": CROSS_DEVICE.but(devices=2000, layers=MILLION),
+    "n100000_million_parameters": CROSS_DEVICE.but(devices=100_000, cohort=1000, layers=MILLION),
 }
 TARGETS = {"cross_device_r1000": 22.0, "cross_device_r100": 3.4}
 
@@ -63,7 +68,7 @@ def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> 
 
     def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
         one = partial(local_update, backend.model, recipe, parameters, features, labels)
-        return jax.vmap(partial(one, usual=backend.usual, draw=draw))(*of_device)
+        return jax.vmap(partial(one, usual=backend.usual, finite=backend.feed.finite, draw=draw))(*of_device)
 
     return jax.jit(all_lanes)
 

@@ -2,11 +2,14 @@
 
     python -m bench.secure_sum [--quick] [--json]
 
-Both sides do a whole round on the same vectors without a network. `device` is all that one device computes from the
-finished update to the bytes that it sends, shares and answers included; `server` is all from those bytes to the mean.
+Both sides do a whole round on the same vectors without a network: the model goes out, masked updates come back, and the
+server ends with their mean. `device` is all that one device computes from the bytes that it is sent and the finished
+update to the bytes that it sends, shares and answers included; `server` is all from the model to the mean.
 - choral's devices enrolled before and keep their pair secrets, as they do for a whole run; Flower's agree every round.
-- choral hashes the model into every key and checks commitments, lanes and range; Flower has none of these.
-- `..._vs_flower` counts the bytes on the wire for both; `..._vs_flower_without_protobuf` forgives Flower its protobuf.
+- choral's devices hash the model into every key, its server checks commitments, lanes and range; Flower has none of it.
+- choral's server makes one frame with the model for everybody, Flower's a protobuf message for each device.
+- `..._vs_flower` counts the bytes on the wire for both; `..._vs_flower_without_protobuf` forgives Flower its protobuf,
+  the model's included, and leaves choral its frames.
 - The mask kernel is one turn of the masking loop, for one peer: Flower agrees, draws and adds; choral derives, draws
   and adds. `mask_stream_vs_flower` forgives Flower the agreement.
 CPU time, the best of interleaved repeats; `spread` is the slowest repeat over the best.
@@ -112,6 +115,7 @@ class Cohort:
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
         self.model = bytes(4 * size)
+        self.mean = np.empty(size, np.float32)  # kept from round to round, as choral.federation does
         self.devices = [self._device(identity) for identity in identities]
 
     def _device(self, identity: Identity) -> Device:
@@ -153,7 +157,7 @@ class Cohort:
                     turn.receive(number, frame)
                 turn.advance()
         with server:
-            average = mean(turn.sum.integers, turn.sum.count, self.terms.codec.grid)
+            average = mean(turn.sum.integers, turn.sum.count, self.terms.codec.grid, out=self.mean)
         if np.abs(average - self.update).max() > self.terms.codec.grid:
             raise AssertionError("the sum is wrong")
         upload = max(len(frame) for frame in carried[0].values())

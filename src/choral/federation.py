@@ -99,6 +99,7 @@ def rounds(
     goes on after a crash draws the same. `first_attempt` is the first that nobody has used of round `first`.
     """
     counts = np.zeros(plan.devices, dtype=np.int64) if counts is None else counts.copy()
+    update = np.empty(parameters.shape, np.float32)
     for number in range(first, plan.rounds + 1):
         notes: list[str] = []
         start = first_attempt if number == first else 0
@@ -115,7 +116,7 @@ def rounds(
                 notes.append(f"attempt {attempt + 1}: {error}")
                 continue
             included = tuple(opened.included)
-            parameters = parameters + mean(opened.total, len(included), grid)
+            parameters = parameters + mean(opened.total, len(included), grid, out=update)
             counts[list(included)] += 1
             yield Step(round=number, cohort=cohort, included=included, parameters=parameters, note=" ".join(notes))
             break

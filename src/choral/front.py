@@ -30,12 +30,12 @@ def simulate(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - th
     >>> result.privacy["against_everyone"]["epsilon"] <= 5.0
     True
     """
-    return _trained(runs.simulate(data, **settings))
+    return _trained(runs.start("simulation", data, settings))
 
 
 def rehearse(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above
     """The same with the whole protocol in one process: real keys, real masks, every message."""
-    return _trained(runs.rehearse(data, **settings))
+    return _trained(runs.start("rehearsal", data, settings))
 
 
 def fit(features: DataSource, labels: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above

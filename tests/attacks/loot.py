@@ -23,7 +23,7 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.round import Muster
-from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort
+from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort, context_of
 from choral.secagg.keys import PairSecret, unseal
 from choral.secagg.masks import Mask, add_masks, pair_masks, ring, self_mask
 from choral.secagg.shares import commitment, join
@@ -44,7 +44,9 @@ class Loot:
     self_mask_keys: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cohort = Cohort(self.world.terms, self.muster.turn, self.world.model.tobytes(), self.muster.nonces)
+        terms, nonces = self.world.terms, self.muster.nonces
+        context = context_of(terms, self.turn, self.world.model.tobytes(), nonces)
+        self.cohort = Cohort(terms, self.turn, nonces, context)
 
     # What the server does
 

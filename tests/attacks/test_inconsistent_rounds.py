@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -26,17 +27,25 @@ def shown(
     return encode(omega, (world.model if model is None else model).tobytes())
 
 
-def run(world: World, muster: Muster, frame_for_victim: bytes) -> tuple[Loot, Round]:
-    """A round in which the victim alone gets another OMEGA, and everything else is honest."""
+def run(world: World, muster: Muster, frame_for_victim: bytes, *, forge: bool = False) -> tuple[Loot, Round]:
+    """A round in which the victim alone gets another OMEGA, and everything else is honest.
+
+    A forging server writes the others' ctx into the victim's upload, so that its own round takes it in.
+    """
     round, loot = Round(muster, world.model.tobytes()), Loot(world, muster)
     while round.sum is None:
         for number, frame in round.outbox().items():
             special = round.stage == "upload" and number == VICTIM
             reply = world.devices[number].answer(frame_for_victim if special else frame)
             loot.keep(number, reply)
-            round.receive(number, reply)
+            round.receive(number, forged(world, loot, reply) if special and forge else reply)
         round.advance()
     return loot, round
+
+
+def forged(world: World, loot: Loot, reply: bytes) -> bytes:
+    upload, vector = world.read_all(reply)
+    return encode(msgspec.structs.replace(upload, context=loot.cohort.context), vector)
 
 
 def another_model(world: World, muster: Muster) -> bytes:
@@ -56,16 +65,17 @@ def test_masks_do_not_cancel_for_a_device_that_was_shown_another_round(lie):
     world = World()
     muster = world.muster()
     with pytest.raises(SumError) as failure:
-        run(world, muster, lie(world, muster))
+        run(world, muster, lie(world, muster), forge=True)
     assert failure.value.code in ("CH503", "CH504")
 
 
-def test_a_device_that_was_shown_another_cohort_is_left_out_of_the_sum_and_stays_masked():
+@pytest.mark.parametrize("lie", [another_model, another_nonce, another_cohort])
+def test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked(lie):
     world = World()
     muster = world.muster()
-    loot, round = run(world, muster, another_cohort(world, muster))
+    loot, round = run(world, muster, lie(world, muster))
     assert round.sum is not None and round.sum.count == 9 and world.agrees(round.sum)
-    assert VICTIM in loot.uploads
+    assert VICTIM in loot.uploads and VICTIM in round.refusals
     assert set(loot.openable()) == {frozenset(range(10)) - {VICTIM}}
 
 

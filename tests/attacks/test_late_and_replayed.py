@@ -4,7 +4,7 @@ import pytest
 
 from choral.plan import SecureSum
 from choral.protocol.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
-from choral.protocol.terms import Cohort
+from choral.protocol.terms import context_of
 from choral.secagg import keys
 from choral.secagg.masks import Mask
 from tests.attacks.loot import Loot, after_upload
@@ -182,5 +182,5 @@ def test_a_vault_rolled_back_by_somebody_costs_a_second_charge_and_shows_nothing
 
 def test_the_same_turn_never_has_the_same_context_twice():
     world = World()
-    contexts = {Cohort(world.terms, FIRST, b"", world.muster().nonces).context for _ in range(50)}
+    contexts = {context_of(world.terms, FIRST, b"", world.muster().nonces) for _ in range(50)}
     assert len(contexts) == 50

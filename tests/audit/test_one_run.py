@@ -7,11 +7,11 @@ from choral.config import parse
 from choral.run.study import settle
 
 
-def study(noise):
-    """Four devices of 200 rows with 60 features, full batches, and this noise."""
+def study(noise, bounds=""):
+    """Four devices of 200 rows with 60 features, full batches, and this noise; with bounds, the label is a number."""
     rng = np.random.default_rng(0)
     features = rng.normal(0, 1, (1000, 60)).astype(np.float32)
-    labels = (features[:, 0] > 0).astype(np.int32)
+    labels = features[:, 0] if bounds else (features[:, 0] > 0).astype(np.int32)
     text = f"""
         [privacy]
         noise = {noise}
@@ -27,6 +27,8 @@ def study(noise):
         step_size = 0.5
         clip = 1.0
         sampling = "partition"
+        [data]
+        {bounds}
         [run]
         seed = 1
     """
@@ -42,9 +44,10 @@ def test_a_decoder_finds_coins_from_what_they_change():
     assert decoder.scores == pytest.approx(coins, abs=1e-6)
 
 
-def test_one_run_with_hardly_any_noise_proves_a_leak_and_with_the_plans_noise_none():
-    loud = {view.sight: view for view in data_driven(study(1e-5), delta=1e-4, canaries=40)}
-    quiet = {view.sight: view for view in data_driven(study(0.3), delta=1e-4, canaries=40)}
+@pytest.mark.parametrize("bounds", ["", "label_bounds = [-2, 2]"])
+def test_one_run_with_hardly_any_noise_proves_a_leak_and_with_the_plans_noise_none(bounds):
+    loud = {view.sight: view for view in data_driven(study(1e-5, bounds), delta=1e-4, canaries=40)}
+    quiet = {view.sight: view for view in data_driven(study(0.3, bounds), delta=1e-4, canaries=40)}
     assert list(loud) == list(quiet) == list(SIGHTS)
     assert loud["colluding server"].evidence == {"canaries": 40, "guesses": 20, "correct": 20}
     # 20 of 20 correct at δ = 1e-4: p^20 + small = 0.01 gives p = 0.794, ε = ln(0.794/0.206) = 1.35, less δ's price.

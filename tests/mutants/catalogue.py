@@ -7,6 +7,7 @@ STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
+ROUND = "protocol/round.py"
 RUNS, STUDY = "run/runs.py", "run/study.py"
 
 
@@ -31,7 +32,9 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
-BATCH = "        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7\n"
+BATCH = (
+    "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
+)
 NOISY = "        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9\n"
 
 MUTANTS = [
@@ -39,7 +42,7 @@ MUTANTS = [
     bug("no clip", LOCAL, "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
     bug("clip after averaging", LOCAL, BATCH,
-        "        total = batch_sum(model, math.inf, usual, tree, features, labels, batch, count)\n"
+        "        total = batch_sum(model, math.inf, usual, finite, tree, features, labels, batch, count)\n"
         "        factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
         "        total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
     bug("clip of each layer alone", LOCAL, "norm(jnp.stack(norms, axis=-1))", "jnp.max(jnp.stack(norms, axis=-1), -1)",
@@ -56,8 +59,8 @@ MUTANTS = [
         "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
         ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
         ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
-    bug("the same noise at every step", VECTORISED, "places = np.arange(self.plan.local_steps + 1)",
-        "places = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
+    bug("the same noise at every step", VECTORISED, "steps = np.arange(self.plan.local_steps + 1)",
+        "steps = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
     bug("noise shared by the devices", VECTORISED, '"noise", round_number, cohort)',
         '"noise", round_number, cohort * 0)',
         "tests/backends/test_vectorised.py::"
@@ -134,6 +137,16 @@ MUTANTS = [
         "tests/protocol/test_device.py::test_self_secrets_are_fresh_in_every_turn"),
     bug("fewer survivors than planned are opened", DEVICE, "if left < self.terms.secure.smallest_sum:", "if False:",
         "tests/protocol/test_device.py::test_it_refuses_fewer_survivors_than_the_plan_opens"),
+    bug("refusals for nothing", DEVICE,
+        "        self._pay(turn)\n        update = self._train(start, turn.round, turn.attempt)\n",
+        "        update = self._train(start, turn.round, turn.attempt)\n        self._pay(turn)\n",
+        "tests/protocol/test_device.py::test_it_does_not_look_at_its_data_before_its_ledger_has_agreed"),
+    bug("a model that swallows the noise", DEVICE,
+        "if len(model) and not (-limit <= model.min() and model.max() <= limit):", "if False:",
+        "tests/attacks/test_refusals.py::test_a_device_refuses_such_a_model_before_it_looks_at_its_data"),
+    bug("a device that saw another round is added", ROUND, "        return misled\n", "        return set()\n",
+        "tests/attacks/test_inconsistent_rounds.py"
+        "::test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked"),
     # Words
     bug("an error shows a cell", COLUMNS, "row {row:,} is not a finite number.'", "row {row:,} is {cell}, no number.'",
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),

@@ -8,15 +8,15 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
+from choral.audit.bounds import Tally, least_epsilon
 from choral.privacy import published, rules
 from choral.privacy.exposure import Exposure
 from choral.privacy.zcdp import gdp_epsilon
 
 TRIALS = 400_000
 THRESHOLD = 3.7  # standard deviations of the sum in the world without the record's push; fixed before any trial
-CONFIDENCE = 1e-6  # of either bound to be wrong; fixed seeds make the outcome the same on every machine
+MISS = 1e-6  # chance of either bound to be wrong; fixed seeds make the outcome the same on every machine
 DELTA = 1e-5
 DEVICES, BATCH, CLIP, STEP = 10, 100, 1.0, 1.0
 NOISE = 0.8 * CLIP / BATCH
@@ -53,9 +53,8 @@ def lower_bound(stretch):
     cut = centre - THRESHOLD * spread  # the pushed sum lies at −centre
     hits = int(np.sum(server_sees(+1.0, stretch, source) < cut))
     false_alarms = int(np.sum(server_sees(-1.0, stretch, source) < cut))
-    detection = beta.ppf(CONFIDENCE, hits, TRIALS - hits + 1)
-    alarm = beta.ppf(1 - CONFIDENCE, false_alarms + 1, TRIALS - false_alarms)
-    return math.log((detection - DELTA) / alarm)
+    tally = Tally(trainings=TRIALS, false_alarms=false_alarms, hits=hits)
+    return least_epsilon(tally, delta=DELTA, confidence=1 - 2 * MISS)
 
 
 EXPOSURE = Exposure(

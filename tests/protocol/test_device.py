@@ -137,10 +137,21 @@ def test_it_refuses_to_send_what_it_can_not_remember(world):
         (lambda *_: np.full(5, 1e9, np.float32), "CH501"),
     ],
 )
-def test_it_sends_no_update_that_does_not_fit_and_is_not_charged_for_it(world, train, code):
+def test_it_sends_no_update_that_does_not_fit_and_pays_for_saying_so(world, train, code):
+    # Whether an update fits depends on the data: a refusal is a release of one bit.
     world.devices[0] = world.start(0, train=train)
-    assert refusal_of(world, omega(world, world.muster().nonces)) == code
-    assert world.ledgers[0].charged == []
+    nonces = world.muster().nonces
+    assert refusal_of(world, omega(world, nonces)) == code
+    assert world.ledgers[0].charged == [(0, 0)]
+    assert refusal_of(world, encode(Call(turn=FIRST))) == "CH605"
+
+
+def test_it_does_not_look_at_its_data_before_its_ledger_has_agreed(world):
+    looked = []
+    world.devices[0] = world.start(0, train=lambda *turn: looked.append(turn))
+    world.ledgers[0].limit = 0
+    assert refusal_of(world, omega(world, world.muster().nonces)) == "CH401"
+    assert looked == []
 
 
 def test_a_failed_training_is_told_by_its_code_only(world):
@@ -157,11 +168,15 @@ def test_charge_and_turn_are_durable_before_the_upload_is_handed_out(world):
     write = world.stores[0].write
     world.stores[0].write = lambda data: (steps.append("vault"), write(data))
     charge = world.ledgers[0].charge
-    world.devices[0] = world.start(0, charge=lambda *turn: (steps.append("charge"), charge(*turn))[1])
+    world.devices[0] = world.start(
+        0,
+        charge=lambda *turn: (steps.append("charge"), charge(*turn))[1],
+        train=lambda _, *turn: (steps.append("data"), world.update(0, *turn))[1],
+    )
     reply = world.devices[0].answer(omega(world, world.muster().nonces))
     steps.append("upload")
     assert isinstance(world.read(reply), Upload)
-    assert steps == ["charge", "vault", "upload"]
+    assert steps == ["charge", "vault", "data", "upload"]
     memory = Vault.open(world.stores[0]).memory
     assert memory.turn == FIRST and memory.receipt == (1, "0" * 64)
 

@@ -41,7 +41,7 @@ messages = st.one_of(
     st.builds(Call, turn=turns),
     st.builds(Ready, turn=turns, device=whole, nonce=nonces),
     st.builds(Omega, turn=turns, terms=digests, cohort=records),
-    st.builds(Upload, turn=turns, device=whole, commitment=digests, envelopes=records),
+    st.builds(Upload, turn=turns, device=whole, context=digests, commitment=digests, envelopes=records),
     st.builds(Drop, turn=turns, dropped=records),
     st.builds(Edges, turn=turns, device=whole, keys=records),
     st.builds(Final, turn=turns, envelopes=records, following=st.none() | turns),
@@ -52,7 +52,9 @@ EXAMPLES: list[Message] = [
     Call(turn=Turn(1, 2)),
     Ready(turn=Turn(1, 2), device=3, nonce=b"n" * 16),
     Omega(turn=Turn(1, 2), terms=b"t" * 32, cohort=pack({1: b"n" * 16, 2: b"m" * 16})),
-    Upload(turn=Turn(1, 2), device=3, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60, 2: b"f" * 60})),
+    Upload(
+        turn=Turn(1, 2), device=3, context=b"x" * 32, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60, 2: b"f" * 60})
+    ),
     Drop(turn=Turn(1, 2), dropped=pack_numbers({1, 2})),
     Edges(turn=Turn(1, 2), device=3, keys=pack({1: b"k" * 32})),
     Final(turn=Turn(1, 2), envelopes=pack({1: b"e" * 60}), following=Turn(2, 0)),

@@ -2,23 +2,24 @@
 
 import random
 
+import msgspec
 import pytest
 
 from choral.errors import PlanError, SumError
 from choral.plan import SecureSum
+from choral.protocol import round as round_module
 from choral.protocol.messages import (
     Edges,
     Opening,
     Ready,
     Refusal,
     Turn,
-    Upload,
     encode,
     pack,
     unpack,
 )
 from choral.protocol.round import Muster, Round
-from choral.protocol.terms import SHARE_BYTES
+from choral.protocol.terms import SHARE_BYTES, context_of
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, World
 
@@ -121,12 +122,44 @@ def test_an_upload_with_envelopes_for_the_wrong_devices_counts_as_silence(world)
     message, vector = world.read_all(replies[4])
     envelopes = unpack(message.envelopes, 60, most=10)
     del envelopes[0]
-    replies[4] = encode(Upload(turn=FIRST, device=4, commitment=bytes(32), envelopes=pack(envelopes)), vector)
+    replies[4] = encode(msgspec.structs.replace(message, envelopes=pack(envelopes)), vector)
     for number, reply in replies.items():
         round.receive(number, reply)
     round.advance()
     assert 4 not in round.included and round.refusals == {4: "CH600"}
     assert world.agrees(world.finish(round))
+
+
+def test_the_server_hashes_its_model_only_where_devices_disagree_and_then_believes_itself(world, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(round_module, "context_of", lambda *of: (hashed.append(of), context_of(*of))[1])
+    assert world.agrees(world.finish(world.round()))
+    assert hashed == []
+
+    # Two say another ctx, and they are the first: neither their number nor their order decides.
+    round = world.round(Turn(1, 0))
+    replies = {number: world.devices[number].answer(frame) for number, frame in round.outbox().items()}
+    for number, reply in replies.items():
+        message, vector = world.read_all(reply)
+        if number < 2:
+            message = msgspec.structs.replace(message, context=b"x" * 32)
+        round.receive(number, encode(message, vector))
+    round.advance()
+    assert len(hashed) == 1 and round.refusals == {0: "CH604", 1: "CH604"}
+    total = world.finish(round)
+    assert total.count == 8 and world.agrees(total)
+
+
+def test_the_papers_mode_ends_when_one_device_was_shown_another_round():
+    world = World(SecureSum.of_paper(10))
+    round = world.round()
+    for number, frame in round.outbox().items():
+        message, vector = world.read_all(world.devices[number].answer(frame))
+        if number == 3:
+            message = msgspec.structs.replace(message, context=b"x" * 32)
+        round.receive(number, encode(message, vector))
+    failure = failure_of(round.advance)
+    assert failure.code == "CH503" and "device-0003 CH604" in str(failure)
 
 
 def test_a_wrong_share_is_noticed_and_no_sum_comes_out(world):

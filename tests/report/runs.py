@@ -59,6 +59,8 @@ def make_run(
         "devices": [{"name": each, "rows": 2440, "limit": 2.0} for each in names],
         "versions": {"jax": "0.10.2", "numpy": "2.4.6", "python": "3.11.9", "choral": nasty or "0.1.0"},
     }  # fmt: skip
+    planned = result(about, [], [rounds] * devices, certificate=certificate, nasty=nasty)["privacy"]
+    about["planned"] = {name: value for name, value in planned.items() if name != "devices"}
     write_json(folder / "run.json", about)
     lines, counts = [], [0] * devices
     for number in range(1, done + 1):

@@ -124,6 +124,35 @@ def test_the_slider_is_reached_and_moved_by_keyboard_and_changes_the_epsilon(bro
     assert "ε ≤ 0.39" in text(browser, "colluders-out")
 
 
+def test_the_slider_tells_an_epsilon_while_the_run_goes_on(browser, live):
+    show(browser, live.url)
+    wait(browser, lambda: "planned at most ε ≤ 1.32" in text(browser, "colluders-out"))
+    assert "Spent so far: ε ≤ 0.78 against the server" in text(browser, "colluders-out")  # two rounds, made up
+    browser.find_element(By.ID, "colluders").send_keys(Keys.ARROW_RIGHT)
+    assert "With 3 colluders" in text(browser, "colluders-out")
+    assert "planned at most ε ≤ 1.48" in text(browser, "colluders-out")
+
+
+@pytest.mark.parametrize("side", ["server", "device:device 04"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_of_one_side_shows_that_side_only_at_every_width(side, scheme, browser, tmp_path):
+    with serve(make_run(tmp_path / "run", finished=False, done=7), side=side) as page:
+        for width in (400, 1280):
+            show(browser, page.url, width=width, scheme=scheme)
+            wait(browser, lambda: text(browser, "events"))
+            assert widest(browser) == width
+        assert unnamed(browser) == []
+        assert complaints(browser) == []
+        who = side.rpartition(":")[2]
+        assert browser.title == f"adult-demo, as {who if who != 'server' else 'the server'} sees it · choral, live"
+        budgets = text(browser, "budgets")
+        assert ("ledger stays on the device" in budgets) == (side == "server")
+        assert ("/ 2.00" in budgets) == (side != "server")
+        assert text(browser, "curve-h") == (
+            "How good the model is" if side == "server" else "What this device has spent"
+        )
+
+
 def test_without_the_token_a_browser_sees_nothing(browser, live):
     address = urlsplit(live.url)
     show(browser, f"http://{address.netloc}/")

@@ -98,7 +98,7 @@ def test_no_epsilon_stands_without_its_rule_adjacency_and_adversary(kind, made):
 
 def test_the_sections_stand_in_their_order(made):
     assert list(made().sections) == [
-        "statement", "claims", "accuracy", "budgets", "by-delta", "by-colluders", "sight", "releases", "check",
+        "statement", "claims", "merit", "budgets", "by-delta", "by-colluders", "sight", "releases", "check",
         "made-of", "signature",
     ]  # fmt: skip
 
@@ -107,8 +107,8 @@ def test_the_page_has_what_an_officer_asks_for(made):
     sections = made().sections
     assert all(f"{question}?" in sections["statement"] for question in ("Whose record", "Against whom", "For how long"))
     assert "Not covered" in sections["statement"]
-    assert "without privacy: 0.852" in sections["accuracy"]
-    assert "each device alone: 0.809" in sections["accuracy"]
+    assert "without privacy: 0.852" in sections["merit"]
+    assert "each device alone: 0.809" in sections["merit"]
     assert "device 16" in sections["budgets"]
     assert "choral verify RUN" in sections["check"]
     assert "received by the server" in sections["sight"]

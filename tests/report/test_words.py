@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from choral.privacy.shown import up
 from choral.report import words
 from choral.run.folder import read_run
 from tests.report.runs import make_run
@@ -102,13 +103,30 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
     assert "no provable extra protection. ε ≤ 2.00 holds" in rows[8][2]
 
 
-def test_before_the_end_the_colluders_are_told_without_an_epsilon(run):
-    rows = words.by_colluders(run(finished=False, done=3))
-    assert rows[2] == (
-        2,
-        None,
-        "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
+def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what_is_spent_so_far(run):
+    record = run(finished=False, done=3)
+    rows = words.by_colluders(record)
+    assert len(rows) == record.about["plan"]["cohort"]
+    # Made-up figures of tests/report/runs.py: 2.00 against everyone after all rounds, 0.66 of it with 2 colluders.
+    assert rows[2][2].replace("\xa0", " ") == (
+        "With 2 colluders every sum that a lying server can open holds at least 4 honest devices: planned at most "
+        "ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3: steps that do not expand, last noise summed over the honest "
+        "devices)."
     )
+    assert "no provable extra protection. ε ≤ 2.00 is planned at most (δ = 1e-5" in rows[9][2].replace("\xa0", " ")
+    spent = max(record.rounds[-1]["spent"])
+    told = words.spent_so_far(record).replace("\xa0", " ")
+    assert told.startswith(f" Spent so far: ε ≤ {up(spent)} against the server and all other devices")
+    assert "δ = 1e-5, one record replaced, rule S5" in told
+    assert words.spent_so_far(run()) == ""
+
+
+def test_a_run_of_an_older_choral_has_no_planned_epsilon_and_says_none(run):
+    record = run(finished=False, done=3)
+    del record.about["planned"]
+    assert words.by_colluders(record)[2] == (
+        2, None, "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
+    )  # fmt: skip
 
 
 def test_without_a_secure_sum_the_server_sees_each_update(run):

@@ -39,7 +39,7 @@ def check(kind, folder, reference):
     for number, path in enumerate(sorted((folder / "ledgers").glob("*.ledger"))):
         charged = Ledger.read(path).balance.charges
         assert released[number] <= {charge.round for charge in charged}
-    assert [finding.wrong for finding in verify(folder)] == [()] * 6
+    assert [finding for finding in verify(folder) if finding.wrong] == []
     if kind == "simulation":
         assert np.array_equal(RunFolder(folder).checkpoint()[1], RunFolder(reference).checkpoint()[1])
         assert read_run(folder).result["privacy"] == read_run(reference).result["privacy"]

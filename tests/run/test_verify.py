@@ -16,7 +16,7 @@ from tests.run.small import study
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    Run("rehearsal", study(), folder=RunFolder.create(folder)).finish()
+    Run("rehearsal", study(seed=None), folder=RunFolder.create(folder)).finish()
     write_report(folder)
     return folder
 

@@ -245,3 +245,21 @@ def test_whole_noise_is_added_on_the_grid_and_stays_in_range():
 def test_bytes_a_parameter(form, size, bytes_):
     words = codec(*form).encode(np.zeros(size, np.float32), np.zeros(size, np.float32))
     assert words.nbytes / size <= bytes_
+
+
+@pytest.mark.parametrize(("bits", "lanes"), [(16, 1), (32, 1), (64, 1), (64, 3)])
+def test_words_that_may_be_used_up_give_the_same_sum(bits, lanes):
+    coder = Codec(grid=1.0, largest=500, cohort=2, word_bits=bits, lanes=lanes)
+    update = np.arange(-499, 500, dtype=np.float32)
+    words = coder.encode(update, np.zeros(len(update))) + coder.encode(update[::-1], np.zeros(len(update)))
+    kept = words.copy()
+    plain = coder.decode(words, len(update), count=2)
+    assert np.array_equal(words, kept)
+    assert np.array_equal(coder.decode(words, len(update), count=2, consume=True), plain)
+
+
+def test_a_mean_written_into_kept_memory_is_the_same():
+    total = np.random.default_rng(0).integers(-(2**31), 2**31, 1000).astype(np.int32)
+    kept = np.full(1000, np.nan, np.float32)
+    assert mean(total, 7, 2.0**-20, out=kept) is kept
+    assert np.array_equal(kept, mean(total, 7, 2.0**-20))

@@ -8,6 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from choral.errors import ChoralError
@@ -37,6 +38,15 @@ def secret(name):
 
 def shown(id):
     return {name: value for name, value in KINDS["bundle"](id, secret(id)).items() if name != "safety_number"}
+
+
+def second_way(bundle):
+    """The same agreement key to X25519, which ignores the highest bit, signed by its owner."""
+    agreement = bytes.fromhex(bundle["agreement"])
+    agreement = agreement[:31] + bytes([agreement[31] | 128])
+    text = framed("bundle", bundle["id"].encode(), bytes.fromhex(bundle["identity"]), agreement)
+    signer = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret(bundle["id"]))[:32])
+    return bundle | {"agreement": agreement.hex(), "signature": signer.sign(text).hex()}
 
 
 # RFC 7748, 6.1: Alice's private key, Bob's public key; behind an identity seed of RFC 8032, 7.1, test 1.
@@ -69,6 +79,7 @@ def keys():
     yield vector(
         "roster", "an agreement key that was swapped", bundles=[three[0] | {"agreement": three[1]["agreement"]}]
     )
+    yield vector("roster", "an agreement key written a second way", bundles=[second_way(three[0])])
     yield vector("roster", "an id of 65 bytes", bundles=[KINDS["bundle"]("e" * 65, secret("e"))])
     session = some("session").hex()
     yield vector("pair", "Alice and Bob of RFC 7748", RFC, id="alice", secret=ALICE, peer_id="bob",

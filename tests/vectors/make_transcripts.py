@@ -31,7 +31,7 @@ from choral.protocol.terms import SHARE_BYTES
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 
-ORIGIN = "made by tests/vectors/make_transcripts.py with choral; answered again by tests/vectors/second_transcript.py"
+ORIGIN = "made by tests/vectors/make_transcripts.py with choral; answered again by tests/vectors/second.py"
 TURN = Turn(3, 1)
 VECTOR = bytes(range(12))
 GOOD = {
@@ -39,7 +39,9 @@ GOOD = {
     "call of large numbers": encode(Call(turn=Turn(70_000, 300))),
     "ready": encode(Ready(turn=TURN, device=5, nonce=b"n" * 16)),
     "omega": encode(Omega(turn=TURN, terms=b"t" * 32, cohort=pack({1: b"n" * 16, 300: b"m" * 16})), VECTOR),
-    "upload": encode(Upload(turn=TURN, device=5, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60})), VECTOR),
+    "upload": encode(
+        Upload(turn=TURN, device=5, context=b"x" * 32, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60})), VECTOR
+    ),
     "drop": encode(Drop(turn=TURN, dropped=pack_numbers({2, 1}))),
     "edges": encode(Edges(turn=TURN, device=5, keys=pack({1: b"k" * 32}))),
     "edges of none": encode(Edges(turn=TURN, device=5, keys=b"")),
@@ -60,7 +62,7 @@ call = GOOD["call"][10:15]
 BAD = {
     "nothing": b"",
     "another magic": headed(call, magic=b"chrv"),
-    "another version": headed(call, version=2),
+    "another version": headed(call, version=1),
     "cut": GOOD["ready"][:-1],
     "lengthened": GOOD["ready"] + bytes(8),
     "padding that is not zero": GOOD["refusal"][:-1] + b"\1" if GOOD["refusal"][-1] == 0 else GOOD["call"][:-1] + b"\1",

@@ -25,11 +25,12 @@ from choral.backends.vectorised import Vectorised
 from choral.config import parse
 from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 from choral.plan import require_whole
 from choral.privacy.rules import against_everyone
 from choral.run.costs import rounds_each
 from choral.run.study import Study, settle
+from choral.run.watch import Watch, unwatched
 from choral.secagg.keys import Identity, Roster, digest
 from choral.secagg.masks import Stream, Words, add_masks, pair_masks, self_mask
 
@@ -102,7 +103,7 @@ class Demonstration:
 class Ordinary:
     """An ordinary federated device: one plain gradient step on a few rows, sent as it is."""
 
-    def __init__(self, model: Model, parameters: Vector, features: Vector, labels: NDArray[np.int32]) -> None:
+    def __init__(self, model: Model, parameters: Vector, features: Vector, labels: Labels) -> None:
         self.model, self.features, most = model, features, max(BATCHES)
         tree, rows = model.unravel(jnp.asarray(parameters)), jnp.asarray(features[:most])
         codes = jnp.asarray(labels[:most])
@@ -140,7 +141,7 @@ def read_words(study: Study, words: Words) -> Vector:
     return (steps * study.codec.grid).astype(np.float32)
 
 
-def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonstration:
+def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0, watch: Watch = unwatched) -> Demonstration:
     """The attack on an ordinary update, on a masked one and on an opened sum, with the bound beside each."""
     study = settle(parse(STUDY.format(epsilon=epsilon, seed=seed)))
     columns, train = adult_columns(), study.split.train
@@ -169,7 +170,7 @@ def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0) -> Demonst
         masked_bytes=words.tobytes()[:8].hex(" "),
         opened=Reading.of_update(study.model, columns, mean, truth),
         guess=_common_guess(columns, study, truth),
-        membership=(*_on_updates(study, seed), *_on_models(study, engine, seed)),
+        membership=(*_on_updates(study, seed, watch), *_on_models(study, engine, seed, watch)),
         epsilon=study.costs.spent(0, rounds_each(study.plan), 1e-5),
         rule=study.costs.rule.rule,
     )
@@ -187,7 +188,7 @@ def _common_guess(columns: list[Column], study: Study, truth: Cells) -> Reading:
     return Reading(cells=cells, matched=cells_matched(columns, truth, cells), of=len(columns))
 
 
-def _on_updates(study: Study, seed: int, turns: int = 256) -> tuple[Membership, Membership]:
+def _on_updates(study: Study, seed: int, watch: Watch, turns: int = 256) -> tuple[Membership, Membership]:
     """One row of a device, there or replaced, and the device's update of one round: plain, and as choral makes it.
 
     The adversary knows all other rows and all other devices' updates; its score is the push along the row's gradient.
@@ -206,7 +207,8 @@ def _on_updates(study: Study, seed: int, turns: int = 256) -> tuple[Membership, 
     def measure(turns: int, **changes: Any) -> float:  # noqa: ANN401 - of the plan
         engine = _engine(study, copies, **changes)
         engine.seed += seed
-        scores = -np.concatenate([engine.updates(start, turn, np.arange(2 * LANES)) for turn in range(1, turns + 1)])
+        watched = watch(range(1, turns + 1), total=turns, label="ON UPDATES")
+        scores = -np.concatenate([engine.updates(start, turn, np.arange(2 * LANES)) for turn in watched])
         return true_positives((scores @ along)[::2], (scores @ along)[1::2])
 
     ordinary = measure(1, noise=0.0, batch=int(train.sizes[0]), rows=int(train.sizes[0]), sampling="partition")
@@ -222,7 +224,7 @@ def _on_updates(study: Study, seed: int, turns: int = 256) -> tuple[Membership, 
     )
 
 
-def _on_models(study: Study, private: Vectorised, seed: int) -> tuple[Membership, Membership]:
+def _on_models(study: Study, private: Vectorised, seed: int, watch: Watch) -> tuple[Membership, Membership]:
     """Rows of training and test, and their losses under a final model: trained without noise, and by the plan."""
     train, test, plan = study.split.train, study.split.test, study.plan
     lost = jax.vmap(study.model.loss, in_axes=(None, 0, 0))
@@ -230,7 +232,7 @@ def _on_models(study: Study, private: Vectorised, seed: int) -> tuple[Membership
     def measure(engine: Vectorised) -> tuple[float, float]:
         parameters = study.model.start(study.seed)
         rng = np.random.default_rng([seed, 0xF17A1])
-        for number in range(1, plan.rounds + 1):
+        for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label="ON MODELS"):
             cohort = np.sort(rng.choice(plan.devices, plan.cohort, replace=False))
             opened = engine.train(parameters, number, cohort)
             parameters = engine.apply(parameters, opened.total, opened.count)

@@ -20,6 +20,7 @@ from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.exposure import Exposure
 from choral.run.costs import exposure_of, rounds_each
+from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec
 
 Sight = Literal["server", "colluding server", "final model"]
@@ -70,7 +71,9 @@ def in_small(plan: Plan) -> Plan:
     return replace(plan, devices=2 * LANES, cohort=2 * LANES, rows=rows, batch=batch, noise=noise)
 
 
-def device_scores(plan: Plan, *, rounds: int, trainings: int, seed: int) -> tuple[Scores, Scores]:
+def device_scores(
+    plan: Plan, *, rounds: int, trainings: int, seed: int, watch: Watch = unwatched
+) -> tuple[Scores, Scores]:
     """The canary's coordinate of a device's updates, summed over rounds, in both worlds: all that its steps show."""
     require_whole("trainings", trainings, least=2)
     small = in_small(plan)
@@ -92,8 +95,8 @@ def device_scores(plan: Plan, *, rounds: int, trainings: int, seed: int) -> tupl
         seed=seed,
     )
     start, everybody = model.start(), np.arange(2 * LANES)
-    blocks = []
-    for block in range(-(-trainings // LANES)):
+    blocks, parts = [], -(-trainings // LANES)
+    for block in watch(range(parts), total=parts, label="WORST CASE"):
         engine.seed = seed + block
         engine.rounds_of[:] = 0
         seen = sum(engine.updates(start, number, everybody)[:, 0].astype(np.float64) for number in range(1, rounds + 1))
@@ -110,12 +113,13 @@ def worst_case(
     trainings: int = 50_000,
     confidence: float = 0.99,
     seed: int = 0,
+    watch: Watch = unwatched,
 ) -> list[View]:
     """Lower bounds in all three sights; a threshold is chosen on one half of the trainings, judged on the other."""
     rounds = rounds_each(plan)
     part = exposure_of(plan, secure, rows=plan.rows, rounds=rounds)
     claimed = claims(part, delta)
-    first, second = device_scores(plan, rounds=rounds, trainings=trainings, seed=seed)
+    first, second = device_scores(plan, rounds=rounds, trainings=trainings, seed=seed, watch=watch)
     rng = np.random.default_rng([seed, 0xA0D17])
     views = []
     for sight in SIGHTS:

@@ -18,6 +18,7 @@ from choral.errors import ConfigError
 from choral.plan import Plan
 from choral.privacy.account import account
 from choral.privacy.calibrate import noise_for
+from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-4
 ROWS = 2440
@@ -214,7 +215,9 @@ def arrange(
     return make(epsilon, usual if trainings is None else trainings, confidence, seed)
 
 
-def measure(case: Case) -> Finding:
+def measure(case: Case, watch: Watch = unwatched) -> Finding:
     """Train both worlds so often as the case says, and count."""
-    first, second = (scores(case.construction, world, trainings=case.trainings, seed=case.seed) for world in (0, 1))
+    first, second = (
+        scores(case.construction, world, trainings=case.trainings, seed=case.seed, watch=watch) for world in (0, 1)
+    )
     return Finding(case=case, tally=Tally.of(first, second, case.threshold))

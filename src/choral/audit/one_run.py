@@ -19,12 +19,13 @@ from choral.audit.canary import SIGHTS, Sight, View, claims
 from choral.backends.vectorised import Vectorised
 from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
+from choral.learning.records import Labels
 from choral.plan import Plan
 from choral.run.costs import rounds_each
 from choral.run.study import Study
+from choral.run.watch import Watch, unwatched
 
 CANARIES = 100  # more would hide each other in a model of a few hundred parameters
-Labels = NDArray[np.int32]
 
 
 class Decoder:
@@ -52,7 +53,13 @@ def _gradients(model: Model, clip: float, parameters: Array, rows: Array, labels
 
 
 def data_driven(
-    study: Study, *, delta: float, canaries: int = CANARIES, confidence: float = 0.99, seed: int = 0
+    study: Study,
+    *,
+    delta: float,
+    canaries: int = CANARIES,
+    confidence: float = 0.99,
+    seed: int = 0,
+    watch: Watch = unwatched,
 ) -> list[View]:
     """Lower bounds from a single run of the study, with coins for the labels of rows of its first device.
 
@@ -62,7 +69,9 @@ def data_driven(
     count = min(canaries, int(train.sizes[0]))
     coins = np.random.default_rng([seed, 0xC014]).random(count) < 0.5
     plain = train.labels[:count]  # the first device's rows come first
-    turned = ((plain + 1) % max(2, model.classes)).astype(np.int32)
+    # The next class, or the farther end of the label's range.
+    turned = (plain + 1) % model.classes if model.classes else np.where(plain > 0, -1, 1)
+    turned = turned.astype(plain.dtype)
     calm = replace(plan, batch=plan.rows, sampling="partition", noise=0.0)
 
     def engine(its_plan: Plan, labels: Labels) -> Vectorised:
@@ -78,7 +87,7 @@ def data_driven(
     noise = plan.local_steps * (plan.step_size * plan.noise) ** 2
     decoders = {sight: Decoder(count, noise / reach**2) for sight in SIGHTS[:2]}
     rng = np.random.default_rng([seed, 0xC0407])
-    for number in range(1, plan.rounds + 1):
+    for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label="ONE RUN"):
         takes_part = number > plan.rounds - rounds  # last, so that the final model shows most
         others = rng.choice(np.arange(1, plan.devices), plan.cohort - takes_part, replace=False)
         cohort = np.sort(np.concatenate([[0] * takes_part, others]).astype(np.int64))

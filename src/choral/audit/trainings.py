@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.plan import Plan, require_whole
+from choral.run.watch import Watch, unwatched
 
 Array = NDArray[np.float32]
 Gradient = Callable[[Array, float, float], Array]  # (parameters, x, y) -> gradient of one record's loss, same shape
@@ -103,7 +104,7 @@ def opened_sums(
         sent = sent + total / np.float32(plan.cohort)
 
 
-def scores(construction: Construction, world: int, *, trainings: int, seed: int) -> Array:
+def scores(construction: Construction, world: int, *, trainings: int, seed: int, watch: Watch = unwatched) -> Array:
     """The summed evidence of so many trainings; the seed decides it, however many cores there are."""
     require_whole("trainings", trainings)
     sizes = [min(CHUNK, trainings - start) for start in range(0, trainings, CHUNK)]
@@ -117,4 +118,5 @@ def scores(construction: Construction, world: int, *, trainings: int, seed: int)
         return summed
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # NumPy lets other threads run while it computes
-        return np.concatenate(list(pool.map(chunk, range(len(sizes)))))
+        done = watch(pool.map(chunk, range(len(sizes))), total=len(sizes), label=f"WORLD {world + 1} OF 2")
+        return np.concatenate(list(done))

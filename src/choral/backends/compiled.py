@@ -1,5 +1,6 @@
 """What the engine compiles: the updates of all lanes, their sum in the codec's integers, and the mean."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -16,11 +17,29 @@ from choral.secagg.codec import quantise
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual"))
+Fed = tuple[Array, Array, NDArray[np.int32] | Array]  # features, labels, and where the wanted rows are in them
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Call:
+    """What one compiled call is given: its lanes' devices, rows and randomness, and which processor it is for."""
+
+    devices: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    fed: Fed | None  # None: the rows are read when the call is made, so that few are in memory
+    counts: NDArray[np.int32] | Array
+    noise: NDArray[np.uint32] | Array
+    dither: NDArray[np.uint32] | Array
+    keep: NDArray[np.bool_] | Array
+    at: int
+
+
+@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"))
 def updates_of(
     model: Model,
     recipe: Recipe,
     usual: int,
+    finite: bool,
     parameters: Array,
     features: Array,
     labels: Array,
@@ -29,7 +48,7 @@ def updates_of(
     keys: Array,
 ) -> Array:
     """The updates of all lanes."""
-    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual)
+    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual, finite=finite)
     return jax.vmap(one)(rows, counts, keys)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import FINE, NOT_FINITE, add, mean_of, updates_of, whole
+from choral.backends.compiled import FINE, NOT_FINITE, Call, add, mean_of, updates_of, whole
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
@@ -40,14 +40,13 @@ LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 CORES = os.cpu_count() or 1
 SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
-DRAWN_TOGETHER = 1000  # devices whose batches are drawn in one piece
-DRAWERS = 4  # threads that draw the batches of coming rounds while the processor trains
+DRAWN_TOGETHER = 500  # devices whose batches are drawn in one piece: larger ones let the processor wait at the start
+DRAWERS = 2  # threads that draw coming rounds while the processor trains; more only contend for the interpreter
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
-Turn = tuple[int, Devices]  # the number of a round and its cohort
-Block = tuple[Array, NDArray[np.int64], int]  # updates, their places in the cohort, the processor they are on
+Turn = tuple[int, Devices, Included | None]  # the number of a round, its cohort, and who of it does not drop out
 
 
 class Grid(Protocol):
@@ -69,9 +68,9 @@ class RoundSum:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """A round's batches and how often they use each record."""
+    """A round's calls and how often they use each record."""
 
-    batches: sampling.Batches
+    calls: Sequence[Call]
     uses: sampling.Tally
 
 
@@ -135,7 +134,7 @@ class Vectorised:
         self._check_loss(parameters)
         with self._all_or_nothing():
             batches = self._draw(round_number, cohort)
-            total, states = self._start(parameters, round_number, cohort, included, batches)
+            total, states = self._start(parameters, self._calls(round_number, cohort, included, batches))
             self._finish(round_number, cohort, batches, states)
         return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
@@ -163,20 +162,22 @@ class Vectorised:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))
                 with self._all_or_nothing() as counted:
-                    groups = _groups([(first + number, cohorts[number]) for number in numbers], DRAWN_TOGETHER)
-                    drawn = (self._draw_ahead(drawers, group) for group in groups)
+                    turns = [
+                        (first + number, cohorts[number], None if included is None else included[number])
+                        for number in numbers
+                    ]
+                    drawn = (self._draw_ahead(drawers, group) for group in _groups(turns, DRAWN_TOGETHER))
                     begun: list[tuple[int, list[Array]]] = []
-                    for number, batches in zip(numbers, _ahead(drawn, 2 * DRAWERS), strict=True):
-                        keep = None if included is None else included[number]
-                        total, states = self._start(theta, first + number, cohorts[number], keep, batches.batches)
-                        count = len(cohorts[number]) if keep is None else int(np.sum(keep))
+                    for (round_number, cohort, keep), ready in zip(turns, _ahead(drawn, 2 * DRAWERS), strict=True):
+                        total, states = self._start(theta, ready.calls)
+                        count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
-                        counted.append(batches.uses)
-                        self.uses.add(batches.uses)  # while the processor trains
-                        begun.append((first + number, states))
-                    for round_number, states in begun:
+                        counted.append(ready.uses)
+                        self.uses.add(ready.uses)  # while the processor trains
+                        begun.append((round_number, states))
+                    for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
                 done = numbers[-1] + 1
                 yield Progress(
@@ -188,25 +189,25 @@ class Vectorised:
                 )
 
     def _draw_ahead(self, drawers: ThreadPoolExecutor, rounds: Sequence[Turn]) -> "Future[list[Drawn]]":
-        """Some rounds' batches, being drawn and counted in another thread; where each device stands is read now.
+        """Some rounds' calls, being drawn and counted in another thread; where each device stands is read now.
 
         Together, since what a thread does in large pieces leaves the interpreter to the one that feeds the processor.
         """
-        for _, cohort in rounds:
+        for _, cohort, _ in rounds:
             self._check_cohort(cohort)
-        before = [self._take_part(cohort) for _, cohort in rounds]
+        before = [self._take_part(cohort) for _, cohort, _ in rounds]
 
         def drawn() -> list[Drawn]:
-            devices = np.concatenate([cohort for _, cohort in rounds])
-            keys = np.concatenate([self._batch_keys(number, cohort) for number, cohort in rounds])
+            devices = np.concatenate([cohort for _, cohort, _ in rounds])
+            keys = np.concatenate([self._batch_keys(number, cohort) for number, cohort, _ in rounds])
             sizes = self.records.sizes[devices]
             together = sampling.draw(self.plan, sizes, np.concatenate(before), keys, None, self.room)
-            ends = np.cumsum([len(cohort) for _, cohort in rounds])
+            ends = np.cumsum([len(cohort) for _, cohort, _ in rounds])
             parts = zip(np.split(together.rows, ends[:-1]), np.split(together.counts, ends[:-1]), strict=True)
             each = [sampling.Batches(rows=rows, counts=counts) for rows, counts in parts]
             return [
-                Drawn(batches=batches, uses=self.uses.tally(cohort, batches))
-                for (_, cohort), batches in zip(rounds, each, strict=True)
+                Drawn(calls=self._calls(*turn, batches), uses=self.uses.tally(turn[1], batches))
+                for turn, batches in zip(rounds, each, strict=True)
             ]
 
         return drawers.submit(drawn)
@@ -215,8 +216,8 @@ class Vectorised:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
         with self._all_or_nothing():
             batches = self._draw(round_number, cohort)
-            blocks = [block for block, _, _ in self._blocks(parameters, round_number, cohort, batches)]
-            found = np.concatenate([np.asarray(block) for block in blocks])[: len(cohort)]
+            calls = self._calls(round_number, cohort, None, batches)
+            found = np.concatenate([np.asarray(updates) for updates, _ in self._made(parameters, calls)])[: len(cohort)]
             self._finish(round_number, cohort, batches, [])
         return found
 
@@ -249,58 +250,62 @@ class Vectorised:
                 self.uses.take_back(tally)
             raise
 
-    def _start(
-        self,
-        parameters: NDArray[np.float32] | Array,
-        round_number: int,
-        cohort: Devices,
-        included: Included | None,
-        batches: sampling.Batches,
-    ) -> tuple[Array, list[Array]]:
+    def _calls(
+        self, round_number: int, cohort: Devices, included: Included | None, batches: sampling.Batches
+    ) -> list[Call]:
+        """A round as compiled calls of so many devices as there are lanes, their inputs on the way to the processor."""
+        steps = np.arange(self.plan.local_steps + 1)
+        noises = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], steps))
+        dithers = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
+        wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
+        calls = []
+        for number in range(-(-len(cohort) // self.lanes)):
+            at = number % len(self.processors)
+            block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
+            keep = wanted[block] & (np.diff(block, prepend=-1) > 0)  # what repeats the last device is padding
+            fed = self.feed.rows(cohort[block], batches.rows[block], at) if self.feed.resident else None
+            counts, noise_keys, dither_keys, kept = (
+                self.feed.put(one, at) for one in (batches.counts[block], noises[block], dithers[block], keep)
+            )
+            calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts,
+                              noise=noise_keys, dither=dither_keys, keep=kept, at=at))  # fmt: skip
+        return calls
+
+    def _start(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> tuple[Array, list[Array]]:
         """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
         totals = list(self._nothing)
-        keys = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
-        wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         states = []
-        for updates, places, at in self._blocks(parameters, round_number, cohort, batches):
-            keep = wanted[places] & (np.diff(places, prepend=-1) > 0)  # what repeats the last device is padding
-            totals[at], state = add(self.codec.grid, self.codec.largest, totals[at], updates, keys[places], keep)
+        for updates, call in self._made(parameters, calls):
+            totals[call.at], state = add(
+                self.codec.grid, self.codec.largest, totals[call.at], updates, call.dither, call.keep
+            )
             states.append(state)
         first, *others = totals
         for other in others:
             first = first + jax.device_put(other, self.processors[0])
         return first, states
 
-    def _blocks(
-        self,
-        parameters: NDArray[np.float32] | Array,
-        round_number: int,
-        cohort: Devices,
-        batches: sampling.Batches,
-    ) -> Iterator[Block]:
-        """Updates of so many devices as there are lanes, their places in the cohort, and the processor they are on."""
-        places = np.arange(self.plan.local_steps + 1)
-        keys = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], places))
+    def _made(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> Iterator[tuple[Array, Call]]:
+        """The calls in their order, each with the updates of its lanes."""
         held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
-        if len(cohort) > self.lanes or len(self.processors) > 1:
+        if len(calls) > 1 or len(self.processors) > 1:
             held = [jax.device_put(parameters, one) for one in self.processors]
 
-        def call(number: int) -> Block:
-            at = number % len(self.processors)
-            block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
-            given = (*self.feed.rows(cohort[block], batches.rows[block], at), batches.counts[block], keys[block])
-            updates = updates_of(self.model, self.recipe, self.usual, held[at], *given)
-            return (updates.block_until_ready() if self._pool else updates), block, at
+        def make(call: Call) -> tuple[Array, Call]:
+            fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
+            how = (self.model, self.recipe, self.usual, self.feed.finite)
+            updates = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
+            return (updates.block_until_ready() if self._pool else updates), call
 
         ahead = max(1, self.chunk // self.lanes)
-        waiting: deque[Future[Block]] = deque()
-        for number in range(-(-len(cohort) // self.lanes)):
+        waiting: deque[Future[tuple[Array, Call]]] = deque()
+        for number, call in enumerate(calls):
             if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
-                waiting.append(self._pool.submit(call, number))
+                waiting.append(self._pool.submit(make, call))
                 if len(waiting) >= min(ahead, 2 * CORES):
                     yield waiting.popleft().result()
             else:
-                done = call(number)
+                done = make(call)
                 yield done
                 if (number + 1) % ahead == 0:
                     done[0].block_until_ready()
@@ -309,12 +314,12 @@ class Vectorised:
 
     def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
-        self._check(round_number, states)
+        self._check(round_number, jax.device_get(states))
         self.uses.add(self.uses.tally(cohort, batches))
 
-    def _check(self, round_number: int, states: Sequence[Array]) -> None:
-        """Wait for a round, and refuse one with an update that is not finite or leaves the codec's range."""
-        found = np.concatenate([[FINE], *(np.asarray(state) for state in states)])
+    def _check(self, round_number: int, states: Sequence[NDArray[np.int32]]) -> None:
+        """Refuse a round with an update that is not finite or leaves the codec's range."""
+        found = np.concatenate([[FINE], *states])
         if found.any():
             kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
             raise TrainingError(
@@ -345,8 +350,8 @@ class Vectorised:
         """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
         if self.model.widths or self.rounds_of.any():
             return
-        some = slice(0, min(64, len(self.records.labels)))
-        rows = Records.of([("", self.records.features[some], self.records.labels[some])])
+        records, some = self.records, slice(0, min(64, len(self.records.labels)))
+        rows = Records.of([("", records.features[some], records.labels[some])], classes=records.classes)
         evaluate(self.model, parameters, rows)
 
     def _check_cohort(self, cohort: Devices) -> None:
@@ -371,7 +376,7 @@ class Vectorised:
 
 def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:
     """The rounds in their order, in groups of about so many devices."""
-    size = max(1, most // max(len(cohort) for _, cohort in rounds))
+    size = max(1, most // max(len(cohort) for _, cohort, _ in rounds))
     for start in range(0, len(rounds), size):
         yield rounds[start : start + size]
 

@@ -72,7 +72,7 @@ class Wire:
         """The sum of one turn, or why there is none; no turn may be tried twice."""
         self.uploaded = ()
         muster = self._muster(turn, tuple(called))
-        vector = model.astype(MODEL_TYPE, copy=False).tobytes()
+        vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with Shelf(SHELF_BYTES) as shelf:
             return self._run(Round(muster, vector, following=ahead, shelf=shelf))

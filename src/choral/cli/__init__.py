@@ -27,6 +27,9 @@ VERBS = {
     "attack": "what an ordinary server reads off an update, and what ours reads",
     "audit": "a lower bound on ε, measured, beside what is claimed",
     "reproduce": "a figure of the paper, measured again and drawn",
+    "deploy": "a whole deployment on this machine: server and devices as processes of their own, over Flower",
+    "server": "a study between organisations, from the coordinator's side",
+    "device": "a study between organisations, from the site that holds the data",
     "ledger": "what a device has spent, every line checked",
 }
 

@@ -11,9 +11,11 @@ report:
 
 import argparse
 import json
+from functools import partial
 from typing import Any
 
 from choral.cli import terminal
+from choral.privacy.shown import up
 
 _WIDTH = 16  # five columns of a terminal of 80
 
@@ -35,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from choral.run.folder import ATTACK, read_run, write_json
 
     kept = read_run(args.folder).folder if args.folder else None  # refused before the work, not after it
-    told = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row).as_dict()
+    watch = partial(terminal.progress, show=not args.json)
+    told = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row, watch=watch).as_dict()
     if kept is not None:
         write_json(kept / ATTACK, told)
         write_report(kept)
@@ -67,7 +70,7 @@ def _shown(told: dict[str, Any]) -> str:
     ]
     for one in told["membership"]:
         error = f" ± {one['error']:.1%}" if one["error"] else ""
-        limit = "no limit" if one["bound"] is None else f"{terminal.up(100 * one['bound'], 1)}%"
+        limit = "no limit" if one["bound"] is None else f"{up(100 * one['bound'], 1)}%"
         lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
     lines += [
         "",

@@ -14,9 +14,14 @@ the first training. Exit status 1 if a proved ε is refuted.
 import argparse
 import json
 import sys
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from choral.cli import terminal
 from choral.errors import ConfigError
+
+if TYPE_CHECKING:
+    from choral.run.watch import Watch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +45,10 @@ def _say(args: argparse.Namespace, text: str) -> None:
     print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
 
 
+def _watch(args: argparse.Namespace) -> "Watch":
+    return partial(terminal.progress, show=not args.json)
+
+
 def _case(args: argparse.Namespace) -> int:
     from choral.audit.cases import arrange, measure
 
@@ -55,7 +64,7 @@ def _case(args: argparse.Namespace) -> int:
         f"fixed beforehand: {case.trainings:,} trainings of each world, threshold {case.threshold:.6g},\n"
         f"confidence {case.confidence:g}, seed {case.seed}",
     )
-    told = measure(case).as_dict()
+    told = measure(case, watch=_watch(args)).as_dict()
     print(json.dumps(told) if args.json else _shown_case(told))
     return int(told["lower_bound"] > told["proved_epsilon"])
 
@@ -81,7 +90,8 @@ def _plan(args: argparse.Namespace) -> int:
     from choral.config import read
     from choral.run.study import settle
 
-    study = settle(read(args.plan))
+    with terminal.stages("PLAN", 3, show=not args.json) as done:
+        study = settle(read(args.plan), reached=done)
     delta, trainings = study.limits[0].delta, args.trainings or 50_000
     _say(
         args,
@@ -89,9 +99,8 @@ def _plan(args: argparse.Namespace) -> int:
         f"one run with {CANARIES} coins, of which the clearest half is guessed; confidence {args.confidence:g}, "
         f"seed {args.seed}",
     )
-    views = worst_case(
-        study.plan, study.secure, delta=delta, trainings=trainings, confidence=args.confidence, seed=args.seed
-    ) + data_driven(study, delta=delta, confidence=args.confidence, seed=args.seed)
+    given = {"delta": delta, "confidence": args.confidence, "seed": args.seed, "watch": _watch(args)}
+    views = worst_case(study.plan, study.secure, trainings=trainings, **given) + data_driven(study, **given)
     holds = all(view.holds for view in views)
     told = {
         "delta": delta,

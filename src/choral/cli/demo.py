@@ -25,7 +25,6 @@ JOB = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of `choral demo`."""
-    parser.add_argument("--seed", type=int, help="repeat a run: its noise can then be foreseen, and it says so")
     parser.add_argument("--rounds", type=int, default=JOB["rounds"], help="how many rounds (default 20)")
     training.configure(parser)
 
@@ -34,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     """Rehearse the demo's job."""
     from choral.config import job_of
 
-    job = job_of(**{**JOB, "seed": args.seed, "rounds": args.rounds})
+    job = job_of(**{**JOB, "rounds": args.rounds})
     return training.start("rehearsal", job, args, compare=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError
+from choral.privacy.shown import up
 
 EPILOG = "choral deploy --local 4 --demo\nchoral deploy --local 3 examples/hospitals/choral.toml"
 ROUNDS = 3
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     # Ended by a service manager or by the keyboard, it still ends what it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _folder(args.keep) as folder:
-        with terminal.waiting("KEYS", show=not args.json):
+        with terminal.stages("KEYS", 1, show=not args.json):
             if args.demo:
                 deployment = local.of_adult(folder, args.local, args.rounds or ROUNDS)
             else:
@@ -105,7 +106,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
         lines.append(f"ROUND {number}  {told['seconds'][number - 1]:.1f} s  {', '.join(included)}")
     for name, spent in told["spent"].items():
         lines.append(
-            f"SPENT   {name}: ε = {terminal.up(spent['epsilon'])} in {spent['charges']} rounds "
+            f"SPENT   {name}: ε = {up(spent['epsilon'])} in {spent['charges']} rounds "
             f"(δ = {spent['delta']:g}, {spent['adjacency']}, rule {', '.join(spent['rules'])}, "
             f"against {' and '.join(spent['adversaries'])})"
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from choral.cli import ledger as ledger_verb
 from choral.cli import terminal
 from choral.cli.phases import phases
+from choral.privacy.shown import up
 
 if TYPE_CHECKING:
     from choral.run.site import Preview
@@ -107,7 +108,7 @@ def _approve(args: argparse.Namespace) -> int:
         **{name: value for name, value in given.items() if value is not None},
     )
     home = Home(args.home)
-    with terminal.waiting("TRYING", show=not args.json):
+    with terminal.stages("TRYING", 1, show=not args.json):
         told = home.approve(args.study, policy, args.data, passphrase=_passphrase(args), record=args.yes)
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
@@ -135,10 +136,10 @@ def _preview(told: "Preview") -> list[str]:
         f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
         f"          the server learns sums of {told.smallest_sum} devices or more; "
         f"if it lies{helped}, of {told.crowd} or more",
-        f"COSTS     ε = {terminal.up(told.epsilon_a_round)} a round, ε = {terminal.up(told.epsilon_planned)} for the "
+        f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({behind})",
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {terminal.up(told.epsilon_spent_before)} is spent; "
+        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
         "beyond it this device refuses, whatever the server says",
     ]
 
@@ -187,7 +188,7 @@ def _told(told: dict[str, Any]) -> list[str]:
     )
     spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
     lines += [
-        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {terminal.up(spent['epsilon'])} of "
+        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
         f"{limit['epsilon']:g} in {told['ledger']['charges']} rounds",
         f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
         f"against {' and '.join(spent['adversaries'])})",

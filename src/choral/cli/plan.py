@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from choral.cli import terminal
 from choral.plan import SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
@@ -25,7 +26,7 @@ examples:
   choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json"""
 
 _WHOLE = {
-    "classes": "classes of the label (2)",
+    "classes": "classes of the label (2); 0 for an mlp that learns a number",
     "cohort": "devices a round",
     "rounds": "rounds of the whole run",
     "local_steps": "steps on a device between two sums",
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the proposal as a page or as JSON."""
     names = ("epsilon", "devices", "rows", "features", "model", "sampling", "trust", *_WHOLE, *_NUMBERS)
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    proposal = plan_for(**given)
+    with terminal.stages("PLAN", 4, show=not args.json) as done:
+        proposal = plan_for(**given, reached=done)
     if args.json:
         print(json.dumps(proposal.to_dict()))
     else:

@@ -13,8 +13,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
-    with terminal.waiting("PLAN", show=training.shows(args)):
+    with terminal.stages("PLAN", 4, show=training.shows(args)) as done:
         from choral.run.runs import resume
 
-        taken_up = resume(args.run_folder, log=args.log)
+        done()
+        taken_up = resume(args.run_folder, log=args.log, reached=done)
     return training.follow(taken_up, args)

@@ -1,11 +1,11 @@
 """What verbs draw in a terminal: bars, curves and progress; readable without colour and in 80 columns."""
 
-import math
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,16 +47,6 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     shown[-1] = values[-1]
     low, span = min(values), max(values) - min(values) or 1.0
     return "".join(_LEVELS[int((value - low) / span * 7)] for value in shown)
-
-
-def up(value: float, digits: int = 2) -> str:
-    """An ε for people: rounded up, never down.
-
-    >>> up(1.9901)
-    '2.00'
-    """
-    scale = 10**digits
-    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
 def digits(number: str) -> list[str]:
@@ -103,20 +93,27 @@ def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -
 
 
 @contextmanager
-def waiting(label: str, *, show: bool = True) -> Iterator[None]:
-    """A sign of life and the time so far while something runs whose end can't be foreseen; on a terminal only.
+def stages(label: str, total: int, *, show: bool = True) -> Iterator[Callable[[], None]]:
+    """What to call after each of some unlike steps: a bar, the time so far and about how much is left; on a terminal.
 
-    >>> with waiting("READING", show=False):
-    ...     pass
+    >>> with stages("PLAN", 2, show=False) as done:
+    ...     done()
     """
     if not (show and sys.stderr.isatty()):
-        yield
+        yield lambda: None
         return
-    from rich.progress import BarColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    with _shown(BarColumn(), TimeElapsedColumn()) as shown:
-        shown.add_task(label, total=None)
-        yield
+    with _shown(BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}")) as shown:
+        task = shown.add_task(label, total=total, left="")
+        began = time.monotonic()
+
+        def done() -> None:
+            finished = shown.tasks[0].completed + 1
+            left = round((time.monotonic() - began) * (total - finished) / finished)
+            shown.update(task, advance=1, left=f"{left // 60:02}:{left % 60:02} left")
+
+        yield done
 
 
 def _shown(*columns: "ProgressColumn") -> "Progress":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from choral import __version__
 from choral.cli import terminal
+from choral.privacy.shown import up
 
 if TYPE_CHECKING:
     from choral.config import Job
@@ -24,9 +25,17 @@ MOST_BARS = 16
 WIDE = 72  # columns that a device's line needs
 
 
+def configure_file(parser: argparse.ArgumentParser) -> None:
+    """The file and the flags of every verb that trains by a choral.toml."""
+    parser.add_argument("job", metavar="choral.toml", help="what to train, on which data, for which budget")
+    parser.add_argument("--compare", action="store_true", help="also train without privacy and each device alone")
+    configure(parser)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of every verb that trains."""
     parser.add_argument("--out", type=Path, help="the run folder (default runs/<time>-<name>)")
+    parser.add_argument("--seed", type=int, help="repeat a run: its noise can then be foreseen, and it says so")
     parser.add_argument("--drop", type=float, default=0.0, metavar="SHARE", help="devices that fall silent, 0 to 1")
     parser.add_argument("--open", action="store_true", help="watch it live in a browser, on this machine only")
     configure_following(parser)
@@ -38,16 +47,24 @@ def configure_following(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print the result line only")
 
 
+def start_file(kind: "Kind", args: argparse.Namespace) -> int:
+    """Read the file, run, and show."""
+    from choral import config
+
+    return start(kind, config.read(args.job), args, compare=args.compare)
+
+
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
-    with terminal.waiting("PLAN", show=shows(args)):  # imports and data can take seconds
+    with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
         from choral.run.folder import RunFolder
         from choral.run.logs import Log
         from choral.run.runs import Run
         from choral.run.study import settle
 
         log = None if args.log is None else Log(args.log)
-        study = settle(job)
+        done()
+        study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
@@ -68,6 +85,7 @@ def shows(args: argparse.Namespace) -> bool:
 def follow(run: "Run", args: argparse.Namespace) -> int:
     """Run what is left of it, write the report, and show the result."""
     from choral.report import write_report
+    from choral.report.words import goodness
 
     show = shows(args)
     run.watch = partial(terminal.progress, show=show)
@@ -78,12 +96,11 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
             print(terminal.wrap(f"       round {line['round']}: {line['note']}"))
     result = run.conclude()
     folder = run.folder.path if run.folder is not None else Path()
-    with terminal.waiting("REPORT", show=show):
-        write_report(folder)
+    write_report(folder)
     if args.json:
         print(json.dumps(as_object(run, result)))
     elif args.quiet:
-        print(f"accuracy {result.test['accuracy']:.4f} · {headline(result.privacy)} · {folder}")
+        print(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}")
     else:
         print(body(run, result))
     return 0
@@ -109,7 +126,7 @@ def headline(privacy: dict[str, Any]) -> str:
         return str(privacy["none"])
     proved = privacy["against_everyone"]
     return (
-        f"ε ≤ {terminal.up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, "
+        f"ε ≤ {up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, "
         f"rule {proved['rule']}, against {proved['adversary']})"
     )
 
@@ -140,7 +157,7 @@ def head(run: "Run") -> str:
 
 def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
-    parts = [_accuracy(run, result)]
+    parts = [_curve(run, result)]
     if "against_everyone" in result.privacy:
         parts.append(_budgets(result.privacy))
     if run.sight is not None:
@@ -149,13 +166,17 @@ def body(run: "Run", result: "Result") -> str:
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
-def _accuracy(run: "Run", result: "Result") -> str:
-    curve = terminal.sparkline([line["test"]["accuracy"] for line in run.lines if line["test"]], 20)
+def _curve(run: "Run", result: "Result") -> str:
+    from choral.run.folder import merit
+
+    curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
+    name, value = merit(result.test)
+    error = f" (RMSE {result.test['rmse']:,.4g})" if "rmse" in result.test else ""
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
-    return f"\naccuracy {curve} {result.test['accuracy']:.3f}{others}{stopped}\n"
+    return f"\n{name} {curve} {value:.3f}{error}{others}{stopped}\n"
 
 
 def _budgets(privacy: dict[str, Any]) -> str:
@@ -166,7 +187,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
         used = terminal.bar(device["epsilon"] / device["limit"], bars)
         note = f"  full{': refuses more' if wide else ''}" if device["full"] else ""
         lines.append(
-            f"  {device['name'][:names]:{names}} {used} {terminal.up(device['epsilon'])} / {device['limit']:.2f} "
+            f"  {device['name'][:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:4}{note}"
         )
     if len(devices) > MOST_BARS:
@@ -175,11 +196,13 @@ def _budgets(privacy: dict[str, Any]) -> str:
 
 
 def _sight(sight: dict[str, Any], included: int) -> str:
-    computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5])
-    received = "  ".join(f"{word:08x}" for word in sight["received"][:5])
+    computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5]) + " …"
+    received = "masked words, not kept: real masks never repeat, and a seeded run does"
+    if sight["received"] is not None:
+        received = "  ".join(f"{word:08x}" for word in sight["received"][:5]) + " …"
     return (
         f"WHAT THE SERVER SAW of {sight['device']} in round {sight['round']}\n"
-        f"  it computed  {computed} …\n  server got   {received} …\n"
+        f"  it computed  {computed}\n  server got   {received}\n"
         f"  and learned the sum of {included} devices, nothing else\n"
     )
 
@@ -189,18 +212,18 @@ def _claims(privacy: dict[str, Any]) -> str:
         return f"PRIVACY    {privacy['none']}"
     proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))
     lines = [
-        f"PROVED     ε = {terminal.up(proved['epsilon'])} against {proved['adversary']}",
+        f"PROVED     ε = {up(proved['epsilon'])} against {proved['adversary']}",
         f"           (rule {proved['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']})",
     ]
     if summed:
         lines += [
-            f"           ε = {terminal.up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
+            f"           ε = {up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
             f"           (rule {summed['rule']}; {summed['certificate']})",
         ]
     else:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
-    lines.append(f"PUBLISHED  {published['rule']}: ε = {terminal.up(published['epsilon'])} ({told})")
+    lines.append(f"PUBLISHED  {published['rule']}: ε = {up(published['epsilon'])} ({told})")
     return "\n".join(lines)
 
 

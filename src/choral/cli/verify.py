@@ -5,6 +5,9 @@ Exit status 0 if the run is as it says, 1 if anything is not.
 
 import argparse
 import json
+from functools import partial
+
+from choral.cli import terminal
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     """Verify and print a line for every check."""
     from choral.report.verify import verify
 
-    findings = verify(args.run_folder)
+    findings = verify(args.run_folder, partial(terminal.progress, show=not args.json))
     good = all(not finding.wrong for finding in findings)
     if args.json:
         checks = [{"check": finding.check, "wrong": list(finding.wrong)} for finding in findings]

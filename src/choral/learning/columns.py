@@ -108,6 +108,19 @@ class Numeric:
         # Centred: a clipped step on features that are all positive spends its length on the intercept.
         return (2 * scaled - 1).astype(np.float32)[:, None]
 
+    @property
+    def unit(self) -> float:
+        """What a step of 1 on the scaled side is in the column's own unit; of linear scales only."""
+        return (self.high - self.low) / 2
+
+    def decode(self, scaled: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """The numbers that were scaled linearly, in the column's own unit.
+
+        >>> Numeric(name="age", low=0, high=100).decode(np.float32([-0.5, 1.0])).tolist()
+        [25.0, 100.0]
+        """
+        return self.low + self.unit * (scaled.astype(np.float64) + 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical:

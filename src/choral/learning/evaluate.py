@@ -1,8 +1,9 @@
-"""How good a model is: loss, accuracy, AUC and ‖∇f‖² over all devices, in chunks, apart from the training path.
+"""How good a model is: loss, accuracy, AUC, errors and ‖∇f‖² over all devices, in chunks, apart from training.
 
 These figures are computed from records without noise. In a deployment each is a release of its own.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,30 +15,35 @@ from numpy.typing import NDArray
 
 from choral.errors import TableError, TrainingError
 from choral.learning.models import Model
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 
 CHUNK = 2**22  # numbers in a chunk of rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The mean loss, the share of right answers, and the area under the ROC curve where there are two classes."""
+    """The mean loss; of classes the share of right answers, and of two the area under the ROC curve; of numbers errors.
+
+    `rmse` is the root of the mean squared error, `r2` the share of the labels' variance that is explained.
+    """
 
     loss: float
-    accuracy: float | None
-    auc: float | None
+    accuracy: float | None = None
+    auc: float | None = None
+    rmse: float | None = None
+    r2: float | None = None
     rows: int
 
 
 def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) -> Evaluation:
-    """Loss, accuracy and AUC over every row of the records.
+    """Loss over every row of the records, and the figures that the kind of label has.
 
     >>> from choral.learning.models import binary
     >>> rows = Records.of([("a", [[-1.0], [2.0]], [0, 1])])
     >>> evaluate(binary(1), np.float32([5.0, 0.0]), rows).accuracy
     1.0
     """
-    total, right, scores, count = 0.0, 0, [], len(records.labels)
+    total, right, squares, scores, count = 0.0, 0, 0.0, [], len(records.labels)
     for features, labels, weights in _chunks(records, model):
         losses, outputs = _loss_and_outputs(model, parameters, features, labels)
         used = weights > 0
@@ -45,18 +51,27 @@ def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) ->
         found = np.asarray(outputs)[used]
         if model.classes:
             right += int((decide(found) == labels[used]).sum())
+        else:
+            squares += float(np.square(found[:, 0].astype(np.float64) - labels[used]).sum())
         if model.classes == 2:
             scores.append(found[:, -1] - (found[:, 0] if found.shape[1] == 2 else 0))
-    if not np.isfinite(total):
+    if not np.isfinite(total + squares):
         raise TrainingError(
             "CH700",
             "the loss of the model is not finite on these rows.",
             why="The parameters have diverged, or the features are not finite.",
             fix="Use a smaller step size, and check the table's ranges.",
         )
+    if not model.classes:
+        return Evaluation(
+            loss=total / count,
+            rmse=math.sqrt(squares / count),
+            r2=explained(squares, np.asarray(records.labels)),
+            rows=count,
+        )
     return Evaluation(
         loss=total / count,
-        accuracy=right / count if model.classes else None,
+        accuracy=right / count,
         auc=area(np.concatenate(scores), np.asarray(records.labels)) if scores else None,
         rows=count,
     )
@@ -84,7 +99,17 @@ def decide(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
     return best
 
 
-def area(scores: NDArray[np.float32], labels: NDArray[np.int32]) -> float | None:
+def explained(squares: float, labels: Labels) -> float | None:
+    """R²: 1 less the sum of squared errors over that of always saying the mean; None where all labels are the same.
+
+    >>> explained(1.0, np.array([1.0, 3.0])), explained(1.0, np.array([2.0, 2.0]))
+    (0.5, None)
+    """
+    spread = float(np.square(labels - labels.mean(dtype=np.float64)).sum())
+    return 1 - squares / spread if spread else None
+
+
+def area(scores: NDArray[np.float32], labels: Labels) -> float | None:
     """The chance that a row of class 1 has a higher score than one of class 0, ties counted half.
 
     >>> area(np.float32([0.1, 0.9, 0.5, 0.5]), np.int32([0, 1, 0, 1]))
@@ -114,9 +139,7 @@ def squared_gradient_norm(model: Model, parameters: NDArray[np.float32], records
     return float(gradient @ gradient)
 
 
-def _chunks(
-    records: Records, model: Model
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]]:
+def _chunks(records: Records, model: Model) -> Iterator[tuple[NDArray[np.float32], Labels, NDArray[np.float32]]]:
     """Rows, labels and weights in chunks of one shape; the weights of all rows together are each device's 1/(n·m)."""
     count = len(records.labels)
     if count == 0:

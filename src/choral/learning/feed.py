@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ class Feed:
     """Rows for compiled calls that always have the same shapes: features, labels, and each device's first row in them.
 
     `slots` is how many devices a call serves, `most_rows` how many different rows one device can use in a round.
+    `finite` is whether every feature is known to be finite.
     """
 
     def __init__(self, records: Records, processors: Sequence[Any], slots: int, most_rows: int) -> None:
@@ -29,20 +31,27 @@ class Feed:
         size = records.features.nbytes
         in_place = kind == "cpu" and records.features.ctypes.data % ALIGNMENT == 0
         mapped = isinstance(records.features, np.memmap)
-        self.resident = in_place or (size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped)
+        small = size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped
+        self.resident = in_place or small
         self.bytes_in_flight = 0 if self.resident else self.slot * (4 * records.features.shape[1] + 4)
         self._held: list[tuple[Array, Array]] = []
         if self.resident:
             arrays = (np.asarray(records.features), np.asarray(records.labels))
             self._held = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
+        # A sum is finite only if all its terms are; what is large is not read for this alone.
+        self.finite = small and math.isfinite(jnp.sum(self._held[0][0]))
+
+    def put(self, array: NDArray[Any], at: int) -> NDArray[Any] | Array:
+        """The array on its way to processor number `at`; a CPU takes it from where it is."""
+        return array if self.processors[at].platform == "cpu" else jax.device_put(array, self.processors[at])
 
     def rows(
         self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
-    ) -> tuple[Array, Array, NDArray[np.int32]]:
+    ) -> tuple[Array, Array, NDArray[np.int32] | Array]:
         """Features, labels and, for each wanted row of each device, where it is in them; on processor number `at`."""
         if self.resident:
             first = self.records.offsets[devices]
-            return *self._held[at], (first[:, None, None] + wanted).astype(np.int32)
+            return *self._held[at], self.put((first[:, None, None] + wanted).astype(np.int32), at)
         features = np.zeros((self.slots * self.slot, self.records.features.shape[1]), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
         places = np.empty_like(wanted)

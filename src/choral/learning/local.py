@@ -80,18 +80,19 @@ def local_update(
     keys: Array,
     *,
     usual: int | None = None,
+    finite: bool = False,
     draw: Noise = noise.normal,
 ) -> Array:
     """θ_i − θ after τ noisy clipped steps from θ; `batches` are row numbers (τ, room), the first `counts` of each used.
 
     `keys` holds what `draw` needs for each step, and one entry more for the noise on the update. Beyond the `usual`
-    rows of a batch nothing is computed unless they are used.
+    rows of a batch nothing is computed unless they are used. Features that are known to be `finite` need no guard.
     """
     start = model.unravel(parameters)
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:
         (tree, velocity), (batch, count, key) = state, given
-        total = batch_sum(model, recipe.clip, usual, tree, features, labels, batch, count)  # lines 6 and 7
+        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
         gradient = jax.tree.map(lambda leaf: leaf / recipe.batch, total)  # line 8: the divisor is always γ
         noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9
         if recipe.momentum:
@@ -112,7 +113,15 @@ def local_update(
 
 
 def batch_sum(
-    model: Model, clip: float, usual: int | None, tree: Tree, features: Array, labels: Array, batch: Array, count: Array
+    model: Model,
+    clip: float,
+    usual: int | None,
+    finite: bool,
+    tree: Tree,
+    features: Array,
+    labels: Array,
+    batch: Array,
+    count: Array,
 ) -> Tree:
     """Σ of the clipped gradients of the first `count` rows of the batch; a rare tail is computed only if it is used.
 
@@ -121,7 +130,7 @@ def batch_sum(
 
     def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
         used = jnp.arange(batch.shape[0]) < count
-        return clipped_sum(model, tree, features[batch], labels[batch], used, clip)
+        return clipped_sum(model, tree, features[batch], labels[batch], used, clip, finite=finite)
 
     @custom_vmap
     def tail(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
@@ -178,14 +187,18 @@ def clip_factor(norms: Array, clip: float) -> Array:
     return jnp.where(norms < jnp.inf, jnp.minimum(1, clip / jnp.maximum(norms, clip)), 0)
 
 
-def clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: float) -> Tree:
+def clipped_sum(
+    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: float, *, finite: bool = False
+) -> Tree:
     """Σ over the used examples of their gradients, each scaled to norm at most G; in closed form for dense stacks."""
     if model.widths:
-        return dense_clipped_sum(model, tree, rows, labels, used, clip)
+        return dense_clipped_sum(model, tree, rows, labels, used, clip, finite=finite)
     return general_clipped_sum(model, tree, rows, labels, used, clip)
 
 
-def dense_clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: float) -> Tree:
+def dense_clipped_sum(
+    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: float, *, finite: bool = False
+) -> Tree:
     """The clipped sum of a dense stack without any per-example gradient.
 
     A layer's gradient of one example is the outer product of its input a and the slope b at its output, so its squared
@@ -203,9 +216,11 @@ def dense_clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used
     factor = jnp.where(used, clip_factor(norm(jnp.stack(norms, axis=-1)), clip), 0)[:, None]
     counted = factor > 0
     sums = []
-    for a, b in zip(inputs, backward, strict=True):
+    for depth, (a, b) in enumerate(zip(inputs, backward, strict=True)):
         scaled = jnp.where(counted, b * factor, 0)
-        sums.append((jnp.where(counted, a, 0).T @ scaled, scaled.sum(axis=0)))
+        # 0 times an input that is not finite would spoil the sum; rows known to be finite are spared a copy.
+        guarded = a if finite and depth == 0 else jnp.where(counted, a, 0)
+        sums.append((guarded.T @ scaled, scaled.sum(axis=0)))
     return sums
 
 

@@ -172,9 +172,13 @@ def linear(features: int) -> Model:
 def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> Model:
     """A multilayer perceptron with ReLU between layers of these hidden sizes, softmax over the classes.
 
-    >>> mlp(784, (200, 200), 10).size
-    199210
+    Without classes it has one output, and half its squared error is the loss.
+
+    >>> mlp(784, (200, 200), 10).size, mlp(784, (200, 200), 0).size
+    (199210, 197401)
     """
+    if classes == 0:
+        return _dense("mlp", (features, *hidden, 1), "squared", 0)
     require_whole("classes", classes, least=2)
     return _dense("mlp", (features, *hidden, classes), "softmax", classes)
 
@@ -196,7 +200,7 @@ def own(
     3
     """
     model = Model(name=name, features=features, classes=classes, init=init, loss=loss, predict=predict)
-    row, label = _shape((features,), jnp.float32), _shape((), jnp.int32)
+    row, label = _shape((features,), jnp.float32), _shape((), jnp.int32 if classes else jnp.float32)
     tree = jax.eval_shape(lambda: init(0))
     if not jax.tree.leaves(tree) or model.size > MOST_PARAMETERS:
         raise PlanError("CH200", f'the model "{name}" has {model.size:,} parameters.', fix="Use 1 to 2,147,483,647.")
@@ -215,7 +219,7 @@ def own(
             f'the loss of the model "{name}" has shape {lost.shape} for one example.',
             fix="Return one number, for example with jnp.sum or jnp.mean.",
         )
-    if outputs.shape[:1] != (2,) or (classes and outputs.shape[1:] not in ((classes,), (1,))):
+    if outputs.shape[:1] != (2,) or outputs.shape[1:] not in ((classes or 1,), (1,)):
         raise TrainingError(
             "CH701",
             f'the model "{name}" predicts shape {outputs.shape} for 2 rows.',

@@ -72,7 +72,7 @@ def normal(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     # AVX-512 an unsigned integer has no instruction that makes it a float.
     distance = jnp.int32(2**31 - 1) - (drawn ^ (drawn >> 31))
     tail = (distance.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-32)
-    t = jnp.sqrt(1 - _logarithm(4 * tail * (1 - tail))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
+    t = _root(1 - _logarithm(4 * tail * (1 - tail))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
     centre: Array = (drawn.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-31)
     return centre * _polynomial(_QUANTILE, t)
 
@@ -84,6 +84,21 @@ def _logarithm(x: Array) -> Array:
     rest = lax.bitcast_convert_type(word - (exponent << 23), jnp.float32) - 1
     whole: Array = exponent.astype(jnp.float32) * jnp.float32(math.log(2))
     return whole + rest * _polynomial(_LOGARITHM, rest)
+
+
+def _root(x: Array) -> Array:
+    """The square root of positive, normal numbers; on a GPU, whose own costs more than all the rest, within 8e-7."""
+    root: Array = lax.platform_dependent(x, cuda=_newton_root, default=jnp.sqrt)
+    return root
+
+
+def _newton_root(x: Array) -> Array:
+    """Half the exponent as a first guess of 1/√x, a step with J. Kadlec's constants, and a step of Newton's."""
+    guess = lax.bitcast_convert_type(jnp.int32(0x5F1FFFF9) - (lax.bitcast_convert_type(x, jnp.int32) >> 1), jnp.float32)
+    inverse = guess * (jnp.float32(1.68191391) - jnp.float32(0.703952253) * x * guess * guess)
+    root = x * inverse
+    corrected: Array = root + root * (jnp.float32(0.5) - jnp.float32(0.5) * root * inverse)
+    return corrected
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:

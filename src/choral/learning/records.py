@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import TableError
+
+Labels: TypeAlias = NDArray[np.number[Any]]  # int32 for classes by number, float32 for numbers scaled to −1…1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,10 +22,10 @@ class Records:
     """
 
     features: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    labels: Labels
     offsets: NDArray[np.int64]
     names: tuple[str, ...]
-    classes: int = 2
+    classes: int = 2  # 0 where the label is a number
 
     def __post_init__(self) -> None:
         shapes_agree = (
@@ -43,11 +45,12 @@ class Records:
 
     @classmethod
     def of(cls, devices: Sequence[tuple[str, Any, Any]], *, classes: int = 2) -> Self:
-        """Records from (name, features, labels) of each device."""
+        """Records from (name, features, labels) of each device; the labels are float32 where there are no classes."""
         sizes = [len(labels) for _, _, labels in devices]
+        kind = np.int32 if classes else np.float32
         return cls(
             features=np.concatenate([np.asarray(rows, dtype=np.float32) for _, rows, _ in devices]),
-            labels=np.concatenate([np.asarray(labels, dtype=np.int32) for _, _, labels in devices]),
+            labels=np.concatenate([np.asarray(labels, dtype=kind) for _, _, labels in devices]),
             offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             names=tuple(name for name, _, _ in devices),
             classes=classes,
@@ -67,6 +70,6 @@ class Records:
         """The rows of one device, without a copy."""
         return self.features[self.offsets[device] : self.offsets[device + 1]]
 
-    def labels_of(self, device: int) -> NDArray[np.int32]:
+    def labels_of(self, device: int) -> Labels:
         """The labels of one device, without a copy."""
         return self.labels[self.offsets[device] : self.offsets[device + 1]]

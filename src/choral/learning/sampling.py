@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError
-from choral.learning.streams import Words, words
+from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
 
 Rows = NDArray[np.int64]
@@ -105,23 +105,25 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
             which = np.flatnonzero(going & (width == common))
             order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common))
             device, at = np.nonzero(ahead_of_first[which] == ahead)
-            first = place[which[device], at] * batch
-            rows[which[device], at] = order[device[:, None], first[:, None] + np.arange(batch)]
+            first = device * order.shape[1] + place[which[device], at] * batch
+            rows[which[device], at] = order.ravel()[first[:, None] + np.arange(batch)] & np.uint64(common - 1)
     return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
 
 
-def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> NDArray[np.int32]:
-    """A random order of each device's rows for its pass of this number; `width` is a power of two, at least any size.
+def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
+    """A random order of each device's rows for its pass of this number, as words that hold a row in their low bits.
 
-    Words of random bits above and a row below are sorted: several times faster than sorting rows by their bits.
+    `width` is a power of two, at least any size. Words of random bits above and a row below are sorted: several times
+    faster than sorting rows by their bits.
     """
     row = np.arange(sizes.max())
-    tags = words(key[:, None], (number << 32)[:, None] + row)
+    tags = words(jump(key, number << 32)[:, None], row)
     tags &= ~np.uint64(width - 1)
     tags |= row.astype(np.uint64)
-    tags[row >= sizes[:, None]] = ~np.uint64(0)
+    if sizes.min() < len(row):
+        tags[row >= sizes[:, None]] = ~np.uint64(0)
     tags.sort(axis=-1)
-    return (tags & np.uint64(width - 1)).astype(np.int32)
+    return tags
 
 
 def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:

@@ -7,14 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 
 Partition = Literal["even", "label-skew"]
 PARTITIONS: tuple[Partition, ...] = ("even", "label-skew")
+_SLICES = 10  # of a label that is a number: rows of one slice are dealt like rows of one class
 
 
 def deal(
-    labels: NDArray[np.int32], *, devices: int, partition: Partition = "even", skew: float = 0.5, seed: int = 0
+    labels: Labels, *, devices: int, partition: Partition = "even", skew: float = 0.5, seed: int = 0
 ) -> list[NDArray[np.intp]]:
     """The row numbers of each device: even shares at random, or shares of each label drawn from a Dirichlet(skew).
 
@@ -31,8 +32,9 @@ def deal(
     if partition == "even":
         return [np.sort(rows) for rows in np.array_split(rng.permutation(len(labels)), devices)]
     shares: list[list[NDArray[np.intp]]] = [[] for _ in range(devices)]
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
+    groups = np.floor((labels + 1) / 2 * _SLICES) if labels.dtype == np.float32 else labels
+    for group in np.unique(groups):
+        rows = rng.permutation(np.flatnonzero(groups == group))
         cuts = (np.cumsum(rng.dirichlet(np.full(devices, skew)))[:-1] * len(rows)).astype(int)
         for share, part in zip(shares, np.split(rows, cuts), strict=True):
             share.append(part)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Cell, Numeric, Origin, declare, infer, level_of, parse_numbers
 from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition, deal
 
 FEWEST_ROWS = 10  # an 80/10/10 split of fewer rows leaves nothing to validate or test on
@@ -26,9 +26,10 @@ class Dataset:
 
     records: Records
     features: tuple[str, ...]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # none where the label is a number
     columns_from: Origin
     columns: tuple[Numeric | Categorical, ...] = ()  # none if the features were given as arrays
+    target: Numeric | None = None  # how the label is scaled, where it is a number
     limits: tuple[float, ...] = ()  # each device's own ε, where a column names it
     notes: tuple[str, ...] = ()
 
@@ -38,6 +39,7 @@ def load(
     *,
     label: str = "label",
     classes: Sequence[str] | None = None,
+    label_bounds: Sequence[float] | None = None,
     columns: Mapping[str, Any] | None = None,
     ignore: Sequence[str] = (),
     device_column: str | None = None,
@@ -52,12 +54,16 @@ def load(
 ) -> Dataset:
     """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
 
+    With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes.
+
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
     [20, 20]
     """
+    number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
+    labels: Labels
     if isinstance(source, tuple) and len(source) == 2:
-        features, labels, names, origin = _from_arrays(*source)
+        features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
     else:
@@ -66,15 +72,16 @@ def load(
             [table for _, table in tables],
             label=label,
             classes=classes,
+            number=number,
             declared=columns or {},
             ignore={*ignore, *filter(None, (device_column, limit_column))},
             origin=columns_from,
             deployment=deployment,
         )
         features = np.concatenate([encode(table, kinds) for _, table in tables])
-        labels = np.concatenate([target.codes(table.cells(label), source=table.source) for _, table in tables])
+        labels = np.concatenate([_labels(target, table.cells(label), table.source) for _, table in tables])
         names = tuple(name for kind in kinds for name in kind.features)
-        classes = target.levels
+        classes = target.levels if isinstance(target, Categorical) else None
     if len(np.unique(labels)) < 2:
         raise TableError(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
@@ -92,7 +99,9 @@ def load(
             f"no device has {FEWEST_ROWS} rows (the largest has {largest:,}).",
             fix="Use fewer devices, or give each more rows.",
         )
-    class_names = tuple(classes) if classes else tuple(str(code) for code in range(int(labels.max()) + 1))
+    class_names = tuple(classes or ())
+    if number is None and not classes:
+        class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
     records = Records.of(
         [(name, features[rows], labels[rows]) for name, rows in keep.items()], classes=len(class_names)
     )
@@ -102,6 +111,7 @@ def load(
         classes=class_names,
         columns_from=origin,
         columns=tuple(kinds),
+        target=number,
         limits=_limits(tables, limit_column, keep),
         notes=notes,
     )
@@ -180,18 +190,21 @@ def _columns_of(
     *,
     label: str,
     classes: Sequence[str] | None,
+    number: Numeric | None,
     declared: Mapping[str, Any],
     ignore: set[str],
     origin: Origin,
     deployment: bool,
-) -> tuple[list[Numeric | Categorical], Categorical, Origin]:
+) -> tuple[list[Numeric | Categorical], Numeric | Categorical, Origin]:
+    """What the columns are, what the label is, and who said so."""
     first = tables[0]
     for table in tables:
         for name in (label, *declared, *ignore):
             table.cells(name)  # CH302 where a table lacks it
     wanted = [name for name in first.columns if name != label and name not in ignore]
     undeclared = [name for name in wanted if name not in declared]
-    if deployment and (undeclared or classes is None):
+    known = number is not None or classes is not None
+    if deployment and (undeclared or not known):
         name = undeclared[0] if undeclared else label
         raise TableError(
             "CH304",
@@ -199,9 +212,9 @@ def _columns_of(
             why="Taking them from the rows would reveal them.",
             fix=f"Declare [data.columns.{name}] with bounds = [low, high] or levels = [...]."
             if undeclared
-            else 'Declare classes = ["…", "…"] in [data].',
+            else 'Declare classes = ["…", "…"] or label_bounds = [low, high] in [data].',
         )
-    if undeclared or classes is None:
+    if undeclared or not known:
         origin = "the data"
     source = first.source if len(tables) == 1 else "all files"
 
@@ -212,6 +225,8 @@ def _columns_of(
         declare(name, declared[name]) if name in declared else infer(name, everywhere(name), source=source)
         for name in wanted
     ]
+    if number is not None:
+        return kinds, number, origin
     levels = classes if classes is not None else sorted({level_of(cell) for cell in everywhere(label)})
     return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin
 
@@ -222,31 +237,40 @@ def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np
     return np.concatenate([np.empty((table.rows, 0), dtype=np.float32), *blocks], axis=1)
 
 
+def _labels(target: Numeric | Categorical, cells: Sequence[Cell], source: str) -> Labels:
+    """The label of each row: the number of its class, or itself scaled to −1…1."""
+    if isinstance(target, Categorical):
+        return target.codes(cells, source=source)
+    return target.encode(cells, source=source)[:, 0]
+
+
 def _from_arrays(
-    features: DataSource, labels: DataSource
-) -> tuple[NDArray[np.float32], NDArray[np.int32], tuple[str, ...], Origin]:
+    features: DataSource, labels: DataSource, number: Numeric | None
+) -> tuple[NDArray[np.float32], Labels, tuple[str, ...], Origin]:
     try:
-        matrix, codes = np.asarray(features, dtype=np.float32), np.asarray(labels)
+        matrix, given = np.asarray(features, dtype=np.float32), np.asarray(labels)
     except (TypeError, ValueError):
         raise TableError("CH312", "features are not numbers.", fix="Encode them first, or give a data frame.") from None
-    whole = np.issubdtype(codes.dtype, np.integer) or np.issubdtype(codes.dtype, np.bool_)
-    if matrix.ndim != 2 or codes.shape != matrix.shape[:1] or not whole or not matrix.size or codes.min() < 0:
+    classes = np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.bool_)
+    fits = matrix.ndim == 2 and given.shape == matrix.shape[:1] and matrix.size
+    if not fits or (number is None and (not classes or given.min() < 0)):
         raise TableError(
             "CH312",
-            f"features have shape {matrix.shape} and labels {codes.shape} of {codes.dtype}.",
-            fix="Give features as rows × columns and one whole label from 0 a row.",
+            f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
+            fix="Give features as rows × columns and one whole label from 0 a row, or label_bounds with numbers.",
         )
     if not np.isfinite(matrix).all():
         row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
         raise TableError(
             "CH303", f"features: row {row + 1:,} is not finite.", fix="Replace NaN by a constant you choose."
         )
-    return matrix, codes.astype(np.int32), tuple(f"x{i}" for i in range(matrix.shape[1])), "declared"
+    codes = given.astype(np.int32) if number is None else _labels(number, given.tolist(), "labels")
+    return matrix, codes, tuple(f"x{i}" for i in range(matrix.shape[1])), "declared"
 
 
 def _shares(
     tables: list[tuple[str, Table]],
-    labels: NDArray[np.int32],
+    labels: Labels,
     *,
     device_column: str | None,
     devices: int | None,

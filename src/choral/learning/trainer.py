@@ -12,6 +12,7 @@ from choral.errors import TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model
+from choral.learning.records import Labels
 from choral.plan import Plan
 
 
@@ -28,7 +29,7 @@ class Trainer:
         model: Model,
         plan: Plan,
         features: NDArray[np.float32],
-        labels: NDArray[np.int32],
+        labels: Labels,
         recipe: Recipe | None = None,
         rounds: int = 0,
         order: int | None = None,

@@ -23,7 +23,7 @@ from choral.federation import draw_cohort
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.local import Recipe
 from choral.learning.models import Model, Tree, logistic, mlp
-from choral.learning.records import Records
+from choral.learning.records import Labels, Records
 from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.plan import Plan, Sampling
@@ -195,7 +195,7 @@ def curve(experiment: Experiment, repeat: int) -> Curve:
     return seen
 
 
-def rows_of(repeat: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+def rows_of(repeat: int) -> tuple[NDArray[np.float32], Labels]:
     """All training rows of a repeat and their labels; Adult is public."""
     train = _split(repeat).train
     return train.features, train.labels

@@ -1,5 +1,6 @@
 """From a budget, rows, devices and a model to a whole plan, with the reason for every number."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -78,8 +79,11 @@ def plan_for(
     dropouts: int | None = None,
     row_length: float | None = None,
     trust: Trust = "nobody",
+    reached: Callable[[], None] = lambda: None,
 ) -> Proposal:
     """A plan within (ε, δ) for these devices and rows; what is given is kept, the rest is proposed.
+
+    `reached` is called four times on the way, for who waits.
 
     >>> told = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
     >>> told.plan.cohort, told.chosen.rule, told.chosen.epsilon <= 1.0
@@ -92,10 +96,15 @@ def plan_for(
     )  # fmt: skip
     check_that_it_learns(task)
     local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
+    reached()
     summed = _summed(task)
+    reached()
     chosen, rest = (summed, local) if summed and task.trust == "secure_sum" else (local, summed)
     other = _other_sampler(task, chosen)
-    return _proposal(task, chosen, summed, tuple(one for one in (rest, other) if one), other)
+    reached()
+    proposal = _proposal(task, chosen, summed, tuple(one for one in (rest, other) if one), other)
+    reached()
+    return proposal
 
 
 def _summed(task: Task) -> Option | None:

@@ -10,9 +10,9 @@ from choral.errors import PlanError
 from choral.plan import SAMPLINGS, Budget, Sampling, require_number, require_one_of, require_whole
 from choral.privacy.zcdp import rho_for
 
-ModelKind = Literal["logistic", "mlp"]
+ModelKind = Literal["logistic", "linear", "mlp"]
 Trust = Literal["nobody", "secure_sum"]
-MODELS: tuple[ModelKind, ...] = ("logistic", "mlp")
+MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
 TRUSTS: tuple[Trust, ...] = ("nobody", "secure_sum")
 
 _RESERVED = 0.01  # of δ, for overflowing batches, ranges and rounding, which a device charges besides
@@ -31,13 +31,25 @@ class Shape:
 
     @classmethod
     def of(cls, *, features: int, classes: int, row_length: float | None) -> "Shape":
-        """The shape of softmax regression on rows of this length, which also guides networks.
+        """The shape of softmax regression on rows of this length, or of least squares without classes.
+
+        Both also guide networks.
 
         >>> round(Shape.of(features=104, classes=2, row_length=4.0).gradient, 3)
         2.828
         """
         # One-hot rows have a few ones, dense rows are long: the cube root lies between, and hits common tables well.
         length = features ** (1 / 3) if row_length is None else row_length
+        if not classes:
+            # (x·w − y)²/2 has the Hessian xxᵀ; labels are scaled to −1…1 and, for all we know, spread evenly.
+            unsure = 1 / 3
+            return cls(
+                length=length,
+                smoothness=length**2,
+                dimension=1,
+                gradient=math.sqrt(unsure) * length,
+                gap=unsure / 2,
+            )
         unsure = 1 - 1 / classes  # ‖p − e_y‖² while all classes are equally likely
         return cls(
             length=length,
@@ -143,7 +155,7 @@ class Task:
 
 
 def task_of(
-    *, epsilon: float, delta: float | None, devices: int, rows: int, features: int, classes: int, model: str,
+    *, epsilon: float, delta: float | None, devices: int, rows: int, features: int, classes: int, model: ModelKind,
     cohort: int | None, rounds: int | None, local_steps: int | None, batch: int | None, clip: float | None,
     step_size: float | None, noise: float | None, sampling: str, colluders: int | None, dropouts: int | None,
     row_length: float | None, trust: str,
@@ -153,7 +165,9 @@ def task_of(
     require_whole("devices", devices)
     require_whole("rows", rows)
     require_whole("features", features)
-    require_whole("classes", classes, least=2)
+    classes = 0 if require_one_of("model", model, MODELS) == "linear" else classes
+    if classes or model == "logistic":  # a network without classes learns numbers
+        require_whole("classes", classes, least=2)
     for name, value in {"rounds": rounds, "local_steps": local_steps}.items():
         if value is not None:
             require_whole(name, value)
@@ -177,7 +191,7 @@ def task_of(
         budget=Budget(epsilon=epsilon, delta=_delta(delta, devices, rows)),
         devices=devices,
         rows=rows,
-        model="mlp" if require_one_of("model", model, MODELS) == "mlp" else "logistic",
+        model=model,
         shape=shape,
         cohort=among,
         colluders=colluders,

@@ -90,5 +90,5 @@ def advice(task: Task, chosen: Option, summed: Option | None, certified: float) 
             f"The corrected Theorem 2 is proved up to step size {certified:.2g}; beyond, the guide is experience."
         )
     if task.model == "mlp":
-        lines.append("No such bound is known for networks: the figures of logistic regression guide them.")
+        lines.append("No such bound is known for networks: the figures of a model without hidden layers guide them.")
     return tuple(lines)

@@ -31,7 +31,7 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, SHARE_BYTES, Cohort, Terms, refused
+from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, SHARE_BYTES, Cohort, Terms, context_of, refused
 from choral.protocol.vault import Vault
 from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, seal, unseal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
@@ -71,11 +71,11 @@ class _Live:
 class Device:
     """One enrolled device: feed it frames with `answer`, send back what it returns.
 
-    `train(model, round, attempt)` gives the update, `charge(round, attempt)` makes the privacy charge durable; the
-    masked update is not handed out before both the charge and the turn are on disk. `encode(update,
-    round, attempt, words)` writes the words in place of the codec with a fresh secret stream: for simulations that must
-    be repeated, and for discrete noise. `payable(round, attempt)` is asked before the device says that it is ready: who
-    can't pay says so then, and the others are not charged for a turn that fails for want of it.
+    `charge(round, attempt)` makes the privacy charge durable, `train(model, round, attempt)` gives the update; nothing
+    is trained before both the charge and the turn are on disk. `encode(update, round, attempt, words)` writes the words
+    in place of the codec with a fresh secret stream: for simulations that must be repeated, and for discrete noise.
+    `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
+    others are not charged for a turn that fails for want of it.
     """
 
     def __init__(
@@ -158,12 +158,14 @@ class Device:
 
     def _upload(self, message: Omega, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
-        turn = message.turn
-        update = self._train(np.frombuffer(model, MODEL_TYPE), turn.round, turn.attempt)
-        self._check_shape(update)
-        own = self.number
+        start = np.frombuffer(model, MODEL_TYPE)
+        self._check_model(start)
+        turn, own = message.turn, self.number
         neighbours = cohort.neighbours(own)
         masks = [mask for peer in neighbours for mask in self._pair_masks(peer, cohort.context)]
+        self._pay(turn)
+        update = self._train(start, turn.round, turn.attempt)
+        self._check_shape(update)
         promise = bytes(DIGEST_BYTES)
         envelopes: Mapping[int, bytes] = {}
         if self.terms.self_masked:
@@ -172,19 +174,25 @@ class Device:
             promise = commitment(secret, cohort.context, self._identity.id)
             envelopes = self._envelopes(secret, cohort, neighbours)
             del secret
-        upload = Upload(turn=turn, device=own, commitment=promise, envelopes=pack(envelopes))
+        upload = Upload(turn=turn, device=own, context=cohort.context, commitment=promise, envelopes=pack(envelopes))
         frame, room = encode_before(upload, self.terms.upload_bytes)
         words = np.frombuffer(room, ring(self.terms.codec.word_bits))
         self._encode(update, turn.round, turn.attempt, words)
         del update
         add_masks(words, masks)
-        # From here the update counts as released: it can't be taken back once it is handed out.
-        receipt = self._charge(turn.round, turn.attempt)
-        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
-        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)
         if self.terms.self_masked:
             self._live = _Live(cohort)
         return frame
+
+    def _pay(self, turn: Turn) -> None:
+        """Charge the turn and remember it, both durably, before the first look at the data.
+
+        An update that can't be sent is told by a refusal, and that tells of the data as well: a server that could have
+        refusals for nothing would ask until the noise is averaged away.
+        """
+        receipt = self._charge(turn.round, turn.attempt)
+        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
+        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None
@@ -201,7 +209,13 @@ class Device:
             raise refused("a cohort with devices that are not enrolled.")
         if nonces.get(self.number) != ready[1]:
             raise refused("a cohort without this device as it announced itself.", code="CH604")
-        return Cohort(self.terms, message.turn, model, nonces)
+        return Cohort(self.terms, message.turn, nonces, context_of(self.terms, message.turn, model, nonces))
+
+    def _check_model(self, model: NDArray[np.float32]) -> None:
+        """Refuse a model so large that rounding would take the noise out of the steps that start from it."""
+        limit = self.terms.codec.largest_parameter
+        if len(model) and not (-limit <= model.min() and model.max() <= limit):  # so written, NaN fails too
+            raise refused(f"a model with parameters beyond {limit:g}, where float32 would swallow the noise.")
 
     def _check_shape(self, update: Update) -> None:
         if update.shape != (self.terms.parameters,):

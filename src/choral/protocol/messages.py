@@ -15,7 +15,7 @@ import msgspec
 
 from choral.errors import TrustError
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
@@ -67,9 +67,10 @@ class Omega(_Message, frozen=True, tag=3):
 
 
 class Upload(_Message, frozen=True, tag=4):
-    """Device to server: a commitment to σ, an envelope for every neighbour, and the masked update as the vector."""
+    """Device to server: its ctx, a commitment to σ, an envelope a neighbour, and the masked update as the vector."""
 
     device: Whole
+    context: Digest
     commitment: Digest
     envelopes: bytes
 
@@ -123,7 +124,7 @@ def encode(message: Message, vector: Vector = b"") -> bytes:
     r"""The message, and the vector where it carries one, as one frame.
 
     >>> encode(Call(turn=Turn(3, 0)))[:6]
-    b'chrl\x01\x00'
+    b'chrl\x02\x00'
     """
     return b"".join((*_head(message), vector))
 

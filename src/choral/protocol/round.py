@@ -28,7 +28,7 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort, Terms
+from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort, Terms, context_of
 from choral.secagg.codec import Integers
 from choral.secagg.masks import Mask, Words, add_masks, ring, self_mask
 from choral.secagg.shares import commitment, join
@@ -104,8 +104,8 @@ class Round:
     """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
 
     What a late, silent or faulty device does is normal and only noted in `refusals`; what ends the turn is raised by
-    `advance`. Uploads are added as they come and laid on the `shelf`, from where one is taken back if its device falls
-    silent before its masks can be removed.
+    `advance`. Uploads are added as they come and laid on the `shelf`, from where one is taken back if its device was
+    shown another round, or falls silent before its masks can be removed.
     """
 
     def __init__(
@@ -121,11 +121,12 @@ class Round:
         self.refusals: dict[int, str] = {}
         self.stage: Stage = "upload"
         self.sum: Sum | None = None
-        self._cohort = Cohort(self.terms, self.turn, model, muster.nonces)
+        self._nonces = dict(muster.nonces)
+        self._cohort = Cohort(self.terms, self.turn, self._nonces, b"")  # its ctx comes with the uploads
         self._dropped: frozenset[int] = frozenset()
         self._uploads: dict[int, Upload] = {}
         self._shelf: MutableMapping[int, Vector] = {} if shelf is None else shelf
-        self._total: Words = np.zeros(self.terms.words, ring(self.terms.codec.word_bits))
+        self._total: Words = np.empty(0, ring(self.terms.codec.word_bits))  # the first upload becomes it
         self._edges: dict[int, dict[int, bytes]] = {}
         self._shares: dict[int, dict[int, bytes]] = {}
         omega = Omega(turn=self.turn, terms=self.terms.digest, cohort=pack(muster.nonces))
@@ -151,7 +152,7 @@ class Round:
             message, vector = _read(self.terms, sender, frame)
             if self.following is not None:
                 self.following.note(sender, message)
-            if message.turn == self.turn and sender not in self._dropped and sender in self._cohort.places:
+            if message.turn == self.turn and sender in self._nonces and sender not in self._dropped:
                 self._take(sender, message, vector)
         except ChoralError as error:
             self.refusals[sender] = error.code
@@ -182,9 +183,14 @@ class Round:
         return set(self._cohort.neighbours(number)) - self._dropped
 
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
+        self._agree_on(message.context)
         expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
         self._records(message.envelopes, ENVELOPE_BYTES, expected)
-        np.add(self._total, np.frombuffer(vector, self._total.dtype), out=self._total)
+        words = np.frombuffer(vector, self._total.dtype)
+        if self._uploads:
+            np.add(self._total, words, out=self._total)
+        else:
+            self._total = words.copy()  # the vector itself belongs to the transport and to the shelf
         self._uploads[sender] = message
         if self.terms.self_masked:
             self._shelf[sender] = vector
@@ -192,7 +198,7 @@ class Round:
     def advance(self) -> None:
         """Time is up for this step: go on with those who answered, or raise SumError."""
         if self.stage == "upload":
-            self._drop(set(self._cohort.numbers) - self._uploads.keys(), "sent a masked update")
+            self._drop(self._misled() | (self._nonces.keys() - self._uploads.keys()), "sent a masked update")
         elif self.stage == "edges":
             self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
         elif self.stage == "final":
@@ -200,14 +206,36 @@ class Round:
             self.stage = "done"
             self._outbox = {}
 
+    def _misled(self) -> set[int]:
+        """The devices that were shown another round, by the ctx that they masked for; the others' ctx is the turn's.
+
+        Where all agree, the server need not hash its model: masks of one ctx cancel, and who could change every
+        device's view on the way could change the masked numbers as well.
+        """
+        seen = {upload.context for upload in self._uploads.values()}
+        context = seen.pop() if len(seen) == 1 else self._own_context()
+        self._agree_on(context)
+        misled = {number for number, upload in self._uploads.items() if upload.context != context}
+        self.refusals |= dict.fromkeys(misled, "CH604")
+        return misled
+
+    def _own_context(self) -> bytes:
+        sent = next(iter(self._outbox.values()))
+        model = memoryview(sent)[len(sent) - self.terms.model_bytes :]
+        return context_of(self.terms, self.turn, model, self._nonces)
+
+    def _agree_on(self, context: bytes) -> None:
+        if self._cohort.context != context:
+            self._cohort = Cohort(self.terms, self.turn, self._nonces, context)
+
     def _drop(self, silent: set[int], did: str) -> None:
-        for number in silent & self._uploads.keys():
-            upload = np.frombuffer(self._shelf.pop(number), self._total.dtype)
-            np.subtract(self._total, upload, out=self._total)
         self._dropped |= silent
         included = self.included
         if len(included) < self.terms.secure.smallest_sum:
-            raise self._too_few(len(included), len(self._cohort), self.terms.secure.smallest_sum, did)
+            raise self._too_few(len(included), len(self._nonces), self.terms.secure.smallest_sum, did)
+        for number in silent & self._uploads.keys():
+            upload = np.frombuffer(self._shelf.pop(number), self._total.dtype)
+            np.subtract(self._total, upload, out=self._total)
         if silent:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
             self.stage, self._edges = "edges", {}
@@ -237,7 +265,7 @@ class Round:
         masks = [mask for owner in self.included for mask in self._self_masks(owner, context)]
         masks += [mask for one, edges in self._edges.items() for other in edges for mask in self._edge(one, other)]
         add_masks(self._total, masks)
-        integers = terms.codec.decode(self._total, terms.parameters, count=len(self.included))
+        integers = terms.codec.decode(self._total, terms.parameters, count=len(self.included), consume=True)
         return Sum(turn=self.turn, integers=integers, included=tuple(terms.ids[number] for number in self.included))
 
     def _self_masks(self, owner: int, context: bytes) -> list[Mask]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 
@@ -124,23 +124,27 @@ def _graph(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
     return Graph(ids, context, degree)
 
 
-class Cohort:
-    """Ω of one turn with everybody's ν: the context that binds the turn's keys, and who is whose neighbour."""
+def context_of(terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> bytes:
+    """ctx of a turn: everything that its devices must have seen alike."""
+    return round_context(
+        config=terms.digest,
+        roster=terms.roster_digest,
+        round=turn.round,
+        attempt=turn.attempt,
+        model=hashlib.sha256(model).digest(),
+        cohort=[(terms.ids[number], nonces[number]) for number in sorted(nonces)],
+    )
 
-    def __init__(self, terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> None:
-        self.terms, self.turn = terms, turn
-        self.numbers = tuple(sorted(nonces))
+
+class Cohort:
+    """Ω of one turn under the context that binds the turn's keys: who is whose neighbour, and where shares lie."""
+
+    def __init__(self, terms: Terms, turn: Turn, numbers: Iterable[int], context: bytes) -> None:
+        self.terms, self.turn, self.context = terms, turn, context
+        self.numbers = tuple(sorted(numbers))
         self.places = {number: place for place, number in enumerate(self.numbers)}
         ids = tuple(terms.ids[number] for number in self.numbers)
-        self.context = round_context(
-            config=terms.digest,
-            roster=terms.roster_digest,
-            round=turn.round,
-            attempt=turn.attempt,
-            model=hashlib.sha256(model).digest(),
-            cohort=[(terms.ids[number], nonces[number]) for number in self.numbers],
-        )
-        self._graph = _graph(ids, self.context, terms.secure.neighbours)
+        self._graph = _graph(ids, context, terms.secure.neighbours)
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from choral.errors import StorageError
+from choral.privacy.shown import up
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import ATTACK
@@ -64,7 +65,7 @@ def _membership(attack: dict[str, Any]) -> Markup:
     rows = []
     for one in attack["membership"][:_MOST_TARGETS]:
         error = f" ± {100 * one['error']:.1f}" if one["error"] else ""
-        limit = "no limit" if one["bound"] is None else f"{words.up(100 * one['bound'], 1)} %"
+        limit = "no limit" if one["bound"] is None else f"{up(100 * one['bound'], 1)} %"
         rows.append((one["target"], f"{100 * one['measured']:.1f}{error} %", limit))
     alarms = f"found, with {words.percent(attack['false_alarms'])} false alarms"
     return parts.table(("was the row in it?", alarms, "no attack finds more than"), rows)
@@ -73,7 +74,7 @@ def _membership(attack: dict[str, Any]) -> Markup:
 def _terms(attack: dict[str, Any]) -> Markup:
     return element(
         "p",
-        f"Limits of choral's plan in the demonstration: ε\xa0≤\xa0{words.up(attack['epsilon'])} at "
+        f"Limits of choral's plan in the demonstration: ε\xa0≤\xa0{up(attack['epsilon'])} at "
         f"δ = {words.small(attack['delta'])}; rule {words.rule_in_words(attack['rule'])}; {attack['adjacency']}; "
         f"against {attack['adversary']}.",
         class_="quiet",

@@ -11,7 +11,8 @@ import socket
 import threading
 import time
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,6 +21,7 @@ from choral.errors import ConfigError, StorageError
 from choral.report import charts
 from choral.report.scene import scene
 from choral.report.sheet import static
+from choral.report.sides import Side, side_of
 from choral.run.folder import read_run
 
 if TYPE_CHECKING:
@@ -43,10 +45,13 @@ HEADERS = {
 }
 
 
-def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False) -> "LivePage":
-    """The live page of a run folder, served from a thread of its own until it is closed."""
-    read_run(folder)  # what is no run folder is refused here, not in the browser
-    page = LivePage(Path(folder), port)
+def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, side: str | None = None) -> "LivePage":
+    """The live page of a run folder, served from a thread of its own until it is closed.
+
+    `side` is "server" or "device:NAME": the page then gets only what that side truly has.
+    """
+    about = read_run(folder).about  # what is no run folder is refused here, not in the browser
+    page = LivePage(Path(folder), port, side_of(side, about))
     if open_browser:
         webbrowser.open(page.url)
     return page
@@ -55,7 +60,7 @@ def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False) -> "
 class LivePage:
     """A page that is being served: its address, and the way to end it; a context manager."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, side: Side = None) -> None:
         try:
             import starlette.applications  # noqa: F401 - asked for before anything listens
             import uvicorn
@@ -74,7 +79,7 @@ class LivePage:
         self.url = f"http://{hosts[0]}/{token}/"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                _application(folder, token, hosts, self._stopping),
+                _application(partial(_follow, folder, side, self._stopping), token, hosts),
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -131,7 +136,7 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _application(folder: Path, token: str, hosts: tuple[str, ...], stopping: threading.Event) -> "Starlette":
+def _application(follow: Callable[[], AsyncIterator[str]], token: str, hosts: tuple[str, ...]) -> "Starlette":
     from starlette.applications import Starlette
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
@@ -147,7 +152,7 @@ def _application(folder: Path, token: str, hosts: tuple[str, ...], stopping: thr
         if request.headers.get("host") not in hosts or not secrets.compare_digest(given.encode(), expected):
             return Response("403: the address is printed by choral watch\n", 403, HEADERS, "text/plain")
         if slash and name == "events":
-            return StreamingResponse(_follow(folder, stopping), 200, HEADERS, "text/event-stream")
+            return StreamingResponse(follow(), 200, HEADERS, "text/event-stream")
         if slash and name in content:
             kind = _KINDS[pages[name].rpartition(".")[2]]
             return Response(content[name], 200, HEADERS, kind)
@@ -156,7 +161,7 @@ def _application(folder: Path, token: str, hosts: tuple[str, ...], stopping: thr
     return Starlette(routes=[Route("/{path:path}", answer)])
 
 
-async def _follow(folder: Path, stopping: threading.Event) -> AsyncIterator[str]:
+async def _follow(folder: Path, side: Side, stopping: threading.Event) -> AsyncIterator[str]:
     """Server-sent events: the places of the page whose content has changed, until the run has ended."""
     shown: dict[str, str] = {}
     seen: object = None
@@ -171,7 +176,7 @@ async def _follow(folder: Path, stopping: threading.Event) -> AsyncIterator[str]
             except StorageError as error:
                 yield _event("fault", str(error))
                 return
-            for place, markup in scene(record).items():
+            for place, markup in scene(record, side).items():
                 if shown.get(place) != markup:
                     shown[place] = markup
                     yield _event("place", {"place": place, "markup": markup})

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.shown import up
 from choral.report import charts, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord
+from choral.run.folder import RunRecord, merit
 
 MOST_BARS = 20  # devices; more are summarised
 
@@ -88,28 +89,30 @@ def claims_table(record: RunRecord) -> Markup:
     )
 
 
-def accuracy_chart(record: RunRecord) -> Markup:
-    """Accuracy on the hold-out after every round, beside the lines without privacy and of each device alone."""
-    points = [(float(line["round"]), line["test"]["accuracy"]) for line in record.rounds if line["test"]]
-    if not points:
+def merit_chart(record: RunRecord) -> Markup:
+    """Accuracy, or R², on the hold-out after every round, beside the lines without privacy and of each device alone."""
+    found = [(float(line["round"]), *merit(line["test"])) for line in record.rounds if line["test"]]
+    if not found:
         why = "yet" if record.result is None else "on public rows"
         return element("p", f"No round has been evaluated {why}.", class_="quiet")
+    name = found[-1][1]
+    points = [(number, value) for number, _, value in found]
     baselines = (record.result or {}).get("baselines") or {}
     last = float(record.about["plan"]["rounds"])
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
-    for name, value in (
+    for other, value in (
         ("without privacy", baselines.get("without_privacy")),
         ("each device alone", baselines.get("alone")),
     ):
         if value is not None:
             across = [(points[0][0], value), (last, value)]
-            series.append(charts.Series(name=f"{name}: {value:.3f}", points=across, marks=False))
+            series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
     return charts.line_chart(
         series,
-        title="Accuracy per round",
+        title=f"{name} per round",
         summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
         x=charts.Axis(label="round", whole=True, least=last),
-        y=charts.Axis(label="accuracy"),
+        y=charts.Axis(label=name),
         height=300,
     )
 
@@ -132,17 +135,20 @@ def spent(record: RunRecord) -> list[Spent]:
     ]
 
 
-def budgets(record: RunRecord) -> Markup:
-    """A bar per device with used, limit and rounds; many devices in summary."""
+def ledger_terms(record: RunRecord) -> Markup:
+    """Everything without which an ε of a ledger means nothing."""
+    rule = words.rule_in_words(words.ledger_rule(record.about))
+    told = f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}."
+    return element("p", told, class_="quiet")
+
+
+def budgets(record: RunRecord, only: int | None = None) -> Markup:
+    """A bar per device with used, limit and rounds; many devices in summary, or one alone by its number."""
     devices = spent(record)
     if not devices:
         return not_yet(record)
-    rule = words.rule_in_words(words.ledger_rule(record.about))
-    terms = element(
-        "p",
-        f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}.",
-        class_="quiet",
-    )
+    if only is not None:
+        devices = devices[only : only + 1]
     summary = Markup()
     if len(devices) > MOST_BARS:
         summary = _summary(devices)
@@ -160,14 +166,18 @@ def budgets(record: RunRecord) -> Markup:
                 ),
                 class_="bar",
             ),
-            element("td", f"{words.up(device.epsilon)} / {words.up(device.limit)}", class_="numbers"),
+            element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
             element("td", f"{device.rounds:,}" + (" · full" if device.full else ""), class_="numbers"),
         )
         for device in devices
     ]
     columns = ("device" if not summary else "most used", "", "used / limit", "rounds")
     head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
-    return together(summary, element("table", element("thead", head), element("tbody", *rows), class_="budgets"), terms)
+    return together(
+        summary,
+        element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
+        ledger_terms(record),
+    )
 
 
 def _summary(devices: Sequence[Spent]) -> Markup:

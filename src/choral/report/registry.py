@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from choral.privacy.rules import EVERYONE
+from choral.privacy.shown import up
 from choral.report import words
 from choral.run.folder import RunRecord
 
@@ -81,9 +82,7 @@ def _loss(record: RunRecord) -> dict[str, Any]:
     details = [f"{first.title}: rule {first.rule}; {first.adjacency}; against {first.adversary}; {first.standing}."]
     for claim in others:
         number = (
-            "no figure"
-            if claim.epsilon is None
-            else f"epsilon {words.up(claim.epsilon)}, delta {words.small(claim.delta)}"
+            "no figure" if claim.epsilon is None else f"epsilon {up(claim.epsilon)}, delta {words.small(claim.delta)}"
         )
         details.append(
             f"{claim.title}: {number}; {claim.standing}; "
@@ -131,7 +130,7 @@ def _implementation(record: RunRecord) -> dict[str, Any]:
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),
-        "utility": f"accuracy {result['test']['accuracy']:.4f} on the hold-out" if result["test"] else "not measured",
+        "utility": f"{words.goodness(result['test'], 4)} on the hold-out" if result["test"] else "not measured",
         "additional_information": f"plan {about['plan_digest']}; check with: choral verify",
     }
 

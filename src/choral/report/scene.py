@@ -1,37 +1,79 @@
 """What the live page shows of a run at one moment: pieces of markup by the place on the page where they belong."""
 
-from typing import Any
+from collections.abc import Sequence
 
-from choral.report import parts, words
+from choral.report import parts, sides, words
 from choral.report.markup import Markup, element, together
+from choral.report.sides import Side
 from choral.run.folder import RunRecord
 
 MOST_NAMES = 60  # devices of a cohort shown by name; more are counted
 MOST_EVENTS = 40
 
 
-def scene(record: RunRecord) -> dict[str, Markup]:
-    """Every place of the page with what belongs there now."""
+def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
+    """Every place of the page with what belongs there now: all of the run, or only what one side of it has."""
+    if isinstance(side, int):
+        return _device(sides.taken(record, side), side)
+    server = side == "server"
     return {
-        "title": together(record.about["name"]),
+        "title": _seen_by(record, "the server") if server else together(record.about["name"]),
         "banner": parts.banner(record),
         "progress": _progress(record),
         "status": _status(record),
-        "curve": parts.accuracy_chart(record),
-        "budgets": parts.budgets(record),
+        "curve-h": together("How good the model is"),
+        "curve": parts.merit_chart(record),
+        "budgets-h": together("How often each device was asked" if server else "Budget of each device"),
+        "budgets": sides.asked(record) if server else parts.budgets(record),
         "cohort": _cohort(record),
-        "sees": _sees(record.about),
-        "colluder-table": _colluders(record),
+        "sees-h": together("What the server can and can't see"),
+        "sees": together(_sees("The server", *words.server_sees(record.about)), sides.received(record)),
+        "colluder-table": _colluders(record, so_far=not server),
         "claims": parts.claims_table(record),
         "events": _events(record),
     }
 
 
+def _device(record: RunRecord, number: int) -> dict[str, Markup]:
+    """The page of one device, of the record that it could have kept."""
+    name = parts.short(record.about["devices"][number]["name"])
+    said = sides.own_progress(record, number)
+    return {
+        "title": _seen_by(record, name),
+        "banner": parts.banner(record),
+        "progress": said,
+        "status": said,
+        "curve-h": together("What this device has spent"),
+        "curve": sides.own_curve(record, number),
+        "budgets-h": together("Budget of this device"),
+        "budgets": parts.budgets(record, number),
+        "cohort": _cohort(record),
+        "sees-h": together("What this device can and can't see"),
+        "sees": _sees("This device", *sides.OWN_SIGHT),
+        "colluder-table": _colluders(record, so_far=False),
+        "claims": element(
+            "p", "The report of the run has them; a device by itself has its own ledger.", class_="quiet"
+        ),
+        "events": element(
+            "ol",
+            *(
+                element("li", f"Round {line['round']:,}: {'in the sum' if number in line['included'] else 'left out'}.")
+                for line in reversed(record.rounds[-MOST_EVENTS:])
+            ),
+            reversed=True,
+        ),
+    }
+
+
+def _seen_by(record: RunRecord, who: str) -> Markup:
+    return together(f"{record.about['name']}, as {who} sees it")
+
+
 def _progress(record: RunRecord) -> Markup:
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     ended = record.result["stopped"] if record.result else ""
-    accuracy = [f"accuracy {line['test']['accuracy']:.3f}" for line in record.rounds[-1:] if line["test"]]
-    words_ = " · ".join([f"round {done:,} of {planned:,}", *accuracy, *([f"ended: {ended}"] if record.result else [])])
+    good = [words.goodness(line["test"]) for line in record.rounds[-1:] if line["test"]]
+    words_ = " · ".join([f"round {done:,} of {planned:,}", *good, *([f"ended: {ended}"] if record.result else [])])
     return together(element("progress", max=planned, value=done, aria_label="rounds done"), element("span", words_))
 
 
@@ -39,9 +81,8 @@ def _status(record: RunRecord) -> Markup:
     """The sentence that a screen reader speaks: at every tenth of the run and at its end, not at every round."""
     done, planned = len(record.rounds), record.about["plan"]["rounds"]
     if record.result:
-        test = record.result["test"]
-        accuracy = f"; accuracy {test['accuracy']:.3f}" if test else ""
-        return together(f"The run has ended after {words.count(done, 'round')}{accuracy}.")
+        good = f"; {words.goodness(record.result['test'])}" if record.result["test"] else ""
+        return together(f"The run has ended after {words.count(done, 'round')}{good}.")
     tenth = max(planned // 10, 1)
     if done < tenth:
         return together("The run has begun.")
@@ -80,22 +121,22 @@ def _cohort(record: RunRecord) -> Markup:
     return together(lead, element("ul", *chips, class_="chips"))
 
 
-def _sees(about: dict[str, Any]) -> Markup:
-    can, cannot = words.server_sees(about)
+def _sees(who: str, can: Sequence[str], cannot: Sequence[str]) -> Markup:
     return element(
         "div",
-        element("div", element("h3", "The server can see"), element("ul", *(element("li", item) for item in can))),
+        element("div", element("h3", f"{who} can see"), element("ul", *(element("li", item) for item in can))),
         element("div", element("h3", "It can't see"), element("ul", *(element("li", item) for item in cannot))),
         class_="pair",
     )
 
 
-def _colluders(record: RunRecord) -> Markup:
+def _colluders(record: RunRecord, *, so_far: bool) -> Markup:
     """A row for every place of the slider; the page shows one of them at a time."""
     rows = words.by_colluders(record)
     if not rows:
         return element("p", "There is no secure sum: colluders change nothing.")
-    body = [element("tr", element("th", f"{c}", scope="row"), element("td", text)) for c, _, text in rows]
+    now = words.spent_so_far(record) if so_far else ""
+    body = [element("tr", element("th", f"{c}", scope="row"), element("td", text + now)) for c, _, text in rows]
     head = element("tr", element("th", "colluders", scope="col"), element("th", "what holds", scope="col"))
     planned = record.about["secure_sum"]["colluders"]
     return element("table", element("thead", head), element("tbody", *body), data_planned=planned)

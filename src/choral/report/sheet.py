@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from choral.privacy.shown import up
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, read_run, write_whole
@@ -76,7 +77,7 @@ def _body(record: RunRecord) -> Markup:
         _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
         element(
             "div",
-            _section("accuracy", "Accuracy per round, on the hold-out", parts.accuracy_chart(record)),
+            _section("merit", "How good the model is, on the hold-out", parts.merit_chart(record)),
             _section("budgets", "Budget of each device", parts.budgets(record)),
             class_="pair",
         ),
@@ -141,7 +142,7 @@ def _by_delta(record: RunRecord) -> Markup:
         return parts.not_yet(record)
     first = claims[0]
     points = sorted((delta, epsilon) for delta, epsilon in record.result["privacy"]["by_delta"])
-    summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {words.up(e)}" for d, e in points)
+    summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {up(e)}" for d, e in points)
     return together(
         charts.line_chart(
             [charts.Series(name="proved, against everyone", points=points)],
@@ -161,12 +162,11 @@ def _sight(record: RunRecord) -> Markup:
         return element("p", "No update was kept for comparison in this run.")
     secure = record.about["secure_sum"]
     masked = secure is not None and record.about["kind"] != "simulation"
-    received = [int(value) for value in sight["received"]]
+    received = [int(value) for value in sight["received"] or ()]
     middle = 2 ** (secure["modulus_bits"] - 1) if masked else 0
-    rows = (
-        ("computed on the device", sight["computed"], [f"{v:+.4f}" for v in sight["computed"]], 0),
-        ("received by the server", [v - middle for v in received], [f"{v:,}" for v in received], 1),
-    )
+    rows = [("computed on the device", sight["computed"], [f"{v:+.4f}" for v in sight["computed"]], 0)]
+    if received:
+        rows.append(("received by the server", [v - middle for v in received], [f"{v:,}" for v in received], 1))
     shown = [
         element(
             "tr",
@@ -177,8 +177,11 @@ def _sight(record: RunRecord) -> Markup:
         for name, heights, texts, style in rows
     ]
     verdict = (
-        "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the update. "
-        "The masks cancel in the sum only."
+        "The server received masked words. They are not shown: masks come from fresh keys and never repeat, "
+        "and this run has a seed so that all of this page repeats."
+        if masked and not received
+        else "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the "
+        "update. The masks cancel in the sum only."
         if masked
         else "A simulation leaves the masks out, since they cancel in the sum: this is not what a server would see."
         if secure

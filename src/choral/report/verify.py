@@ -16,8 +16,9 @@ from choral.report.registry import entry_text
 from choral.report.sheet import page
 from choral.run.costs import Costs
 from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, ledger_file, read_json, read_run
-from choral.run.signatures import SIGNED, signed_fields
-from choral.run.statement import privacy_statement
+from choral.run.signatures import SIGNED, signed_fields, signs
+from choral.run.statement import planned_statement, privacy_statement
+from choral.run.watch import Watch, unwatched
 from choral.secagg.keys import Bundle, Roster
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
@@ -31,17 +32,19 @@ class Finding:
     wrong: tuple[str, ...] = ()
 
 
-def verify(folder: str | Path) -> tuple[Finding, ...]:
+def verify(folder: str | Path, watch: Watch = unwatched) -> tuple[Finding, ...]:
     """What every check of a finished run found; the run is as it says it is if no finding has anything wrong."""
     record = read_run(folder)
     if record.result is None:
         raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
+    about = record.about
+    signed = signs(about["kind"], seeded=about["seeded"], private=_has_ledgers(record))
     checks: dict[str, Callable[[RunRecord], list[str]]] = {
         "files are those that the result names": _files,
         "the plan is the one that was charged for": _plan,
         "every ledger is whole, its owner's, and pays for every round": _ledgers,
         "every ε follows from the ledgers": _epsilons,
-        "every device signed the model and its ledger": _signatures,
+        **({"every device signed the model and its ledger": _signatures} if signed else {}),
         "the report and the registry entry say what the result says": _pages,
     }
     if record.about["kind"] == "deployment":
@@ -49,7 +52,8 @@ def verify(folder: str | Path) -> tuple[Finding, ...]:
         for name in [name for name, check in checks.items() if check in (_ledgers, _epsilons, _signatures)]:
             del checks[name]
         checks["every ε follows from the updates that the server counts; ledgers stay with the devices"] = _epsilons
-    return tuple(Finding(check=name, wrong=tuple(_told(check, record))) for name, check in checks.items())
+    watched = watch(checks.items(), total=len(checks), label="CHECK")
+    return tuple(Finding(check=name, wrong=tuple(_told(check, record))) for name, check in watched)
 
 
 def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:
@@ -129,7 +133,10 @@ def _epsilons(record: RunRecord) -> list[str]:
         last = {"included": [], "wasted": _result(record)["wasted"]}
         rounds = charged_rounds([*record.rounds, last], len(costs.names)).tolist()
     again = privacy_statement(costs, np.array(rounds))
-    return differences(_result(record)["privacy"], json.loads(json.dumps(again)))
+    planned = json.loads(json.dumps(planned_statement(costs)))
+    return differences(_result(record)["privacy"], json.loads(json.dumps(again))) + differences(
+        record.about.get("planned", planned), planned, "planned"
+    )
 
 
 def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]:  # noqa: ANN401 - any JSON value
@@ -151,8 +158,6 @@ def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]
 
 
 def _signatures(record: RunRecord) -> list[str]:
-    if record.about["kind"] != "rehearsal" or not _has_ledgers(record):
-        return []  # a simulation has no devices that could sign, and without noise there is nothing to sign for
     entries = read_json(record.folder / "signatures.json")["devices"]
     model = (record.folder / "model.safetensors").read_bytes()
     names = [device["name"] for device in record.about["devices"]]

@@ -9,7 +9,8 @@ from typing import Any
 
 from choral.plan import SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.run.folder import RunRecord
+from choral.privacy.shown import up
+from choral.run.folder import RunRecord, merit
 
 _CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
 _RULES = {
@@ -55,16 +56,6 @@ class Claim:
     def terms(self) -> str:
         """Everything without which the number means nothing."""
         return f"δ = {small(self.delta)}, {self.adjacency}, against {self.adversary}, rule {self.rule}"
-
-
-def up(value: float, digits: int = 2) -> str:
-    """The number with so many decimals, never less than it is: a privacy loss is not rounded down.
-
-    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1)
-    ('1.99', '2.00', '0.3')
-    """
-    scale = 10**digits
-    return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 
 
 def small(value: float) -> str:
@@ -144,7 +135,11 @@ def claims(record: RunRecord) -> tuple[Claim, ...]:
     """The three ε in their fixed order; none before the run has ended, and none without noise."""
     if record.result is None or unprotected(record):
         return ()
-    privacy = record.result["privacy"]
+    return claims_of(record.result["privacy"])
+
+
+def claims_of(privacy: dict[str, Any]) -> tuple[Claim, ...]:
+    """The three ε of a privacy statement, of what was spent or of what is planned."""
     adjacency, delta = privacy["adjacency"], privacy["delta"]
     everyone, summed, published = privacy["against_everyone"], privacy["with_secure_sum"], privacy["published"]
     first = Claim(
@@ -211,6 +206,16 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def goodness(test: dict[str, float], digits: int = 3) -> str:
+    """How good a model is on the hold-out, in one figure; of numbers the root mean squared error in their unit too.
+
+    >>> goodness({"accuracy": 0.84, "loss": 0.3}), goodness({"r2": 0.5, "rmse": 4321.6, "loss": 0.1})
+    ('accuracy 0.840', 'R² 0.500, RMSE 4,322')
+    """
+    name, value = merit(test)
+    return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
+
+
 def records(about: dict[str, Any]) -> int:
     """How many records were trained on: those of all devices, without the hold-out.
 
@@ -261,6 +266,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
+    measured = "R²" if about["data"].get("label_bounds") else "Accuracy"
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
         ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
@@ -280,8 +286,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What does it cost? (utility, bias)",
-            ("Accuracy below, on a hold-out. " if result is None or result["test"] else "It was not measured. ")
-            + "Clipping and noise weigh more on small groups; accuracy by group was not measured.",
+            (f"{measured} below, on a hold-out. " if result is None or result["test"] else "It was not measured. ")
+            + "Clipping and noise weigh more on small groups; how good the model is for each group was not measured.",
         ),
         (
             "What else must hold? (security)",
@@ -335,14 +341,29 @@ def honest_devices(secure: dict[str, Any], colluders: int) -> int:
 
 
 def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
-    """For every number of colluders: the proved ε, once there is one, and a sentence with all that belongs to it."""
-    secure, result = record.about["secure_sum"], record.result
+    """For every number of colluders: the proved ε, or the planned one before the end, and a sentence with its terms."""
+    secure, privacy = record.about["secure_sum"], _statement_of(record)
     if secure is None:
         return ()
-    known = dict(result["privacy"].get("by_colluders", ())) if result else {}
+    known = dict(privacy.get("by_colluders", ()))
     return tuple(
         (c, known.get(c), _with_colluders(record, c, known.get(c))) for c in sorted(known) or range(secure["cohort"])
     )
+
+
+def _statement_of(record: RunRecord) -> dict[str, Any]:
+    """What was spent, or before the end what is planned at most; nothing where there is no noise."""
+    privacy = record.result["privacy"] if record.result else record.about.get("planned") or {}
+    return {} if "none" in privacy else privacy
+
+
+def spent_so_far(record: RunRecord) -> str:
+    """The largest ε of a device in a run under way, with its terms, as a sentence to add."""
+    last = record.rounds[-1].get("spent") if record.rounds and record.result is None else None
+    if not last:
+        return ""
+    terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {rule_in_words(ledger_rule(record.about))}"
+    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms})."
 
 
 def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) -> str:
@@ -353,11 +374,13 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         if honest > 1
         else f"the secure sum no longer hides a single device from {server}"
     )
-    if not claims(record):
+    privacy = _statement_of(record)
+    if not privacy:
         return f"With {count(colluders, 'colluder')} {opened}."
-    everyone, summed = claims(record)[:2]
+    everyone, summed = claims_of(privacy)[:2]
     if epsilon is None or summed.epsilon is None:
-        held = f"{everyone.figure} holds ({everyone.terms})"
+        held = f"{everyone.figure} {'holds' if record.result else 'is planned at most'} ({everyone.terms})"
         return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
     terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    return f"With {count(colluders, 'colluder')} {opened}: ε\xa0≤\xa0{up(epsilon)} ({terms})."
+    planned = "" if record.result else "planned at most "
+    return f"With {count(colluders, 'colluder')} {opened}: {planned}ε\xa0≤\xa0{up(epsilon)} ({terms})."

@@ -1,8 +1,6 @@
 """What the same devices reach without privacy, and each by itself: two lines that a private run is judged by."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,40 +12,23 @@ from choral.learning.local import Recipe
 from choral.learning.records import Records
 from choral.run.costs import rounds_each
 from choral.run.study import Study
+from choral.run.watch import Watch, unwatched
 
 STEP_SIZE = 1.0  # at most: without a clip, larger steps make a softmax on features within ±1 swing
-
-
-T = TypeVar("T")
-
-
-class Watch(Protocol):
-    """How somebody follows a loop that takes long: its items as they come, with their number and a word for them."""
-
-    def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
-        """The items."""
-
-
-def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # noqa: ARG001 - nobody looks
-    """The items, and nothing else.
-
-    >>> list(unwatched([1, 2], total=2, label="rounds"))
-    [1, 2]
-    """
-    return items
+_SHARE = 0.5  # of 1/L, for least squares: a network's layers bend what a row's length bounds for a linear model
 
 
 def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
-    """Test accuracy without noise, and the mean of every device trained alone without noise.
+    """The figure of merit on the test rows without noise, and the mean of every device trained alone without noise.
 
     Without noise, the plan's own clip and step size are tried and neither clip nor a large step size; the better one on
     the validation rows counts.
     """
     plan, start = study.plan, study.model.start(0)
-    free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=min(plan.step_size, STEP_SIZE))
+    free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=_calm_step(study))
     recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0)}
     models = [_together(study, recipe, watch, label) for label, recipe in recipes.items()]
-    best = max(models, key=lambda parameters: _accuracy(study, parameters, study.split.validation))
+    best = max(models, key=lambda parameters: _merit(study, parameters, study.split.validation))
     steps = plan.local_steps * rounds_each(plan)
     alone = Vectorised(
         model=study.model,
@@ -61,9 +42,9 @@ def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
     firsts = range(0, plan.devices, alone.lanes)  # not all at once: as many models as devices may not fit
     for first in watch(firsts, total=len(firsts), label="EACH ALONE"):
         some = np.arange(first, min(first + alone.lanes, plan.devices))
-        own += [_accuracy(study, start + update, study.split.test) for update in alone.updates(start, 1, some)]
+        own += [_merit(study, start + update, study.split.test) for update in alone.updates(start, 1, some)]
     return {
-        "without_privacy": _accuracy(study, best, study.split.test),
+        "without_privacy": _merit(study, best, study.split.test),
         "alone": float(np.mean(own)),
     }
 
@@ -83,5 +64,15 @@ def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray
     return parameters
 
 
-def _accuracy(study: Study, parameters: NDArray[np.float32], rows: Records) -> float:
-    return evaluate(study.model, parameters, rows).accuracy or 0.0
+def _calm_step(study: Study) -> float:
+    """The plan's step size, or what does not swing without a clip; of a squared loss the rows' lengths decide that."""
+    most = STEP_SIZE
+    if study.data.target is not None:
+        rows = study.split.train.features
+        most = _SHARE / (1 + float(np.einsum("ij,ij->i", rows, rows).max()))
+    return min(study.plan.step_size, most)
+
+
+def _merit(study: Study, parameters: NDArray[np.float32], rows: Records) -> float:
+    found = evaluate(study.model, parameters, rows)
+    return (found.accuracy if study.data.target is None else found.r2) or 0.0

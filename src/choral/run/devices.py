@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.learning.models import Model
+from choral.learning.records import Labels
 from choral.learning.trainer import Trainer
 from choral.plan import Plan
 from choral.secagg.keys import digest
@@ -13,7 +14,7 @@ def trainer_of(
     model: Model,
     plan: Plan,
     features: NDArray[np.float32],
-    labels: NDArray[np.int32],
+    labels: Labels,
     *,
     secret: bytes,
     run: str,

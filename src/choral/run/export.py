@@ -14,7 +14,7 @@ from choral.run.folder import hashes, read_json, read_parameters, read_run, writ
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-DENSE = ("logistic", "mlp")
+DENSE = ("logistic", "linear", "mlp")
 OPSET, IR_VERSION = 13, 7  # of ONNX 1.8: the oldest whose Softmax is the usual one
 
 
@@ -35,7 +35,7 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
             "CH102",
             f'the model "{card["kind"]}" is your own function: choral does not know its layers.',
             where=str(folder / "model.json"),
-            fix="Use your function with the parameters in model.safetensors; logistic and mlp can be exported.",
+            fix="Use your function with the parameters in model.safetensors; logistic, linear and mlp can be exported.",
         )
     parameters, _ = read_parameters(folder / "model.safetensors")
     graph = onnx_of(card, parameters, run=record.about["plan_digest"])
@@ -45,7 +45,7 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
 
 
 def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) -> "ModelProto":
-    """The graph of a dense stack: encoded features in, the class's number and every class's probability out."""
+    """The graph of a dense stack: encoded features in, each class's probability out, or the number in its own unit."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
@@ -60,16 +60,24 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         nodes.append(helper.make_node("Gemm", [here, f"W{layer}", f"b{layer}"], [here := f"sums{layer}"]))
         if layer < len(widths) - 1:
             nodes.append(helper.make_node("Relu", [here], [here := f"hidden{layer}"]))
-    nodes.append(helper.make_node("ArgMax", [here], ["label"], axis=1, keepdims=0))
-    nodes.append(helper.make_node("Softmax", [here], ["probabilities"], axis=1))
+    if card["label_bounds"] is None:
+        nodes.append(helper.make_node("ArgMax", [here], ["label"], axis=1, keepdims=0))
+        nodes.append(helper.make_node("Softmax", [here], ["probabilities"], axis=1))
+        given = {"label": (TensorProto.INT64, ["rows"]), "probabilities": (TensorProto.FLOAT, ["rows", widths[-1]])}
+    else:
+        low, high = card["label_bounds"]
+        scale = {"unit": (high - low) / 2, "middle": (low + high) / 2}
+        weights += [numpy_helper.from_array(np.array([value], dtype=np.float32), name) for name, value in scale.items()]
+        weights.append(numpy_helper.from_array(np.array([-1], dtype=np.int64), "flat"))
+        nodes.append(helper.make_node("Mul", [here, "unit"], ["scaled"]))
+        nodes.append(helper.make_node("Add", ["scaled", "middle"], ["column"]))
+        nodes.append(helper.make_node("Reshape", ["column", "flat"], ["label"]))
+        given = {"label": (TensorProto.FLOAT, ["rows"])}
     graph = helper.make_graph(
         nodes,
         card["kind"],
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["rows", widths[0]])],
-        [
-            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
-            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", widths[-1]]),
-        ],
+        [helper.make_tensor_value_info(name, *form) for name, form in given.items()],
         weights,
     )
     model = helper.make_model(
@@ -79,6 +87,8 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
-    told = {name: json.dumps(card[name], ensure_ascii=False) for name in ("classes", "features", "columns")}
+    told = {
+        name: json.dumps(card[name], ensure_ascii=False) for name in ("classes", "label_bounds", "features", "columns")
+    }
     helper.set_model_props(model, {**told, "plan_digest": run})
     return model

@@ -17,6 +17,8 @@ from choral.errors import StorageError
 
 FORMAT = 1
 ATTACK = "attack.json"
+# What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
+MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
 
 
@@ -239,3 +241,13 @@ def charged_rounds(lines: Iterable[Mapping[str, Any]], devices: int) -> NDArray[
     """
     charged = [device for line in lines for device in (*line["included"], *line.get("wasted", ()))]
     return np.bincount(np.array(charged, dtype=np.int64), minlength=devices)
+
+
+def merit(test: Mapping[str, float]) -> tuple[str, float]:
+    """The figure that a run is judged by, of those that were measured: its name for people, and its value.
+
+    >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
+    (('accuracy', 0.84), ('R²', 0.5))
+    """
+    key = next(name for name in MERITS if name in test)
+    return MERITS[key], test[key]

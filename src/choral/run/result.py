@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import TableError
+from choral.errors import ConfigError, TableError
 from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
-from choral.learning.evaluate import evaluate, predict
+from choral.learning.evaluate import explained, predict
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
-from choral.learning.records import Records
 from choral.run.folder import RunRecord
 
 
@@ -26,6 +25,7 @@ class Result:
     parameters: NDArray[np.float32] = field(repr=False)
     classes: tuple[str, ...]
     columns: tuple[Numeric | Categorical, ...] = field(repr=False)
+    target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
     privacy: dict[str, Any] = field(repr=False)
     test: dict[str, float]
     baselines: dict[str, float | None]
@@ -35,18 +35,25 @@ class Result:
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
         """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
+        if self.target is not None:
+            raise ConfigError("CH102", "the label is a number: no class has a probability.", fix="Use predict.")
         outputs = predict(self.model, self.parameters, self._features(rows)).astype(np.float64)
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
-    def predict(self, rows: DataSource) -> NDArray[np.str_]:
-        """The likeliest class of each row, by name."""
+    def predict(self, rows: DataSource) -> NDArray[np.str_] | NDArray[np.float64]:
+        """The likeliest class of each row, by name; or its number, in the label's own unit."""
+        if self.target is not None:
+            return self.target.decode(predict(self.model, self.parameters, self._features(rows))[:, 0])
         return np.asarray(np.array(self.classes)[self.predict_proba(rows).argmax(axis=1)])
 
     def score(self, rows: DataSource, labels: Sequence[object]) -> float:
-        """The share of rows whose predicted class is the given one."""
+        """The share of rows whose predicted class is the given one; or, of numbers, R²."""
+        if self.target is not None:
+            given = np.asarray(labels, dtype=np.float64)
+            return explained(float(np.square(given - self.predict(rows).astype(np.float64)).sum()), given) or 0.0
         wanted = np.array([str(label) for label in labels])
         return float(np.mean(self.predict(rows) == wanted))
 
@@ -62,21 +69,20 @@ class Result:
         return tables.encode(from_frame(rows), self.columns)
 
 
-def metrics(model: Model, parameters: NDArray[np.float32], rows: Records) -> dict[str, float]:
-    """Accuracy, loss and AUC on these rows, as far as the model has them."""
-    found = asdict(evaluate(model, parameters, rows))
-    return {name: round(found[name], 6) for name in ("accuracy", "loss", "auc") if found[name] is not None}
-
-
 def model_card(
-    model: Model, classes: Sequence[str], features: Sequence[str], columns: Sequence[Numeric | Categorical]
+    model: Model,
+    classes: Sequence[str],
+    features: Sequence[str],
+    columns: Sequence[Numeric | Categorical],
+    target: Numeric | None,
 ) -> dict[str, Any]:
-    """What is needed to use the parameters: kind, shapes, classes, and how columns become features."""
+    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
     return {
         "kind": model.name,
         "widths": list(model.widths),
         "parameters": model.size,
         "classes": list(classes),
+        "label_bounds": None if target is None else [target.low, target.high],
         "features": list(features),
         "columns": [{"type": type(column).__name__, **asdict(column)} for column in columns],
     }

@@ -1,8 +1,8 @@
-"""simulate, rehearse and resume: a study, a place and a folder joined into a run."""
+"""A run, started or resumed: a study, a place and a folder joined."""
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,39 +16,29 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
-from choral.run.baselines import Watch, baselines, unwatched
+from choral.run.baselines import baselines
 from choral.run.books import Books
 from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions, write_json
 from choral.run.logs import Log
+from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
-from choral.run.result import Result, metrics, model_card
-from choral.run.signatures import sign_off
-from choral.run.statement import privacy_statement, releases
+from choral.run.result import Result, model_card
+from choral.run.signatures import sign_off, signs
+from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
+from choral.run.watch import Watch, unheard, unwatched
 
 Kind = Literal["simulation", "rehearsal"]
 Line = dict[str, Any]
 
 
-def simulate(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - the keys of choral.toml, each checked there
-    """The result of Algorithm 1 on the fast engine; `data` is a choral.toml, a table, a glob, a frame or arrays.
+def start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
+    """The result of Algorithm 1 on the fast engine, or with the whole protocol in one process.
 
-    >>> import numpy as np
-    >>> rows = np.random.default_rng(0).normal(size=(400, 3))
-    >>> result = simulate((rows, (rows[:, 0] > 0).astype(int)), devices=4, cohort=4, rounds=3, epsilon=5.0,
-    ...                   delta=1e-4, seed=1)
-    >>> result.privacy["against_everyone"]["epsilon"] <= 5.0
-    True
+    `data` is a choral.toml, a table, a glob, a frame or arrays; the settings are the keys of choral.toml, each checked
+    there, and `out`, `drop`, `compare` and `log`, which are the flags of the verbs.
     """
-    return _start("simulation", data, settings)
-
-
-def rehearse(data: DataSource, **settings: Any) -> Result:  # noqa: ANN401 - as above
-    """The same with the whole protocol in one process: real keys, real masks, every message."""
-    return _start("rehearsal", data, settings)
-
-
-def _start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
+    settings = dict(settings)
     out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
     log = _log(settings.pop("log", None), out)
     job, source = _job_of(data, settings)
@@ -63,7 +53,9 @@ def _log(kind: str | None, out: object) -> Log | None:
     return None if kind is None else Log(kind)
 
 
-def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> "Run":
+def resume(
+    path: str | Path, data: DataSource = None, *, log: str | None = None, reached: Callable[[], None] = unheard
+) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
@@ -79,7 +71,7 @@ def resume(path: str | Path, data: DataSource = None, *, log: str | None = None)
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about["seed"], seeded=about["seeded"])
+    study = settle(job, data, seed=about["seed"], seeded=about["seeded"], reached=reached)
     if study.plan.digest != about["plan_digest"]:
         raise StorageError(
             "CH802",
@@ -212,7 +204,7 @@ class Run:
             "seconds": round(seconds, 3),
             "cohort": list(step.cohort),
             "included": list(step.included),
-            "test": metrics(self.study.model, step.parameters, self.study.split.test) if self._due(step.round) else {},
+            "test": self._metrics(step.parameters) if self._due(step.round) else {},
             "note": step.note,
         }
         if wasted := self._wasted(books, [*self.lines, line]):
@@ -225,6 +217,10 @@ class Run:
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
         unseen = books.rounds - charged_rounds(lines, self.study.plan.devices)
         return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
+
+    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
+        study = self.study
+        return metrics(study.model, parameters, study.split.test, study.data.target)
 
     def _due(self, round: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
@@ -251,6 +247,7 @@ class Run:
                 "rows": len(data.records.labels),
                 "features": len(data.features),
                 "classes": list(data.classes),
+                "label_bounds": None if data.target is None else [data.target.low, data.target.high],
                 "columns_from": data.columns_from,
                 "notes": list(data.notes),
                 "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
@@ -265,6 +262,7 @@ class Run:
                 "parameters": study.model.size,
             },
             "delta": study.limits[0].delta,
+            "planned": planned_statement(study.costs),
             "devices": [
                 {"name": name, "rows": int(rows), "limit": limit.epsilon}
                 for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
@@ -283,16 +281,15 @@ class Run:
         study, data = self.study, self.study.data
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds)
-        test = (self.lines[-1]["test"] if self.lines else {}) or metrics(study.model, self.parameters, study.split.test)
+        test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
             compared.update(baselines(study, self.watch))
         told = self._described(test, compared, privacy)
         if self.folder is not None:
-            model = self.folder.write_model(
-                self.parameters, model_card(study.model, data.classes, data.features, data.columns)
-            )
-            if self.kind == "rehearsal" and study.costs.private:
+            card = model_card(study.model, data.classes, data.features, data.columns, data.target)
+            model = self.folder.write_model(self.parameters, card)
+            if signs(self.kind, seeded=study.seeded, private=study.costs.private):
                 signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
                 write_json(self.folder.path / "signatures.json", {"devices": signed})
             self.folder.finish(told)
@@ -303,6 +300,7 @@ class Run:
             parameters=self.parameters,
             classes=study.data.classes,
             columns=study.data.columns,
+            target=study.data.target,
             privacy=privacy,
             test=test,
             baselines=compared,
@@ -348,12 +346,12 @@ def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
 
 
 def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
-    """What one device computed beside what the server received of it."""
+    """What one device computed beside what the server received of it, unless the run is to repeat: masks never do."""
     device = step.included[0]
     words = np.frombuffer(place.hall.last[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
     return {
         "device": study.data.records.names[device],
         "round": step.round,
         "computed": [round(float(value), 6) for value in place.latest[device][:64]],
-        "received": [int(word) for word in words[:64]],
+        "received": None if study.seeded else [int(word) for word in words[:64]],
     }

@@ -20,8 +20,9 @@ from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
 from choral.run.enrolment import STUDY
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
+from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.result import metrics, model_card
+from choral.run.result import model_card
 from choral.run.statement import privacy_statement, releases
 
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
@@ -164,7 +165,7 @@ class Conductor:
         except RunError as error:
             self._state("failed", code=error.code, reason=str(error))
             raise
-        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns))
+        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns, None))
         folder.finish(self._result(parameters, lines, seconds))
         self._state("finished")
 

@@ -20,6 +20,17 @@ def vault_of(name: str, number: int, folder: Path | None) -> Vault:
     return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))
 
 
+def signs(kind: str, *, seeded: bool, private: bool) -> bool:
+    """Whether devices sign a run: a rehearsal whose noise nobody can foresee; other runs protect nobody.
+
+    Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat.
+
+    >>> signs("rehearsal", seeded=False, private=True), signs("rehearsal", seeded=True, private=True)
+    (True, False)
+    """
+    return kind == "rehearsal" and private and not seeded
+
+
 def signed_fields(plan: str, model: bytes, seal: str) -> tuple[bytes, bytes, bytes]:
     """What a device signs at the end of a run: plan, SHA-256 of the model's file, and the last seal of its ledger."""
     return plan.encode(), hashlib.sha256(model).digest(), seal.encode()

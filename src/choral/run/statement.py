@@ -21,23 +21,8 @@ def privacy_statement(costs: Costs, rounds: NDArray[np.int64]) -> dict[str, Any]
         return {"delta": costs.limits[0].delta, "adjacency": ADJACENCY, "none": nothing}
     spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
-    own, delta = max(1, int(rounds[worst])), costs.limits[worst].delta
-    told = account_of(costs.exposure(worst, own), delta)
-    summed, everyone = told["proved"]["with_secure_sum"], told["proved"]["against_everyone"]
     return {
-        "delta": delta,
-        "adjacency": ADJACENCY,
-        "against_everyone": {
-            "rule": everyone["rule"],
-            "adversary": everyone["adversary"],
-            # From the events in the ledgers, so with the small shares of δ that batch room and range take.
-            "epsilon": spent[worst],
-        },
-        "with_secure_sum": summed and {**summed, "colluders": costs.secure.colluders},
-        "no_certificate": told["proved"]["no_certificate"],
-        "published": {"rule": "Theorem 1", **{key: told["paper"][key] for key in ("epsilon", "valid", "because")}},
-        "by_delta": [[d, costs.spent(worst, own, d)] for d in DELTAS],
-        "by_colluders": [[c, _with_colluders(costs, worst, own, c, delta)] for c in range(costs.plan.cohort)],
+        **_statement_of(costs, worst, int(rounds[worst]), spent[worst]),
         "devices": [
             {
                 "name": name,
@@ -48,6 +33,38 @@ def privacy_statement(costs: Costs, rounds: NDArray[np.int64]) -> dict[str, Any]
             }
             for device, name in enumerate(costs.names)
         ],
+    }
+
+
+def planned_statement(costs: Costs) -> dict[str, Any] | None:
+    """What the statement can come to at most, for a device that takes part as often as plan and limit allow."""
+    if not costs.private:
+        return None
+    allowed = costs.allowed_rounds
+    most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
+    rounds = int(allowed[most])
+    return _statement_of(costs, most, rounds, costs.spent(most, rounds, costs.limits[most].delta))
+
+
+def _statement_of(costs: Costs, device: int, rounds: int, epsilon: float) -> dict[str, Any]:
+    """The statement of one device that has spent ε in so many rounds."""
+    own, delta = max(1, rounds), costs.limits[device].delta
+    told = account_of(costs.exposure(device, own), delta)
+    summed, everyone = told["proved"]["with_secure_sum"], told["proved"]["against_everyone"]
+    return {
+        "delta": delta,
+        "adjacency": ADJACENCY,
+        "against_everyone": {
+            "rule": everyone["rule"],
+            "adversary": everyone["adversary"],
+            # From the events in the ledgers, so with the small shares of δ that batch room and range take.
+            "epsilon": epsilon,
+        },
+        "with_secure_sum": summed and {**summed, "colluders": costs.secure.colluders},
+        "no_certificate": told["proved"]["no_certificate"],
+        "published": {"rule": "Theorem 1", **{key: told["paper"][key] for key in ("epsilon", "valid", "because")}},
+        "by_delta": [[d, costs.spent(device, own, d)] for d in DELTAS],
+        "by_colluders": [[c, _with_colluders(costs, device, own, c, delta)] for c in range(costs.plan.cohort)],
     }
 
 
@@ -86,7 +103,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True) -> l
     if compare:
         told.append(
             {
-                "what": "accuracy without privacy, and of each device alone",
+                "what": "how good a model is without privacy, and each device's alone",
                 "to": "who reads this report",
                 "times": 1,
                 "protected_by": "nothing: worked out of all rows without noise, by who holds them all",

@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -11,7 +12,7 @@ from typing import Any
 from choral.config import Job
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
-from choral.learning.models import Model, logistic, mlp
+from choral.learning.models import Model, linear, logistic, mlp
 from choral.learning.reading import DataSource
 from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
@@ -20,6 +21,7 @@ from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import plan_for
 from choral.privacy import calibrate
 from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
+from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
@@ -64,22 +66,34 @@ class Study:
         )
 
 
-def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seeded: bool | None = None) -> Study:
+def settle(
+    job: Job,
+    source: DataSource = None,
+    *,
+    seed: int | None = None,
+    seeded: bool | None = None,
+    reached: Callable[[], None] = unheard,
+) -> Study:
     """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
 
-    A run that goes on after a crash brings the seed that it began with.
+    A run that goes on after a crash brings the seed that it began with. `reached` is called three times on the way:
+    when the data, the plan and what each device can afford are there.
     """
     if seed is None:
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
-    data, told = _load(job, source)
-    split = hold_out(data.records, seed=job.run.seed or 0, validation=job.data.validation, test=job.data.test)
+    seeded = job.run.seed is not None if seeded is None else seeded
+    dealt = seed if seeded else 0  # who holds which row is no secret
+    data, told = _load(job, source, dealt)
+    split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
     check_delta(job, int(split.train.sizes.sum()))
+    reached()
     model = model_of(job, features=len(data.features), classes=len(data.classes))
     plan, secure = plan_of(job, model, devices=data.records.devices, rows=_smallest(job, int(split.train.sizes.min())))
-    return Study(
+    reached()
+    study = Study(
         job=job,
         seed=seed,
-        seeded=job.run.seed is not None if seeded is None else seeded,
+        seeded=seeded,
         data=data,
         split=split,
         model=model,
@@ -90,11 +104,14 @@ def settle(job: Job, source: DataSource = None, *, seed: int | None = None, seed
         source=told,
         in_memory=source is not None,
     )
+    _ = study.costs.allowed_rounds  # worked out now, while somebody sees that something is worked out
+    reached()
+    return study
 
 
-def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
+def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
-    settings, seed = job.data, job.run.seed or 0
+    settings = job.data
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
         data = tables.load_adult(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
@@ -108,6 +125,7 @@ def _load(job: Job, source: DataSource) -> tuple[Dataset, str]:
         str(job.folder / str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
+        label_bounds=settings.label_bounds,
         columns=settings.columns,
         ignore=settings.ignore or (),
         device_column=settings.device_column,
@@ -154,9 +172,11 @@ def check_delta(job: Job, rows: int) -> None:
 
 def model_of(job: Job, *, features: int, classes: int) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes."""
-    kind = job.model.kind
+    kind = job.model_kind
     if kind == "logistic":
         return logistic(features, classes)
+    if kind == "linear":
+        return linear(features)
     if kind == "mlp":
         return mlp(features, tuple(job.model.hidden or ()), classes)
     module, _, function = kind.partition(":")
@@ -186,7 +206,7 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
             f'"{kind}" is a model of {made.features} features and {made.classes} classes, '
             f"the data has {features} and {classes}.",
             where=job.where("model", "kind"),
-            fix="Hand features and classes on to choral.model; labels are classes, a regression can't be run.",
+            fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made
 
@@ -239,8 +259,8 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             devices=devices,
             rows=rows,
             features=model.features,
-            classes=model.classes or 2,
-            model="logistic" if len(model.widths) == 2 else "mlp",
+            classes=model.classes,
+            model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
             sampling=local.sampling,
             **given,
         ).plan

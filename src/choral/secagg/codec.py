@@ -35,13 +35,17 @@ def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - an
     return whole.astype(xp.int32) + (dither < scaled)
 
 
-def mean(total: Any, count: int, grid: float) -> Any:  # noqa: ANN401 - any array namespace, as above
-    """The mean update of a sum of so many, as float32.
+def mean(total: Any, count: int, grid: float, out: NDArray[np.float32] | None = None) -> Any:  # noqa: ANN401 - as above
+    """The mean update of a sum of so many, as float32; in `out`, if given: new memory costs more than the mean.
 
     >>> mean(np.int32([2, -4]), 2, 0.5).tolist()
     [0.5, -1.0]
     """
-    update = total.astype(total.__array_namespace__().float32)
+    if out is None:
+        update = total.astype(total.__array_namespace__().float32)
+    else:
+        update = out
+        update[:] = total
     update *= mean_scale(count, grid)
     return update
 
@@ -132,6 +136,16 @@ class Codec:
         )
 
     @property
+    def largest_parameter(self) -> float:
+        """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
+
+        >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
+        True
+        """
+        noise = self.noise_in_grid * self.grid
+        return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
+
+    @property
     def lane_bits(self) -> int:
         """The bits that one parameter has in a word."""
         return LANE_BITS if self.lanes > 1 else self.word_bits
@@ -211,8 +225,11 @@ class Codec:
         words[place] += words.dtype.type(1 << lane * LANE_BITS)
         return words
 
-    def decode(self, words: Words, dimensions: int, *, count: int) -> Integers:
-        """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it."""
+    def decode(self, words: Words, dimensions: int, *, count: int, consume: bool = False) -> Integers:
+        """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it.
+
+        With `consume` the words are not needed any more, and their memory may become the sum's.
+        """
         dtype = ring(self.word_bits)
         self._require_shape(words, dimensions)
         if not 1 <= count <= self.cohort:
@@ -224,7 +241,9 @@ class Codec:
                 f"the check lanes do not say that {count} updates were added.",
                 why="Masks that do not cancel look like this. The sum is discarded.",
             )
-        total = np.empty(dimensions, f"<i{dtype.itemsize}")
+        signed = f"<i{dtype.itemsize}"
+        in_place = consume and self.lanes == 1
+        total = words[:dimensions].view(signed) if in_place else np.empty(dimensions, signed)
         raised = dtype.type(self.largest * count)
         for shift, where, which in self._pieces(dimensions):
             lane = self._lane(words[where], shift)

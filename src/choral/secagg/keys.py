@@ -24,6 +24,7 @@ KEY_SIZE = 32
 NONCE_SIZE = 12
 LONGEST_ID = 64
 _LENGTH = Struct("<Q")
+_FIELD = 2**255 - 19  # of Curve25519
 _GROUPS = 12  # of five digits: 12 × log2(10^5) = 199 bits, read aloud in half a minute
 
 
@@ -82,6 +83,7 @@ class Bundle:
             sizes != (KEY_SIZE, KEY_SIZE, 64)
             or not 0 < len(self.id.encode()) <= LONGEST_ID
             or not self.id.isprintable()
+            or int.from_bytes(self.agreement, "little") >= _FIELD  # a second way to write some other device's key
         ):
             raise TrustError(
                 "CH600", "a device's bundle has the wrong form.", fix="Make the bundle anew on the device."

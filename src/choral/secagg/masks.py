@@ -19,23 +19,31 @@ from choral.secagg.keys import KEY_SIZE, PairSecret, digest, framed
 Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
 MaskMode = Literal["single", "directed"]
 
-# One chunk of the vector and one of keystream stay in the second-level cache while every peer's mask is added.
-CHUNK_BYTES = 256 * 1024
+# A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
+CHUNK_BYTES = 2**20
 _BLOCK = 16
-_ZEROS = memoryview(bytes(CHUNK_BYTES))
+_LINE = 64
 # CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
 _MODES = (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12)))
+
+
+def _buffer(size: int) -> NDArray[np.uint8]:
+    """Zeros that begin where a line of the cache does: AES and addition are a twentieth faster there."""
+    room = np.zeros(size + _LINE, np.uint8)
+    start = -room.ctypes.data % _LINE
+    return room[start : start + size]
 
 
 class _Scratch(threading.local):
     """A thread's keystream buffer, kept: touching new memory for every mask costs a tenth of the mask."""
 
     def __init__(self) -> None:
-        self.bytes = bytearray(CHUNK_BYTES + _BLOCK)
-        self.view = memoryview(self.bytes)
+        self.bytes = _buffer(CHUNK_BYTES + _BLOCK)
+        self.view = self.bytes.data
 
 
 _scratch = _Scratch()
+_ZEROS = _buffer(CHUNK_BYTES).data.toreadonly()
 
 
 def ring(bits: int) -> np.dtype[Any]:
@@ -151,7 +159,7 @@ class Stream:
         0.5
         """
         self.into(_scratch.view, 2 * count)
-        drawn = np.frombuffer(_scratch.bytes, "<u2", count).astype(np.float32)
+        drawn = _scratch.bytes[: 2 * count].view("<u2").astype(np.float32)
         drawn *= np.float32(2.0**-16)
         return drawn
 
@@ -169,7 +177,7 @@ def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
         raise SumError("CH500", f"masks were asked for a {vector.ndim}-dimensional vector of {vector.dtype}.")
     streams = [(Stream(mask.key), np.add if mask.adds else np.subtract) for mask in masks]
     step = CHUNK_BYTES // dtype.itemsize
-    keystream = np.frombuffer(_scratch.bytes, dtype)
+    keystream = _scratch.bytes[:CHUNK_BYTES].view(dtype)
     for start in range(0, len(vector), step):
         chunk = vector[start : start + step]
         words = keystream[: len(chunk)]

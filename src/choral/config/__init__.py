@@ -1,119 +1,22 @@
 """choral.toml as a Job: one table a room, unknown keys are errors, every complaint names its line and the way out."""
+# ruff: noqa: RUF009 - a setting is a dataclass field, spelled short
 
 import difflib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from choral.errors import ConfigError
+from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole
+from choral.errors import ConfigError, TableError
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, Participation, Passes, Sampling
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Number:
-    """A finite number within its range."""
-
-    above: float = -math.inf
-    below: float = math.inf
-    or_equal: bool = False
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return False
-        return (self.above < value or (self.or_equal and value == self.above)) and value < self.below
-
-    def __str__(self) -> str:
-        low = "" if math.isinf(self.above) else f" {'at least' if self.or_equal else 'above'} {self.above:g}"
-        high = "" if math.isinf(self.below) else f"{' and' if low else ''} below {self.below:g}"
-        return f"a finite number{low}{high}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Whole:
-    """A whole number within its range."""
-
-    least: int = 0
-    most: int = 2**63 - 1
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
-
-    def __str__(self) -> str:
-        return f"a whole number, at least {self.least:,}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Text:
-    """A text, perhaps one of a few."""
-
-    choices: tuple[str, ...] = ()
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        return isinstance(value, str) and bool(value) and (not self.choices or value in self.choices)
-
-    def __str__(self) -> str:
-        return " or ".join(f'"{choice}"' for choice in self.choices) or "a text in quotes"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListOf:
-    """A list whose items are all of one kind."""
-
-    item: "Text | Whole"
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        return isinstance(value, list) and all(map(self.item.fits, value))
-
-    def __str__(self) -> str:
-        return f"a list, each item {self.item}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tables:
-    """A table of tables, such as [data.columns.age]; what is inside is judged by the room that uses it."""
-
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        return isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values())
-
-    def __str__(self) -> str:
-        return "a table for each column, such as [data.columns.age]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Numbers:
-    """A table of numbers by name, such as [privacy.limits]."""
-
-    of: Number
-    suggest: str = ""
-
-    def fits(self, value: object) -> bool:
-        """True for a value of this kind."""
-        return isinstance(value, dict) and all(map(self.of.fits, value.values()))
-
-    def __str__(self) -> str:
-        return f"a table with {self.of} for each name"
-
-
-Kind = Number | Whole | Text | ListOf | Tables | Numbers
+_MODELS = ("logistic", "linear", "mlp")
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -164,6 +67,7 @@ class DataSettings:
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
     classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
+    label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
     columns: dict[str, dict[str, Any]] | None = _setting(Tables())
     ignore: list[str] | None = _setting(ListOf(item=Text()))
     device_column: str | None = _setting(Text())
@@ -177,9 +81,9 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: "logistic", "mlp" with hidden sizes, or "module:function" for one's own."""
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for one's own."""
 
-    kind: str = _setting(Text(suggest='"logistic"'), "logistic")
+    kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
 
 
@@ -208,6 +112,20 @@ class Job:
     def where(self, table: str, key: str = "") -> str:
         """`choral.toml:7` for a key that stands on line 7."""
         return _where(self.source, self.text, table, key)
+
+    @property
+    def model_kind(self) -> str:
+        """The kind of model: the one that is named, else the plainest for the label."""
+        return self.model.kind or ("logistic" if self.data.label_bounds is None else "linear")
+
+    def seeded(self, seed: int) -> "Job":
+        """The same job with this seed, which a run keeps beside the job's text.
+
+        >>> parse("privacy.epsilon = 2.0").seeded(7).run.seed
+        7
+        """
+        _table(RunSettings, "run", {"seed": seed}, "--seed", "")  # refused here if it is none
+        return replace(self, run=replace(self.run, seed=seed))
 
     @property
     def folder(self) -> Path:
@@ -356,20 +274,10 @@ def _check_together(job: Job) -> None:
         )
     if job.privacy.epsilon is not None and job.privacy.noise is not None:
         raise ConfigError(
-            "CH104", "[privacy] has both epsilon and noise.", where=job.where("privacy", "noise"),
+            "CH104",
+            "[privacy] has both epsilon and noise.",
+            where=job.where("privacy", "noise"),
             fix="Keep epsilon (the noise is solved from it), or noise.",
-        )  # fmt: skip
-    if job.model.kind == "mlp" and not job.model.hidden:
-        raise ConfigError(
-            "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
-        )
-    if job.model.kind not in ("logistic", "mlp") and ":" not in job.model.kind:
-        raise ConfigError(
-            "CH102",
-            f"model.kind = {_shown(job.model.kind)}.",
-            where=job.where("model", "kind"),
-            fix='Must be "logistic", "mlp" or "module:function". '
-            + _did_you_mean(job.model.kind, {"logistic": 0, "mlp": 0}, ""),
         )
     devices, cohort = job.federation.devices, job.federation.cohort
     if devices is not None and cohort is not None and cohort > devices:
@@ -378,6 +286,42 @@ def _check_together(job: Job) -> None:
             f"federation.cohort = {cohort} of {devices} devices.",
             where=job.where("federation", "cohort"),
             fix=f"Use at most {devices}.",
+        )
+    _check_model(job)
+
+
+def _check_model(job: Job) -> None:
+    kind, data = job.model_kind, job.data
+    if kind == "mlp" and not job.model.hidden:
+        raise ConfigError(
+            "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
+        )
+    if kind not in _MODELS and ":" not in kind:
+        raise ConfigError(
+            "CH102",
+            f"model.kind = {_shown(kind)}.",
+            where=job.where("model", "kind"),
+            fix='Must be "logistic", "linear", "mlp" or "module:function". '
+            + _did_you_mean(kind, dict.fromkeys(_MODELS), ""),
+        )
+    if kind == "linear" and data.label_bounds is None:
+        raise TableError(
+            "CH304",
+            f'label "{data.label}" has no declared range.',
+            where=job.where("data", "label"),
+            why="Scaling by the data's own minimum and maximum would reveal them.",
+            fix="Declare label_bounds = [low, high] in [data].",
+        )
+    other = next((key for key in ("classes", "builtin") if getattr(data, key) is not None), None)
+    if data.label_bounds is not None and (other or kind == "logistic"):
+        raise ConfigError(
+            "CH104",
+            "[data] has label_bounds, which make the label a number, "
+            + (f"and {other}, which makes it a class." if other else 'and [model] kind = "logistic" learns classes.'),
+            where=job.where("data", "label_bounds"),
+            fix=f"Keep label_bounds or {other}."
+            if other
+            else 'Use kind = "linear" or "mlp", or leave label_bounds out.',
         )
 
 

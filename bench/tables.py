@@ -1,0 +1,296 @@
+"""Results as Markdown tables, one function a table; what was not measured says so in the place of its figure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from bench import scale
+from bench.engine import FEW
+from bench.work import ADULT_LOGISTIC, ADULT_MLP, CROSS_DEVICE, Work
+
+Results = dict[str, Any]
+WORKS: dict[str, tuple[str, Work]] = {
+    "adult_mlp": ("Adult, network 104-64-32-2, γ = 64", ADULT_MLP),
+    "adult_mlp_244": ("Adult, network 104-64-32-2, γ = 244", ADULT_MLP.but(batch=244)),
+    "adult_logistic": ("Adult, logistic regression, γ = 64", ADULT_LOGISTIC),
+    "adult_logistic_244": ("Adult, logistic regression, γ = 244", ADULT_LOGISTIC.but(batch=244)),
+    "cross_device_r100": ("cross-device, network 784-200-200-10, r = 100", FEW),
+    "cross_device_r1000": ("cross-device, network 784-200-200-10, r = 1000", FEW.but(cohort=1000)),
+}
+PEERS = {
+    "opacus_loop": "Opacus, loop over devices",
+    "opacus_ghost": "Opacus, ghost clipping",
+    "opacus_engine": "Opacus, PrivacyEngine for each device",
+    "flower_opacus": "Flower simulation, Opacus clients",
+    "flower_opacus_lean": "Flower simulation, lean Opacus clients",
+    "fedjax": "fedjax with a clipped, noised gradient",
+    "pfl_opacus": "pfl with Opacus",
+    "jax_privacy": "jax-privacy, loop over devices",
+}
+NOTHING = "not measured"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table.
+
+    >>> print(table(["a", "b"], [[1, None]]))
+    | a | b |
+    |---|---|
+    | 1 | not measured |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    text = ["| " + " | ".join(NOTHING if cell is None else str(cell) for cell in line) + " |" for line in lines]
+    return "\n".join(text).replace("| --- " + "| --- " * (len(head) - 1) + "|", "|---" * len(head) + "|")
+
+
+def number(value: float | None, digits: int = 3) -> str | None:
+    """So many significant digits, with commas and without an exponent.
+
+    >>> number(0.012345), number(1234567.8), number(None)
+    ('0.0123', '1,230,000', None)
+    """
+    if value is None:
+        return None
+    short = float(f"{value:.{digits}g}")
+    return f"{short:,.0f}" if abs(short) >= 10 ** (digits - 1) else f"{short:.12f}".rstrip("0").rstrip(".")
+
+
+def machine(found: Results) -> str:
+    """One line about where the figures come from."""
+    about = found["about"]["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    hurry = " with `--quick`" if found["about"]["quick"] else ""
+    where = f"{about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}"
+    return f"Measured on {found['about']['at']}{hurry}: {where}, load {about['load']} at the start; {versions}."
+
+
+def limits(found: Results) -> str:
+    """What the machine can do."""
+    told = found["limits"]
+    rows = [
+        ("matrix products, float32", f"{number(told['flops'] / 1e9)} GFLOP/s"),
+        ("copies of memory, read and written", f"{number(told['bytes_a_second'] / 1e9)} GB/s"),
+        ("AES-256-CTR, one core", f"{number(told['aes_256_ctr_bytes_a_second'] / 1e9)} GB/s"),
+        ("AES-256 as GCM draws it, one core", f"{number(told['aes_256_gcm_bytes_a_second'] / 1e9)} GB/s"),
+    ]
+    return table(["limit", "this machine"], rows)
+
+
+def floor_ms(work: Work, told: Mapping[str, float]) -> float:
+    """The least milliseconds of a round, by products or by memory, whichever takes longer.
+
+    Products: its floating-point operations at the machine's best. Memory: every parameter read and written once a step.
+    """
+    moved = 8 * work.cohort * work.steps * work.parameters
+    return 1e3 * max(work.flops / told["flops"], moved / told["bytes_a_second"])
+
+
+def engine(found: Results) -> str:
+    """Local training beside every peer."""
+    rows = []
+    for name, (words, work) in WORKS.items():
+        for peer, one in found["engine"]["details"].get(name, {}).items():
+            if one.get("times") is None:
+                rows.append((words, PEERS.get(peer, peer), None, None, one.get("reason", NOTHING), None, None))
+                continue
+            least = floor_ms(work, found["limits"])
+            scaled = f" (timed on 1/{one['scaled_by']})" if one.get("scaled_by", 1) > 1 else ""
+            rows.append((
+                words, PEERS.get(peer, peer), number(one["ours"]["ms"]), number(one["peer"]["ms"]) + scaled,
+                f"**{number(one['times'])}** ({number(one['least'])} to {number(one['most'])})",
+                number(one["cpu_times"]), f"{number(least)} ({100 * least / one['ours']['ms']:.0f} %)",
+            ))  # fmt: skip
+    head = [
+        "work",
+        "peer",
+        "ours, ms a round",
+        "peer, ms a round",
+        "times (spread)",
+        "times, CPU",
+        "limit, ms (reached)",
+    ]
+    return table(head, rows)
+
+
+def noise(found: Results) -> str:
+    """What the noise costs."""
+    rows = [(WORKS[name][0], number(one["times"]), f"{number(one['least'])} to {number(one['most'])}")
+            for name, one in found["engine"]["details"].get("noise", {}).items()]  # fmt: skip
+    return table(["work", "with noise over without", "spread"], rows)
+
+
+def first(found: Results) -> str:
+    """From the start of a process to the first finished round; and the front door."""
+    told = found["engine"]["details"].get("first_round", {"ours": {"cold_s": None}})
+    rows = [("choral" if name == "ours" else PEERS.get(name, name), number(one["cold_s"]), number(one.get("warm_s")))
+            for name, one in told.items()]  # fmt: skip
+    door = {name.removesuffix("_seconds"): value for name, value in found["front_door"].items() if "_seconds" in name}
+    more = [(f"`{name.replace('_', ' ')}`", number(value)) for name, value in door.items()]
+    head = ["first round of the Adult network", "cold, s", "with its cache, s"]
+    return table(head, rows) + "\n\n" + table(["command, from start to end", "s"], more)
+
+
+def rounds_of(found: Results) -> str:
+    """Scale: time and memory against n, r and d."""
+    rows = [(f"{row['n']:,}", f"{row['r']:,}", f"{row['d']:,}", row["rounds"], number(row["s_a_round"]),
+             number(row["cpu_s_a_round"]), number(row["ns_a_parameter_step"]), f"{row['mib_besides_data']:,}")
+            for row in found["engine_scale"]["rows"]]  # fmt: skip
+    head = ["devices n", "cohort r", "parameters d", "rounds", "s a round", "CPU s a round", "ns a parameter and step",
+            "MiB besides the data"]  # fmt: skip
+    return table(head, rows)
+
+
+def growth(found: Results) -> str:
+    """Fitted exponents: 0 is flat, 1 linear."""
+    rows = [(f"engine, {name}", ", ".join(f"{size:,}" for size in one["sizes"]), number(one["exponent"]))
+            for name, one in found["engine"]["details"].get("growth", {}).items()]  # fmt: skip
+    told = found.get("scale", {})
+    for side in ("device", "server"):
+        if side in told:
+            sizes = ", ".join(f"{size:,}" for size in told["cohorts"])
+            rows.append((f"secure sum on the sparse graph, {side}, r", sizes, number(told[side]["parameter_exponent"])))
+    return table(["what, against", "sizes", "exponent of CPU time"], rows)
+
+
+def secure_sum(found: Results) -> str:
+    """A round of the secure sum beside Flower's SecAgg+."""
+    told, rows = found["secure_sum"], []
+    for key in (key for key in told if key.endswith("_vs_flower")):
+        name = key.removesuffix("_vs_flower")
+        bare = told.get(f"{name}_vs_flower_without_protobuf")
+        rows.append((name.replace("_", " "), number(told.get(f"{name}_ms")), number(told.get(f"{name}_flower_ms")),
+                     None if told[key] is None else f"**{number(told[key])}**", number(bare) or "",
+                     number(told.get(f"{name}_spread")) or ""))  # fmt: skip
+    head = ["work", "ours, ms", "Flower, ms", "times", "times, its protobuf forgiven", "slowest repeat over best"]
+    return table(head, rows)
+
+
+def secure_sum_alone(found: Results) -> str:
+    """What else was measured of the secure sum."""
+    told = found["secure_sum"]
+    beside = {key.removesuffix("_vs_flower") for key in told if key.endswith("_vs_flower")}
+    rows = [(name.replace("_", " "), number(value)) for name, value in told.items()
+            if isinstance(value, int | float) and name != "took_s" and "vs_flower" not in name
+            and not any(name.startswith(f"{one}_") for one in beside)]  # fmt: skip
+    return table(["what", "figure"], rows)
+
+
+def footprint(found: Results) -> str:
+    """Disk and memory."""
+    told = found["footprint"]
+    rows = []
+    for name, one in told["disk"].items():
+        largest = ", ".join(f"{part} {mib}" for part, mib in one.get("largest_mib", {}).items())
+        rows.append((name, one.get("packages"), number(one["mib"], 4), largest or one.get("reason", "")))
+    memory = [(PEERS.get(name, name), number(one["peak_mib"], 4)) for name, one in told["memory"].items()]
+    disk = table(["environment", "packages", "MiB on disk", "the largest"], rows)
+    return disk + "\n\n" + table(["contender", "most MiB in memory"], memory)
+
+
+def accuracy(found: Results) -> str:
+    """Test accuracy at equal proved ε."""
+    rows = []
+    for one in found["accuracy"].values():
+        if not isinstance(one, dict):
+            continue
+        cells: list[object] = [f"{one['data']}, {one['model']}", f"{one['epsilon']:.2f}", _spread(one["choral"])]
+        for name in ("opacus_same_guarantee", "opacus_own_accountant"):
+            peer = one[name]
+            cells += [_spread(peer), _spread(peer.get("difference"), sign=True)]
+        rows.append([*cells, one["seeds"]])
+    head = ["data, model", "proved ε", "choral", "Opacus, same guarantee", "difference", "Opacus, its own accountant",
+            "difference", "seeds"]  # fmt: skip
+    return table(head, rows)
+
+
+def _spread(one: Mapping[str, Any] | None, *, sign: bool = False) -> str | None:
+    if one is None or one.get("mean") is None:
+        return None
+    form = "+.4f" if sign else ".4f"
+    return f"{one['mean']:{form}} ({one['least']:{form}} to {one['most']:{form}})"
+
+
+def accounting(found: Results) -> str:
+    """The accountant and the planner: from the start of a process, and beside dp-accounting's own."""
+    runs = {f"`choral account`, {name}": one for name, one in found["accounting"]["command"].items()}
+    runs |= {f"`choral plan`, {name}": one for name, one in found["planning"].items() if isinstance(one, dict)}
+    rows = [(name, number(one["wall_s"]), number(one["cpu_s"]), one["limit_s"]) for name, one in runs.items()]
+    told = found["accounting"]["accountant"]
+    beside = [
+        (words, number(told[f"{name}_cpu_s"]), number(told[f"{name}_speedup"]), told[f"{name}_over_peer"])
+        for name, words in (("epsilon", "one ε"), ("noise", "the noise for an ε"))
+    ]
+    head = ["beside dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
+    return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, beside)
+
+
+def others(found: Results) -> str:
+    """Benchmarks that have no table of their own, flat."""
+    known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
+             "accuracy", "scale", "about", "gpu"}  # fmt: skip
+    rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
+    return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
+
+
+def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:  # noqa: ANN401
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path} {key.replace('_', ' ')}".strip())
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, number(value) or ""
+    elif value is None or isinstance(value, str | bool):
+        yield path, NOTHING if value is None else str(value)
+
+
+def million(found: Results) -> str:
+    """One round of 10^4 out of 10^6 devices, carried over from what was measured."""
+    step = found["engine_scale"]["rows"][-1]["ns_a_parameter_step"]
+    sizes = (CROSS_DEVICE.parameters, 10**6)
+    told = [scale.extrapolate(found["scale"], length=size, step_ns=step) for size in sizes]
+    rows = [(words, *(number(one[name] / by) for one in told)) for name, (words, by) in PIECES.items()]
+    return table(["piece", *(f"d = {size:,}" for size in sizes)], rows)
+
+
+PIECES = {  # piece -> its words, and what its figure is divided by
+    "device_training_s": ("a device trains, CPU s", 1),
+    "device_sum_s": ("a device masks, shares and answers, CPU s", 1),
+    "device_agreements_s": ("a device agrees with its neighbours, CPU s", 1),
+    "device_upload_bytes": ("a device sends, MB", 1e6),
+    "device_download_bytes": ("a device receives of the model, MB", 1e6),
+    "device_roster_s": ("a device checks and hashes the list of all devices, once, CPU s", 1),
+    "device_roster_bytes": ("the list of all devices, MB", 1e6),
+    "server_s": ("the server adds, unmasks and checks, CPU s", 1),
+    "server_uploads_bytes": ("the server lays uploads aside, GB", 1e9),
+    "server_network_s": ("the server sends and receives at 10 Gbit/s, s", 1),
+}
+
+
+def gpu(found: Results) -> str:
+    """Milliseconds on one accelerator, and where they go."""
+    if "gpu" not in found:
+        return "Nothing was measured yet: bench/gpu.json is not there."
+    told = found["gpu"]
+    works = {name: one for name, one in told.items() if isinstance(one, dict) and "round" in one}
+    parts = dict.fromkeys(part for one in works.values() for part in one if isinstance(one[part], int | float))
+    rows = [(part.replace("_", " "), *(number(one.get(part)) or "" for one in works.values())) for part in parts]
+    about = f"{told.get('device', 'device unknown')}, JAX {told.get('jax', 'unknown')}."
+    return about + "\n\n" + table(["ms, but for what says s", *(name.replace("_", " ") for name in works)], rows)
+
+
+MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, footprint, accuracy,
+        accounting, others, million, gpu)  # fmt: skip
+TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
+
+
+def shown(name: str, found: Results) -> str:
+    """A table, or why there is none.
+
+    >>> shown("limits", {"limits": {"reason": "no figures: exit status 1"}})
+    'Not measured here (limits: no figures: exit status 1).'
+    """
+    try:
+        return TABLES[name](found)
+    except KeyError as missing:
+        told = [
+            f"{one}: {value['reason']}" for one, value in found.items() if isinstance(value, dict) and "reason" in value
+        ]
+        return f"Not measured here ({'; '.join(told) or f'no {missing}'})."

@@ -1,0 +1,167 @@
+"""Pages that are made from the code when the site is built: error codes, the reference, the verbs' help.
+
+A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
+docs/errors.toml, a function's in its docstring, a flag's in its parser.
+"""
+
+import ast
+import os
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from check import codes, front_door  # beside this file; mkdocs looks there for imports
+
+ABOUT_ERRORS = """\
+Each error is one line: code, place, what, why and the way out, never a data value. Exit status 2: the input can't be
+used and nothing was started. 1: a run that was started has ended."""
+ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have a page of their own
+
+
+def families(root: Path) -> dict[str, tuple[str, int, str]]:
+    """First digit of a code -> class, exit status, what it is about: the tree in the docstring of choral.errors."""
+    module = ast.parse((root / "src/choral/errors.py").read_text())
+    bases = {node.name: ast.unparse(node.bases[0]) for node in module.body if isinstance(node, ast.ClassDef)}
+    tree = re.findall(r"(\w+Error) +CH(\d)xx +(.+)", ast.get_docstring(module) or "")
+    return {digit: (name, 2 if bases[name] == "InputError" else 1, about) for name, digit, about in tree}
+
+
+def error_index(root: Path) -> str:
+    """All codes, by family."""
+    lines = ["# Error codes", "", ABOUT_ERRORS]
+    family = ""
+    for code, line in codes(root).items():
+        if code[2] != family:
+            family = code[2]
+            name, _, about = families(root)[family]
+            lines += ["", f"## CH{family}xx: {about}", "", f"`choral.errors.{name}`", ""]
+        lines.append(f"- [{code}]({code}.md): {line}")
+    return "\n".join(lines) + "\n"
+
+
+def error_page(code: str, line: str, story: dict[str, str], family: tuple[str, int, str], raisers: list[str]) -> str:
+    """One code: what it looks like, where it comes from, and the way out."""
+    name, status, _ = family
+    rooms = ", ".join(f"`{module}`" for module in raisers) or "nothing yet"
+    shown = ["```text", *textwrap.wrap(story.get("message", ""), 80, break_long_words=False), "```", ""]
+    return "\n".join([
+        f"# {code}: {line}", "",
+        *(shown if "message" in story else ()),
+        story["cause"], "",
+        "## The way out", "",
+        story["way_out"], "",
+        f"An error of `choral.errors.{name}`, exit status {status}. Raised by {rooms}. [All codes](index.md)", "",
+    ])  # fmt: skip
+
+
+def modules(root: Path) -> dict[str, list[str]]:
+    """Room -> its public modules, the room itself first."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / "src/choral").rglob("*.py")):
+        parts = path.relative_to(root / "src").with_suffix("").parts
+        inner = parts[:-1] if parts[-1] == "__init__" else parts
+        if len(inner) > 1 and inner[1] not in ROOMS_LEFT_OUT and not inner[-1].startswith("_"):
+            found.setdefault(inner[1], []).append(".".join(inner))
+    return {room: sorted(names, key=lambda name: (name.count("."), name)) for room, names in found.items()}
+
+
+def raised_by(root: Path) -> dict[str, list[str]]:
+    """Code -> the modules that raise it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / "src/choral").rglob("*.py")):
+        module = ".".join(path.relative_to(root / "src").with_suffix("").parts).removesuffix(".__init__")
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        for code in texts & codes(root).keys() if module != "choral.errors" else ():
+            found.setdefault(code, []).append(module)
+    return found
+
+
+def front_page(root: Path) -> str:
+    """The front door: every name that `import choral` offers."""
+    lines = [
+        "# The front door",
+        "",
+        "What `import choral` offers. Everything else is a [room](rooms.md), for those who build on choral.",
+        "",
+    ]
+    options = ["    options:", "      heading_level: 3", "      show_root_toc_entry: false", ""]
+    for name, place in sorted(front_door(root / "src").items(), key=lambda pair: pair[0].lower()):
+        lines += [f"## choral.{name}", "", f"::: {place}", *options]
+    return "\n".join(lines)
+
+
+def room_index(root: Path) -> str:
+    """The rooms, each with its first sentence."""
+    lines = [
+        "# The rooms",
+        "",
+        "ARCHITECTURE.md in the repository shows who may know whom. Each page is made from the docstrings.",
+        "",
+    ]
+    for room in modules(root):
+        folder = root / "src/choral" / room
+        text = (folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")).read_text()
+        first = (ast.get_docstring(ast.parse(text)) or "").splitlines()[0]
+        lines.append(f"- [`choral.{room}`](rooms/{room}.md): {first}")
+    return "\n".join(lines) + "\n"
+
+
+def room_page(room: str, names: list[str]) -> str:
+    """All public modules of a room."""
+    lines = [f"# choral.{room}", ""]
+    for name in names:
+        lines += [f"::: {name}", ""]
+    return "\n".join(lines)
+
+
+def verbs_page() -> str:
+    """`choral --help` and every verb's own, as the terminal shows them."""
+    from choral import cli
+
+    lines = ["# Verbs", "", "What `choral VERB --help` prints; every verb also takes a `--json`.", ""]
+    for verb, line in cli.VERBS.items():
+        lines += [
+            f"## choral {verb}",
+            "",
+            f"{line[0].upper()}{line[1:]}.",
+            "",
+            "```text",
+            cli._verb_parser(verb).format_help().rstrip(),
+            "```",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def pages(root: Path) -> Iterator[tuple[str, str]]:
+    """(place in the site, Markdown) of every page that is made here."""
+    told = tomllib.loads((root / "docs/errors.toml").read_text())
+    raisers = raised_by(root)
+    yield "errors/index.md", error_index(root)
+    for code, line in codes(root).items():
+        if code in told:  # the check beside this hook stops the build for one that is not
+            yield (
+                f"errors/{code}.md",
+                error_page(code, line, told[code], families(root)[code[2]], raisers.get(code, [])),
+            )
+    yield "reference/index.md", front_page(root)
+    yield "reference/verbs.md", verbs_page()
+    yield "reference/rooms.md", room_index(root)
+    for room, names in modules(root).items():
+        yield f"reference/rooms/{room}.md", room_page(room, names)
+
+
+def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own types, which a test need not have
+    """Add the pages to what mkdocs found."""
+    from mkdocs.structure.files import File
+
+    root = Path(config.config_file_path).parent
+    sys.path.insert(0, str(root / "src"))
+    os.environ["COLUMNS"] = "100"  # the width of a help text
+    for place, text in pages(root):
+        files.append(File.generated(config, place, content=text))
+    return files

@@ -1,0 +1,119 @@
+"""What a setting's value may be: each kind judges a value and says in words what it must be."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A finite number within its range."""
+
+    above: float = -math.inf
+    below: float = math.inf
+    or_equal: bool = False
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        return (self.above < value or (self.or_equal and value == self.above)) and value < self.below
+
+    def __str__(self) -> str:
+        low = "" if math.isinf(self.above) else f" {'at least' if self.or_equal else 'above'} {self.above:g}"
+        high = "" if math.isinf(self.below) else f"{' and' if low else ''} below {self.below:g}"
+        return f"a finite number{low}{high}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A whole number within its range."""
+
+    least: int = 0
+    most: int = 2**63 - 1
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"a whole number, at least {self.least:,}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A text, perhaps one of a few."""
+
+    choices: tuple[str, ...] = ()
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, str) and bool(value) and (not self.choices or value in self.choices)
+
+    def __str__(self) -> str:
+        return " or ".join(f'"{choice}"' for choice in self.choices) or "a text in quotes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOf:
+    """A list whose items are all of one kind."""
+
+    item: "Text | Whole"
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, list) and all(map(self.item.fits, value))
+
+    def __str__(self) -> str:
+        return f"a list, each item {self.item}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Two finite numbers, the lower one first."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return (
+            isinstance(value, list) and len(value) == 2 and all(map(Number().fits, value)) and bool(value[0] < value[1])
+        )
+
+    def __str__(self) -> str:
+        return "[low, high], two finite numbers with low below high"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """A table of tables, such as [data.columns.age]; what is inside is judged by the room that uses it."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values())
+
+    def __str__(self) -> str:
+        return "a table for each column, such as [data.columns.age]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """A table of numbers by name, such as [privacy.limits]."""
+
+    of: Number
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(map(self.of.fits, value.values()))
+
+    def __str__(self) -> str:
+        return f"a table with {self.of} for each name"
+
+
+Kind = Number | Whole | Text | ListOf | Bounds | Tables | Numbers

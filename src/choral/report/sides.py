@@ -1,0 +1,108 @@
+"""What one side of a run truly has, the server or one device, as the places of the live page; nothing else is sent."""
+
+import math
+from typing import Any, Literal
+
+from choral.errors import ConfigError
+from choral.privacy.shown import up
+from choral.report import charts, parts, words
+from choral.report.markup import Markup, element, together
+from choral.run.folder import RunRecord
+
+Side = Literal["server"] | int | None  # a device by its number; None for who ran it all in one process
+_SHOWN = 6  # words of a masked upload
+
+
+def side_of(text: str | None, about: dict[str, Any]) -> Side:
+    """The side that `--as` names.
+
+    >>> side_of("device:b", {"devices": [{"name": "a"}, {"name": "b"}]}), side_of("server", {})
+    (1, 'server')
+    """
+    if text is None or text == "server":
+        return "server" if text else None
+    kind, _, name = text.partition(":")
+    names = [device["name"] for device in about.get("devices", ())]
+    if kind != "device" or name not in names:
+        known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise ConfigError("CH102", f'"{text}" is no side of this run.', where="--as",
+                          fix=f'Use "server", or "device:NAME" with one of: {known}.')  # fmt: skip
+    return names.index(name)
+
+
+def asked(record: RunRecord) -> Markup:
+    """How often the server asked each device, and in how many sums it is: all that a server has of their budgets."""
+    kept = "Each device's ledger stays on the device: the server knows only whom it asked and who answered."
+    devices = record.about["devices"]
+    if len(devices) > parts.MOST_BARS:
+        return element("p", kept, class_="quiet")
+    rows = [
+        (
+            parts.short(device["name"]),
+            *(f"{sum(number in line[what] for line in record.rounds):,}" for what in _COUNTED),
+        )
+        for number, device in enumerate(devices)
+    ]
+    return together(parts.table(("device", "asked", "in the sum"), rows), element("p", kept, class_="quiet"))
+
+
+_COUNTED = ("cohort", "included")
+
+
+def received(record: RunRecord) -> Markup:
+    """The beginning of a masked upload, as the server got it."""
+    sight = (record.result or {}).get("sight")
+    if not sight or sight["received"] is None:
+        return Markup()
+    begins = " ".join(f"{int(word) % 2**32:08x}" for word in sight["received"][:_SHOWN])
+    told = f"Of {parts.short(sight['device'])} in round {sight['round']} it received "
+    return element("p", told, element("code", f"{begins} …"))
+
+
+def taken(record: RunRecord, number: int) -> RunRecord:
+    """The record as one device could have kept it: its own rounds, what it spent itself, no test figure, no result."""
+    names = [device["name"] for device in record.about["devices"]]
+    devices = [{"name": name, "rows": 0, "limit": math.inf} for name in names]
+    devices[number] = record.about["devices"][number]
+    lines = []
+    for line in record.rounds:
+        if number in line["cohort"]:
+            spent = line.get("spent") and [epsilon * (place == number) for place, epsilon in enumerate(line["spent"])]
+            lines.append({**line, "test": {}, "spent": spent, "note": ""})
+    return RunRecord(folder=record.folder, about={**record.about, "devices": devices}, rounds=lines, result=None)
+
+
+def own_progress(record: RunRecord, number: int) -> Markup:
+    """In how many rounds the device was asked, and in how many sums it is."""
+    included = sum(number in line["included"] for line in record.rounds)
+    return element("span", f"asked in {words.count(len(record.rounds), 'round')}, in the sum of {included:,}")
+
+
+def own_curve(record: RunRecord, number: int) -> Markup:
+    """The device's ε after each of its rounds, below its limit."""
+    points = [(float(line["round"]), line["spent"][number]) for line in record.rounds if line["spent"]]
+    if not points:
+        return parts.not_yet(record)
+    limit, last = record.about["devices"][number]["limit"], float(record.about["plan"]["rounds"])
+    series = [charts.Series(name=f"spent: ε ≤ {up(points[-1][1])}", points=points)]
+    if limit < 1e4:  # else the ledger counts and refuses nothing
+        across = [(points[0][0], limit), (last, limit)]
+        series.append(charts.Series(name=f"limit: {up(limit)}", points=across, marks=False))
+    return together(
+        charts.line_chart(
+            series,
+            title="ε of this device",
+            summary="; ".join(line.name for line in series),
+            x=charts.Axis(label="round", whole=True, least=last),
+            y=charts.Axis(label="ε", least=0.0),
+            height=300,
+        ),
+        parts.ledger_terms(record),
+    )
+
+
+OWN_SIGHT = (
+    ("its own rows, its own update before masks, its own ledger", "the plan, and the model of every round it is in",
+     "which devices are in its rounds, and who dropped out"),
+    ("another device's rows, update or ledger", "the sum, before it is in the next model", "rounds that it is not in"),
+)  # fmt: skip

@@ -1,0 +1,24 @@
+"""How good a model is, on public rows."""
+
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.learning.columns import Numeric
+from choral.learning.evaluate import evaluate
+from choral.learning.models import Model
+from choral.learning.records import Records
+from choral.run.folder import MERITS
+
+MEASURED = (*MERITS, "auc", "rmse")
+
+
+def metrics(
+    model: Model, parameters: NDArray[np.float32], rows: Records, target: Numeric | None = None
+) -> dict[str, float]:
+    """Every figure that the kind of label has; the error of a number is in the label's own unit."""
+    found = asdict(evaluate(model, parameters, rows))
+    if target is not None:
+        found["rmse"] *= target.unit
+    return {name: round(found[name], 6) for name in MEASURED if found[name] is not None}

@@ -1,0 +1,101 @@
+"""Every figure about speed in README and docs is one of the results, and the tables say what was not measured."""
+
+import json
+
+import pytest
+
+from bench import render, scale, tables
+from bench.__main__ import names
+from bench.setup import HERE
+
+FOUND = {"engine": {"noise_overhead": 1.234}, "limits": {"flops": 2.5e10, "sizes": [7, 8]}}
+
+
+def test_every_page_shows_what_the_results_hold():
+    found = render.results()
+    stale = [page.name for page in render.pages() if render.filled(page.read_text(), found) != page.read_text()]
+    assert stale == [], "python -m bench.render writes them anew"
+
+
+def test_no_page_has_a_speed_that_no_result_holds():
+    told = {page.name: list(render.unmarked(page.read_text())) for page in render.pages()}
+    assert {name: lines for name, lines in told.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "speed", ["takes 20 ms", "in 3.5 s.", "4 times faster", "at 10.5 GB/s", "2 minutes long", "13 ns a step"]
+)
+def test_a_speed_without_a_mark_is_noticed(speed):
+    assert list(render.unmarked(f"A round {speed}")) != []
+
+
+@pytest.mark.parametrize(
+    "text", ["400,000 times in each world", "5 sites", "`--timeout 20 s`", "rows of 10 people", "T = 20"]
+)
+def test_what_is_no_speed_is_left_alone(text):
+    assert list(render.unmarked(text)) == []
+
+
+def test_a_marked_figure_is_filled_and_a_stale_one_is_seen():
+    page = "It costs <!-- figure engine.noise_overhead .1f -->9.9<!-- end --> times."
+    assert render.filled(page, FOUND) == "It costs <!-- figure engine.noise_overhead .1f -->1.2<!-- end --> times."
+    assert list(render.unmarked("<!-- figure limits.flops/1e9 .0f -->25<!-- end --> GFLOP/s")) == []
+
+
+def test_a_figure_that_nobody_measured_is_an_error_and_not_a_blank():
+    with pytest.raises(KeyError):
+        render.filled("<!-- figure engine.nothing .1f -->1<!-- end -->", FOUND)
+    assert render.figure(FOUND, "limits.sizes.1", "d") == "8"
+
+
+def test_a_benchmark_that_failed_leaves_its_reason_in_the_place_of_its_table():
+    text = render.filled("<!-- table engine -->\nold\n<!-- end -->", {"engine": {"reason": "exit status 1"}})
+    assert "Not measured here (engine: exit status 1)." in text and "old" not in text
+
+
+def test_a_peer_without_a_figure_is_shown_with_its_reason():
+    one = {"times": None, "reason": "fedjax is not installed here"}
+    found = {"engine": {"details": {"adult_mlp": {"fedjax": one}}}, "limits": {"flops": 1e10, "bytes_a_second": 1e10}}
+    assert "fedjax is not installed here" in tables.engine(found)
+
+
+def test_the_limit_of_a_round_is_the_slower_of_products_and_memory():
+    # Hand count for the Adult network: 10 devices × 10 steps × 64 rows × (6·(6656 + 2048 + 64) − 2·6656) operations,
+    # and 8 bytes for each of 8,866 parameters, steps and devices.
+    work = tables.WORKS["adult_mlp"][1]
+    assert tables.floor_ms(work, {"flops": 1e9, "bytes_a_second": 1e30}) == pytest.approx(251.4944)
+    assert tables.floor_ms(work, {"flops": 1e30, "bytes_a_second": 1e9}) == pytest.approx(7.0928)
+
+
+def test_an_extrapolation_of_power_laws_follows_them():
+    # Both sides cost 1 ms + 2 ns a parameter with 100 devices; fixed parts grow with r, the others with its root.
+    side = {"fixed_ms": [1.0], "ns_a_parameter": [2.0], "fixed_exponent": 1.0, "parameter_exponent": 0.5}
+    pieces = {"neighbours": 56, "agreement_us": 50.0, "roster_us_a_device": 100.0, "roster_bytes_a_device": 188}
+    measured = {"cohorts": [100], "device": side, "server": side, "pieces": pieces, "bytes_a_parameter": 4.0}
+    told = scale.extrapolate(measured, length=10**6, step_ns=5.0)
+    assert told["device_sum_s"] == pytest.approx(0.1 + 0.02)
+    assert told["device_training_s"] == pytest.approx(0.05)
+    assert told["device_roster_s"] == pytest.approx(100.0)
+    assert told["server_network_s"] == pytest.approx(64.0)
+
+
+def test_one_command_runs_every_benchmark_but_the_one_for_accelerators():
+    assert names()[0] == "limits"
+    assert {
+        "accounting",
+        "accuracy",
+        "engine",
+        "engine_scale",
+        "footprint",
+        "front_door",
+        "planning",
+        "scale",
+        "secure_sum",
+    } <= {*names()}
+    assert not {"gpu", "__main__", "render", "harness"} & {*names()}
+
+
+def test_the_committed_results_name_their_machine_and_every_benchmark():
+    told = json.loads((HERE / "results.json").read_text())
+    assert {"processor", "cores", "versions"} <= told["machine"].keys()
+    assert set(told["benchmarks"]) <= {*names()}
