@@ -146,12 +146,13 @@ def _run(args: argparse.Namespace) -> int:
 
 def _line(told: dict[str, Any]) -> str:
     """One line about where a run stands."""
+    from choral.run.folder import merit
+
     now = {"finished": told.get("stopped"), "failed": told.get("reason")}.get(told["state"]) or told["state"]
     if told["state"] == "round":
         again = f", attempt {told['attempt'] + 1}" if told["attempt"] else ""
         now = f"round {told['round']} of {told['rounds_planned']}{again}"
-    accuracy = told.get("test", {}).get("accuracy")
-    test = "" if accuracy is None else f" · accuracy {accuracy:.3f}"
+    test = " · {} {:.3f}".format(*merit(told["test"])) if told.get("test") else ""
     left = "" if not told["seconds_left"] or told["state"] != "round" else f" · about {told['seconds_left']:.0f} s left"
     return f"{told['study']}: {now}{test}{left}"
 

@@ -165,7 +165,9 @@ class Conductor:
         except RunError as error:
             self._state("failed", code=error.code, reason=str(error))
             raise
-        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns, None))
+        folder.write_model(
+            parameters, model_card(study.model, study.classes, study.features, study.columns, study.number)
+        )
         folder.finish(self._result(parameters, lines, seconds))
         self._state("finished")
 
@@ -221,7 +223,7 @@ class Conductor:
         """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
         if self.test is None:
             return {}
-        return metrics(self.study.model, parameters, self.test)
+        return metrics(self.study.model, parameters, self.test, self.study.number)
 
     # What is written down
 
@@ -250,6 +252,7 @@ class Conductor:
                 "rows": plan.rows * plan.devices,
                 "features": len(study.features),
                 "classes": list(study.classes),
+                "label_bounds": study.job.data.label_bounds,
                 "columns_from": "declared",
                 "notes": [f"each site has at least {plan.rows:,} rows; nobody else knows how many"],
                 "hold_out": "all rows of a site are trained on"
