@@ -23,7 +23,7 @@ from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, ve
 from choral.run.metrics import metrics
 from choral.run.places import Opened
 from choral.run.result import model_card
-from choral.run.statement import privacy_statement, releases
+from choral.run.statement import planned_statement, privacy_statement, releases
 
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -267,6 +267,7 @@ class Conductor:
                 "parameters": study.model.size,
             },
             "delta": study.limit.delta,
+            "planned": planned_statement(study.costs),
             "devices": [{"name": name, "rows": plan.rows, "limit": study.limit.epsilon} for name in self.names],
             "versions": versions(),
         }
