@@ -187,9 +187,9 @@ def main() -> None:
     parser.add_argument("--memory", type=int, metavar="PARAMETERS", help="only choral, for its memory")
     args = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    rounds = 4 if args.quick else 8
+    rounds = 3 if args.memory else 4 if args.quick else 8
     if args.memory:
-        seconds, size, memory = choral_seconds(args.nodes, args.memory, 3)
+        seconds, size, memory = choral_seconds(args.nodes, args.memory, rounds)
         told: dict[str, Any] = {"parameters": size, "seconds": seconds, "most_memory_mib": memory}
     else:
         told = {f"{size:.0e}": compare(args.nodes, size, rounds) for size in (1000, 1_000_000)}

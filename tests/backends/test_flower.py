@@ -22,9 +22,6 @@ from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
 from tests.run import small
 
-# Flower builds its app bundle with a class that its own dependency has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
-
 FIRST = Turn(1, 0)
 GONE = 1
 

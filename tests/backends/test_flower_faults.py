@@ -16,8 +16,6 @@ from choral.protocol.messages import Turn
 from tests.backends.flower_stage import Stage
 from tests.protocol.world import World
 
-pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
-
 
 class Cuts:
     """A world of devices over Flower, whose sites lose their power at chosen moments and get it back later."""

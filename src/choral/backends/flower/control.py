@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,7 +99,9 @@ class Control:
         text = _APP.format(
             conductor=json.dumps(conductor), folder=json.dumps(str(folder.resolve())), doors=json.dumps(doors)
         )
-        bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed
+            bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         request = StartRunRequest(fab=fab_to_proto(fab))
         if simulated:
