@@ -24,7 +24,6 @@ from tests.run.consortium import Sockets
 
 EXAMPLE = Path(make_tables.__file__).parent
 SITES = ("a", "b", "c")
-VERBS = {"server": "coordinate a study", "device": "take part in one"}
 
 
 def steps():
@@ -59,7 +58,6 @@ def folder(tmp_path, monkeypatch):
     shutil.copy(EXAMPLE / "choral.toml", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(cli, "VERBS", {**VERBS, **cli.VERBS})
     return tmp_path
 
 
@@ -118,27 +116,22 @@ def test_the_readme_does_what_it_shows(folder):
 def test_the_readme_does_what_it_shows_over_flower(folder, monkeypatch):
     pytest.importorskip("flwr")
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent.parent / "src"))
-    program = f"import choral.cli as c; c.VERBS = {VERBS!r} | c.VERBS; raise SystemExit(c.main())"
-    running = []
-    try:
+    choral = [sys.executable, "-m", "choral"]
+    with contextlib.ExitStack() as stack:
+        running = []
         for command, shown in steps():
-            words = [sys.executable, "-c", program, *shlex.split(command)]
+            everybody = (command, *others(command))
             if command.startswith("device run"):
-                for line in (command, *others(command)):
-                    words = [sys.executable, "-c", program, *shlex.split(line)]
-                    running.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+                for line in everybody:
+                    device = subprocess.Popen([*choral, *shlex.split(line)], stdout=subprocess.PIPE, text=True)
+                    running.append(stack.enter_context(device))
+                    stack.callback(device.terminate)
                 assert shape_of(running[0].stdout.readline()) == shape_of(shown)
                 continue
             if command.startswith("server status"):
-                for one in running:
-                    one.terminate()
-                assert [one.wait(60) for one in running] == [0, 0, 0]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=1200)
-            assert shape_of(done.stdout + done.stderr) == shape_of(shown), command
-            for line in others(command):
-                subprocess.run([sys.executable, "-c", program, *shlex.split(line)], check=False, capture_output=True)
-    finally:
-        for one in running:
-            one.terminate()
-            one.wait(60)
+                for device in running:
+                    device.terminate()
+                assert [device.wait(60) for device in running] == [0, 0, 0]
+            done = [subprocess.run([*choral, *shlex.split(line)], capture_output=True, text=True) for line in everybody]
+            assert shape_of(done[0].stdout + done[0].stderr) == shape_of(shown), command
     check_the_end(folder)
