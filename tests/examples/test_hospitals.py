@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from choral import cli
+from choral import cli, config
 from choral.privacy.ledger import Ledger
 from choral.run.agent import Agent
+from choral.run.agreement import Agreement
 from choral.run.folder import read_run
 from choral.run.serving import Conductor, keep_test
 from choral.run.site import Home
+from choral.run.study import settle
 from examples.hospitals import make_tables
 from tests.run.consortium import Sockets
 
@@ -108,6 +110,8 @@ def test_the_readme_does_what_it_shows(folder):
                 assert shape_of(said(command)) == shape_of(shown), command
                 for command_of_another in others(command):
                     said(command_of_another)
+    # What the README says of a rehearsal: the same file gives the same plan.
+    assert settle(config.read(folder / "choral.toml")).plan == Agreement.read(folder / "study" / "study.toml").plan
     assert {"init", "join", "enrol", "approve", "run", "status", "ledger"} == set(seen)
     check_the_end(folder)
 

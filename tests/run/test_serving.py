@@ -14,6 +14,7 @@ from choral.report.verify import verify
 from choral.run.agent import Agent
 from choral.run.folder import read_run
 from choral.run.runs import resume
+from choral.run.services import serve_study
 from choral.run.serving import conduct, keep_test, status, stop
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
@@ -91,6 +92,8 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
         resume(record.folder)
     with pytest.raises(StorageError, match="CH800"):
         conduct(str(consortium.study), transport)
+    with pytest.raises(StorageError, match="CH800"):
+        next(serve_study(consortium.study))  # before any process is started
 
 
 def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(consortium):
