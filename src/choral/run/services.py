@@ -24,10 +24,10 @@ _LOOK = 1.0  # seconds between two looks at a run
 
 def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    from choral.backends.flower import processes  # Flower is an extra
-
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
+    from choral.backends.flower import processes  # Flower is an extra
+
     with processes.Children() as children:
         inner = processes.serve(
             children,
