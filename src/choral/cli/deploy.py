@@ -86,11 +86,15 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _show(states: Iterator[dict[str, Any]], *, show: bool) -> None:
-    """One line of progress on stderr for each thing that happens."""
+    """One line on stderr for each thing that happens."""
+    last = ""
     for told in states:
-        if show:
-            done, planned = told["rounds_done"], told["rounds_planned"]
-            print(f"ROUND {done}/{planned}  {told['state']}", file=sys.stderr, flush=True)
+        line = told["state"]
+        if line == "round":
+            line = f"round {told['round']} of {told['rounds_planned']}: {', '.join(told['cohort'])}"
+        if show and line != last:
+            print(f"NOW     {line}", file=sys.stderr, flush=True)
+        last = line
 
 
 def _lines(told: dict[str, Any]) -> list[str]:

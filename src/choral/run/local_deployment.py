@@ -91,11 +91,11 @@ class LocalDeployment:
         from choral.backends.flower import observe, processes
 
         authority = self.study_folder / AUTHORITY
-        with ExitStack() as stack:
-            sites = stack.enter_context(processes.Children())
+        with processes.Children() as sites:
             for home in self.homes:
                 words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
                 sites.start(home.joined.name, words + ["--agent-only"] * (engine == "simulation"), home.path)
+            yield {"state": "starting the sites", "rounds_done": 0}
             self._await_agents(sites)
             if engine == "simulation":
                 states = services.simulate_study(self.study_folder, doors=str(self.folder / "sites/{}/agent.sock"))
