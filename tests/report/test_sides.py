@@ -47,6 +47,8 @@ def test_the_server_shows_what_it_received_and_never_what_a_device_computed(tmp_
     sight, places = record.result["sight"], scene(record, "server")
     assert f"{sight['received'][0]:08x} {sight['received'][1]:08x}" in places["sees"]
     assert not any(f"{value:+.4f}" in words_of(places) for value in sight["computed"])
+    assert all(f"{value:.3f}" in words_of(scene(record)) for value in record.result["baselines"].values())
+    assert not any(f"{value:.3f}" in words_of(places) for value in record.result["baselines"].values())
 
 
 def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(record):

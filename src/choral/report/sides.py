@@ -30,6 +30,18 @@ def side_of(text: str | None, about: dict[str, Any]) -> Side:
     return names.index(name)
 
 
+def served(record: RunRecord) -> RunRecord:
+    """The record as the server could have kept it: no ledger, no update before its masks, no model but its own."""
+    devices = [{"name": device["name"], "rows": device["rows"]} for device in record.about["devices"]]
+    lines = [{name: value for name, value in line.items() if name != "spent"} for line in record.rounds]
+    result = record.result
+    if result is not None:
+        privacy = {name: value for name, value in result["privacy"].items() if name != "devices"}
+        sight = result["sight"] and {**result["sight"], "computed": []}
+        result = {**result, "privacy": privacy, "sight": sight, "baselines": {}}
+    return RunRecord(folder=record.folder, about={**record.about, "devices": devices}, rounds=lines, result=result)
+
+
 def asked(record: RunRecord) -> Markup:
     """How often the server asked each device, and in how many sums it is: all that a server has of their budgets."""
     kept = "Each device's ledger stays on the device: the server knows only whom it asked and who answered."
