@@ -71,6 +71,15 @@ def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(reco
     assert "as device 04 sees it" in places["title"]
 
 
+def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
+    record = read_run(make_run(tmp_path / "run", finished=False, done=7))
+    spent = record.rounds[-1]["spent"]
+    assert len(set(spent)) > 1
+    for number, own in enumerate(spent):
+        told = scene(record, number)["colluder-table"].replace("\xa0", " ")
+        assert f"Spent so far: ε ≤ {up(own)} against" in told
+
+
 def test_a_device_that_was_never_asked_has_nothing_to_show_and_says_so(tmp_path):
     record = read_run(make_run(tmp_path / "run", finished=False, done=0))
     places = scene(record, 0)
