@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 import uvicorn
 
 from choral.backends import relay
-from choral.backends.flower import processes
+from choral.backends.flower import control, processes
 from choral.backends.flower.control import Control
 from choral.backends.flower.gate import Gate
 from choral.run.certificates import new_authority, node_key, server_certificate
@@ -171,8 +172,11 @@ class Stage:
         self.until(lambda: not self._lends(), 30)  # the app's process ends with its SuperLink
 
     def begin(self, conductor="lend"):
-        """A run; with the lending conductor, one whose transport is ready for use."""
-        run = self.control.start(self.folder, conductor=f"tests.backends.flower_conductor:{conductor}")
+        """A run whose transport is ready for use; the client that its bundle names is nowhere to be found."""
+        elsewhere = control._APP.replace("choral.backends.flower:device", "code_of_the_server:device")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(control, "_APP", elsewhere)
+            run = self.control.start(self.folder, conductor=f"tests.backends.flower_conductor:{conductor}")
         if conductor == "lend":
             self.until(lambda: self._lends(), 60)
         return run

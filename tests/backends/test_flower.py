@@ -123,6 +123,26 @@ def test_an_exception_on_a_device_reaches_the_server_as_a_code(stage):
     stage.transport.gather(4, patience=60)
 
 
+def test_no_code_that_the_server_sends_is_loaded_or_even_stored_at_a_site(stage):
+    # The stage's bundles name a client that does not exist, and yet every device has answered.
+    assert stage.transport.gather(4, patience=60) == {0, 1, 2, 3}
+    for number in range(4):
+        assert not list(stage.home(number).rglob("apps")) and not list(stage.home(number).rglob("*.fab"))
+        assert (stage.home(number) / "flower" / "relay.log").read_text() == ""
+
+
+def test_an_error_of_the_conductor_is_the_reason_why_its_run_ended(stage):
+    run = stage.begin("fail")
+    stage.until(lambda: stage.control.state(run).over, 60)
+    state = stage.control.state(run)
+    assert not state.completed and "CH503 too few devices. Wait." in state.details
+
+
+def test_nodes_that_were_let_in_before_are_let_in_again_without_a_word(stage):
+    stage.control.admit(stage.keys)
+    stage.control.admit(stage.keys)
+
+
 def test_a_stranger_finds_every_door_shut(stage):
     assert observe(stage.address, authority=stage.folder / "authority.pem") == Observed(
         tls=True, node_authentication=True, control_closed=True

@@ -1,5 +1,6 @@
 """Power cuts over real Flower: nodes and the SuperLink killed in mid-round, and coming back."""
 
+import contextlib
 import random
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
-from choral.errors import SumError
+from choral.errors import DeploymentError, SumError
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn
 from tests.backends.flower_stage import Stage
@@ -48,6 +49,17 @@ class Cuts:
             for number, node in enumerate(self.stage.nodes):
                 if number not in self.down:
                     node.check()
+
+    def await_all(self, seconds=300):
+        """Return when every site is there again."""
+
+        def here():
+            self.bring_back()
+            with contextlib.suppress(DeploymentError):
+                return self.stage.transport.gather(len(self.stage.ids), patience=4)
+            return None
+
+        self.stage.until(here, seconds)
 
     def round(self, number, cohort, rng, attempts=4):
         """One round, tried until it opens; its sum is right."""
@@ -92,7 +104,7 @@ def test_a_node_killed_in_mid_round_is_left_out_and_comes_back():
         stage.answers[2] = answers_once_more
         total = cuts.round(2, 4, rng)
         assert total.count == 3 and world.terms.ids[2] not in total.included
-        stage.until(lambda: cuts.bring_back() or len(stage.transport.gather(4, patience=240)) == 4, 300)
+        cuts.await_all()
         assert cuts.round(3, 4, rng).count == 4
         cuts.check_charges()
 
@@ -107,7 +119,7 @@ def test_a_superlink_killed_in_mid_run_loses_nothing_but_the_turn_under_way():
         stage.kill_server()
         stage.open_server()
         stage.begin()
-        stage.until(lambda: cuts.bring_back() or len(stage.transport.gather(3, patience=240)) == 3, 300)
+        cuts.await_all()
         assert cuts.round(2, 3, rng).count == 3
         cuts.check_charges()
 

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
-from choral.errors import ConfigError
+from choral.cli import main
+from choral.errors import ConfigError, DeploymentError
 from choral.run import local_deployment as local
 from tests.run import consortium
 
@@ -25,17 +26,24 @@ def start(*words):
     return subprocess.Popen(command, env=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def pids_of(words):
+    """The processes whose command holds these words."""
+    return [pid for pid, command in commands() if words in command]
+
+
 def processes_under(folder):
-    """The commands of processes that name a folder in their words."""
-    found = []
+    """The commands of other processes that name a folder in their words."""
+    return [command for pid, command in commands() if str(folder) in command and pid != os.getpid()]
+
+
+def commands():
+    """Every process and its words."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if str(folder) in words and int(path.parent.name) != os.getpid():
-            found.append(words)
-    return found
+        yield int(path.parent.name), words
 
 
 def gone(folder, seconds=20):
@@ -89,6 +97,29 @@ def test_ctrl_c_ends_every_process(job, tmp_path):
 
 
 @pytest.mark.long
+def test_a_superlink_that_dies_ends_the_run_with_a_reason_and_the_next_start_goes_on(job, tmp_path, monkeypatch):
+    for name, value in HERE.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "d"
+    folder.mkdir()
+    deployment = local.of_job(folder, job, 3, 4)
+    with pytest.raises(DeploymentError, match=r"CH900"):
+        for told in deployment.run():
+            if told["rounds_done"] == 1:
+                for pid in pids_of(f"--database {folder}"):
+                    os.kill(pid, signal.SIGKILL)
+    assert gone(folder)
+    before = deployment.result()
+    assert 1 <= before["rounds"] < 4 and before["stopped"] is None
+    assert [told["state"] for told in deployment.run()][-1] == "finished"
+    after = deployment.result()
+    assert after["rounds"] == 4 and after["included"][: before["rounds"]] == before["included"]
+    for name, spent in after["spent"].items():  # the turn that the power cut ended may have been charged
+        used = sum(name in included for included in after["included"])
+        assert used <= spent["charges"] <= used + 1
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["superlink", "simulation"])
 def test_the_demo_runs_over_both_engines_of_flower(engine):
     deployed = start("--local", "4", "--demo", "--rounds", "3", "--engine", engine, "--json")
@@ -98,6 +129,17 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     held = engine == "superlink"  # the simulation engine has neither, and says so
     assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
     assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+
+
+def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsys):
+    assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("CH800")
+
+
+def test_a_choral_toml_or_the_demo_but_not_both_or_neither(job, capsys):
+    for words in ([], ["--demo", str(job)]):
+        assert main(["deploy", "--local", "3", *words]) == 2
+        assert capsys.readouterr().err.startswith("CH104")
 
 
 def test_fewer_than_three_sites_are_refused(tmp_path, job):

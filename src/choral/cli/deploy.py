@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from choral.cli import terminal
-from choral.errors import ConfigError
+from choral.errors import ConfigError, StorageError
 from choral.privacy.shown import up
 
 EPILOG = "choral deploy --local 4 --demo\nchoral deploy --local 3 examples/hospitals/choral.toml"
@@ -66,13 +66,15 @@ def run(args: argparse.Namespace) -> int:
         _show(deployment.run(args.engine), show=not args.json)
         told = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
     print(json.dumps(told) if args.json else "\n".join(map(terminal.wrap, _lines(told))))
-    return 0 if told["stopped"] else 1
+    return 0
 
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     """Where everything lies: a short path, for the sockets in it."""
     if keep is not None:
+        if keep.exists():
+            raise StorageError("CH800", "exists already.", where=str(keep), fix="Choose another folder.")
         keep.mkdir(mode=0o700, parents=True)
         yield keep.resolve()
         return

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib import metadata, resources
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,6 +106,10 @@ class LocalDeployment:
                     self.observed = observe.observe(self.invitation.address, authority=authority)
                 sites.check()
                 yield told
+                if told["state"] == "failed":
+                    raise DeploymentError(
+                        "CH900", f"the run ended: {told['reason']}", fix="--keep DIR keeps every log."
+                    )
 
     def _await_agents(self, sites: "Children") -> None:
         """Return when every agent answers: the server's deadlines are for rounds, not for compilers."""
@@ -122,7 +127,7 @@ class LocalDeployment:
         """What the run came to, by the server's record and the sites' own ledgers."""
         record = read_run(run_folder(self.study_folder, self.agreement).path)
         names = self.agreement.terms.ids
-        seconds = [line["seconds"] for line in record.rounds]
+        ends = [line["seconds"] for line in record.rounds]  # since the run began, its wait for the sites included
         return {
             "engine": "flower",
             "flower": metadata.version("flwr"),
@@ -133,7 +138,7 @@ class LocalDeployment:
             "parameters": self.agreement.terms.parameters,
             "rounds": len(record.rounds),
             "included": [[names[number] for number in line["included"]] for line in record.rounds],
-            "seconds": seconds,
+            "seconds": [round(end - begin, 3) for begin, end in pairwise([0.0, *ends])],
             "stopped": None if record.result is None else record.result["stopped"],
             "spent": {home.joined.name: _spent(home) for home in self.homes},
         }

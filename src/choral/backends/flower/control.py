@@ -13,7 +13,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto
-from flwr.proto.control_pb2 import ListRunsRequest, RegisterNodeRequest, StartRunRequest, StopRunRequest
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+)
 from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
@@ -77,12 +83,15 @@ class Control:
 
     def admit(self, keys: Iterable[str]) -> None:
         """Let in the nodes that have these keys (OpenSSH lines); who was let in before, stays."""
+        with _asked("tell which nodes it knows"):
+            known = {node.public_key for node in self._client.ListNodes(ListNodesRequest()).nodes_info}
         for key in keys:
             public = load_ssh_public_key(key.encode())
             if not isinstance(public, EllipticCurvePublicKey):
                 raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
-            with _asked("let a node in", known=httpx.codes.CONFLICT):
-                self._client.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(public)))
+            if (data := public_key_to_bytes(public)) not in known:
+                with _asked("let a node in"):
+                    self._client.RegisterNode(RegisterNodeRequest(public_key=data))
 
     def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
         """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
@@ -120,13 +129,12 @@ class Control:
 
 
 @contextmanager
-def _asked(what: str, *, known: int | None = None) -> Iterator[None]:
-    """A request whose failure is told as ours; one that is known already is none."""
+def _asked(what: str) -> Iterator[None]:
+    """A request whose failure is told as ours."""
     try:
         yield
     except httpx.HTTPStatusError as error:
-        if error.response.status_code != known:
-            raise _failed(what, f"it answered {error.response.status_code}") from None
+        raise _failed(what, f"it answered {error.response.status_code}") from None
     except httpx.TransportError:
         raise _failed(what, "it does not answer") from None
 
