@@ -102,7 +102,7 @@ def test_columns_come_in_the_order_in_which_they_are_declared():
 
 @pytest.mark.parametrize("field", ["format", "protocol"])
 def test_another_version_is_refused(consortium, field):
-    content = tomllib.loads(consortium.agreement.text) | {field: 2}
+    content = tomllib.loads(consortium.agreement.text) | {field: 99}
     with pytest.raises(TrustError, match="CH602"):
         Agreement.of(to_toml(content), "study.toml")
 

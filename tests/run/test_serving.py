@@ -244,3 +244,19 @@ def test_the_sum_is_what_the_sites_computed(consortium):
     moved = sum(np.mean([sent[name, round] for name in NAMES], axis=0) for round in (1, 2, 3))
     # Each of three sums is rounded to the grid, by less than a step for each of three devices.
     assert np.abs(after - start - moved).max() < 3 * conductor.study.terms.codec.grid
+
+
+def test_a_study_may_learn_a_number(tmp_path):
+    job = JOB.replace('label = "sick"', 'label = "pulse"').replace(
+        'classes = ["no", "yes"]', "label_bounds = [30, 220]"
+    )
+    job = job.replace("[data.columns.pulse]\nbounds = [30, 220]\n", "").replace("rounds = 3", "rounds = 2")
+    made = Consortium(tmp_path, job=job)
+    made.approve()
+    keep_test(made.study, table(tmp_path / "public.csv", seed=77))
+    with agents(made.homes):
+        made.conductor(Sockets(made.homes)).run()
+    record = run_of(made)
+    assert set(record.result["test"]) == {"r2", "loss", "rmse"}
+    assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4

@@ -136,8 +136,8 @@ def _preview(told: "Preview") -> list[str]:
         f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
         f"          the server learns sums of {told.smallest_sum} devices or more; "
         f"if it lies{helped}, of {told.crowd} or more",
-        f"COSTS     a round ε = {up(told.epsilon_a_round)}; the {told.planned_rounds} rounds that are planned "
-        f"for this device ε = {up(told.epsilon_planned)}",
+        f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
+        f"{told.planned_rounds} rounds planned here",
         f"          ({behind})",
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
         "beyond it this device refuses, whatever the server says",

@@ -131,11 +131,12 @@ def _run(args: argparse.Namespace) -> int:
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     told: dict[str, Any] = {}
-    last = ""
+    shown: set[tuple[Any, ...]] = set()
     for told in services.serve_study(args.study, listen=args.listen):
-        if not args.json and (line := _line(told)) != last:
-            last = line
-            print(terminal.wrap(line), flush=True)
+        step = tuple(told.get(key) for key in ("state", "round", "attempt"))
+        if not args.json and step not in shown:
+            shown.add(step)
+            print(terminal.wrap(_line(told)), flush=True)
     if args.json:
         print(json.dumps(told))
     elif told["state"] == "finished":
@@ -145,12 +146,15 @@ def _run(args: argparse.Namespace) -> int:
 
 def _line(told: dict[str, Any]) -> str:
     """One line about where a run stands."""
-    where = f"{told['rounds_done']} of {told['rounds_planned']} rounds done"
-    now = {"round": f"round {told.get('round')}, attempt {told.get('attempt', 0) + 1}", "finished": told.get("stopped")}
-    left = "" if not told["seconds_left"] else f" · about {told['seconds_left']:.0f} s left"
-    test = f" · accuracy {told['test']['accuracy']:.3f}" if told.get("test", {}).get("accuracy") else ""
-    state = now.get(told["state"]) or told.get("reason") or told["state"]
-    return f"{told['study']}: {state} · {where}{test}{left}"
+    from choral.run.folder import merit
+
+    now = {"finished": told.get("stopped"), "failed": told.get("reason")}.get(told["state"]) or told["state"]
+    if told["state"] == "round":
+        again = f", attempt {told['attempt'] + 1}" if told["attempt"] else ""
+        now = f"round {told['round']} of {told['rounds_planned']}{again}"
+    test = " · {} {:.3f}".format(*merit(told["test"])) if told.get("test") else ""
+    left = "" if not told["seconds_left"] or told["state"] != "round" else f" · about {told['seconds_left']:.0f} s left"
+    return f"{told['study']}: {now}{test}{left}"
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -120,18 +120,19 @@ def load(
 def load_declared(
     path: str | Path,
     *,
-    label: str,
-    classes: Sequence[str],
+    target: Numeric | Categorical,
     columns: Sequence[Numeric | Categorical],
     delimiter: str = ",",
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+) -> tuple[NDArray[np.float32], Labels]:
     r"""Features and labels of one site's file, by the declared columns in their declared order; others are not read.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "site.csv")
     >>> _ = path.write_text("name,sick,age\nAda,no,25\nBob,yes,100\n")
     >>> features, labels = load_declared(
-    ...     path, label="sick", classes=("no", "yes"), columns=[Numeric(name="age", low=0, high=100)]
+    ...     path,
+    ...     target=Categorical(name="sick", levels=("no", "yes")),
+    ...     columns=[Numeric(name="age", low=0, high=100)],
     ... )
     >>> features.ravel().tolist(), labels.tolist()
     ([-0.5, 1.0], [0, 1])
@@ -140,8 +141,7 @@ def load_declared(
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
     table = tables[0][1]
-    target = Categorical(name=label, levels=tuple(map(level_of, classes)))
-    return encode(table, columns), target.codes(table.cells(label), source=table.source)
+    return encode(table, columns), _labels(target, table.cells(target.name), table.source)
 
 
 def load_adult(*, devices: int = 16, seed: int = 0, partition: Partition = "even", skew: float = 0.5) -> Dataset:

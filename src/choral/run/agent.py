@@ -61,7 +61,7 @@ class Agent:
             self.device = Device(
                 self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
             )
-            self._train(self.study.model.start(0), 0, 0)  # compiled before the server's deadlines run
+            self._trainer.update(self.study.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
             raise
@@ -95,8 +95,9 @@ class Agent:
         return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
 
     def _train(self, model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
-        # What was not charged did not leave: its batches are used again, so no record is used more often than charged.
-        self._trainer.rounds = self._paid()
+        # The turn is paid for by now; the charges say where in its passes the device stands, so no record is used more
+        # often than is charged for.
+        self._trainer.rounds = self._paid() - 1
         try:
             return self._trainer.update(model)
         except ChoralError:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from choral import __version__, config
 from choral.config import Job
 from choral.errors import ConfigError, PlanError, TableError, TrustError
-from choral.learning.columns import Categorical, Numeric, declare
+from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.models import Model
+from choral.learning.records import Labels
 from choral.learning.tables import load_declared
 from choral.plan import Budget, Plan, SecureSum
 from choral.protocol.messages import VERSION
@@ -89,8 +90,7 @@ class Agreement:
                 where=job.where("federation", "devices"),
                 fix="Give every card, or leave devices out of the file.",
             )
-        columns = columns_of(job)
-        features = sum(len(column.features) for column in columns)
+        features = sum(len(column.features) for column in columns_of(job))
         model = model_of(job, features=features, classes=len(job.data.classes or ()))
         rows = job.federation.rows or 0
         check_delta(job, rows * len(devices))
@@ -182,22 +182,32 @@ class Agreement:
         """The declared columns, in their declared order."""
         return columns_of(self.job)
 
+    @cached_property
+    def target(self) -> Numeric | Categorical:
+        """The label: one of its declared classes, or a number between its declared bounds."""
+        data = self.job.data
+        if data.label_bounds is not None:
+            return Numeric(name=data.label, low=data.label_bounds[0], high=data.label_bounds[1])
+        return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
+
+    @property
+    def number(self) -> Numeric | None:
+        """The label if it is a number."""
+        return self.target if isinstance(self.target, Numeric) else None
+
     @property
     def classes(self) -> tuple[str, ...]:
-        """The declared values of the label."""
-        return tuple(self.job.data.classes or ())
+        """The label's classes; none if it is a number."""
+        return self.target.levels if isinstance(self.target, Categorical) else ()
 
     @cached_property
     def features(self) -> tuple[str, ...]:
         """The names of the model's inputs."""
         return tuple(name for column in self.columns for name in column.features)
 
-    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone."""
-        data = self.job.data
-        return load_declared(
-            path, label=data.label, classes=self.classes, columns=self.columns, delimiter=data.delimiter
-        )
+        return load_declared(path, target=self.target, columns=self.columns, delimiter=self.job.data.delimiter)
 
     @cached_property
     def model(self) -> Model:
@@ -263,14 +273,14 @@ def check_deployable(job: Job) -> None:
             why="The plan needs the rows that every site has at least, and nobody may count them.",
             fix="Set rows = …, a number that every site can promise.",
         )
-    if not job.data.columns or not job.data.classes:
-        missing = "columns" if not job.data.columns else "classes"
+    if not job.data.columns or not (job.data.classes or job.data.label_bounds):
+        missing = "columns" if not job.data.columns else "classes or label_bounds"
         raise TableError(
             "CH304",
             f"[data] declares no {missing}.",
             where=job.where("data"),
             why="Taking them from the rows would reveal them.",
-            fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"].',
+            fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"] of the label.',
         )
     columns_of(job)
 

@@ -148,7 +148,6 @@ class Rehearsed:
         )
 
         def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
-            trainer.rounds = int(self.books.rounds[number])  # an update that was not charged did not leave
             self.latest[number] = trainer.update(model)
             return self.latest[number]
 

@@ -23,7 +23,7 @@ from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, ve
 from choral.run.metrics import metrics
 from choral.run.places import Opened
 from choral.run.result import model_card
-from choral.run.statement import privacy_statement, releases
+from choral.run.statement import planned_statement, privacy_statement, releases
 
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -165,7 +165,9 @@ class Conductor:
         except RunError as error:
             self._state("failed", code=error.code, reason=str(error))
             raise
-        folder.write_model(parameters, model_card(study.model, study.classes, study.features, study.columns, None))
+        folder.write_model(
+            parameters, model_card(study.model, study.classes, study.features, study.columns, study.number)
+        )
         folder.finish(self._result(parameters, lines, seconds))
         self._state("finished")
 
@@ -221,7 +223,7 @@ class Conductor:
         """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
         if self.test is None:
             return {}
-        return metrics(self.study.model, parameters, self.test)
+        return metrics(self.study.model, parameters, self.test, self.study.number)
 
     # What is written down
 
@@ -250,6 +252,7 @@ class Conductor:
                 "rows": plan.rows * plan.devices,
                 "features": len(study.features),
                 "classes": list(study.classes),
+                "label_bounds": study.job.data.label_bounds,
                 "columns_from": "declared",
                 "notes": [f"each site has at least {plan.rows:,} rows; nobody else knows how many"],
                 "hold_out": "all rows of a site are trained on"
@@ -264,6 +267,7 @@ class Conductor:
                 "parameters": study.model.size,
             },
             "delta": study.limit.delta,
+            "planned": planned_statement(study.costs),
             "devices": [{"name": name, "rows": plan.rows, "limit": study.limit.epsilon} for name in self.names],
             "versions": versions(),
         }
