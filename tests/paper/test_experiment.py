@@ -123,6 +123,7 @@ def test_who_chooses_sees_no_test_row(monkeypatch):
         def test(self):
             raise AssertionError("test rows were read")
 
+    experiment._trained.cache_clear()
     monkeypatch.setattr(experiment, "split", lambda *_: Sealed())
     seen = curve(SMALL, 0, "validation")
     assert set(seen) == {"round", "validation_accuracy", "validation_loss"}

@@ -1,9 +1,8 @@
 """One experiment of the paper as data, the noise that a rule asks for, and its curve."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -186,27 +185,33 @@ def _engine(experiment: Experiment, repeat: int) -> Vectorised:
 
 
 def curve(experiment: Experiment, repeat: int, part: Part) -> Curve:
-    """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row."""
-    engine, parts = _engine(experiment, repeat), split(repeat, experiment.columns)
+    """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.
+
+    To choose by, the last look is enough.
+    """
     seen: Curve = {name: [] for name in ("round", f"{part}_accuracy", f"{part}_loss", *experiment.also)}
-    for done, parameters in _looks(engine, experiment, repeat):
-        found = evaluate(engine.model, parameters, getattr(parts, part))
+    parts, looks = split(repeat, experiment.columns), _trained(experiment, repeat)
+    trained = model(experiment.model, parts.train.features.shape[1])
+    for done, parameters in looks[-1:] if part == "validation" else looks:
+        found = evaluate(trained, parameters, getattr(parts, part))
         look = [done, found.accuracy or 0.0, found.loss]
         for measure in experiment.also:
             if measure == "train_loss":
-                look.append(evaluate(engine.model, parameters, parts.train).loss)
+                look.append(evaluate(trained, parameters, parts.train).loss)
             else:
-                look.append(squared_gradient_norm(engine.model, parameters, parts.train))
+                look.append(squared_gradient_norm(trained, parameters, parts.train))
         for name, value in zip(seen, look, strict=True):
             seen[name].append(float(f"{value:.6g}"))
     return seen
 
 
-def _looks(engine: Vectorised, experiment: Experiment, repeat: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+@lru_cache(maxsize=8)
+def _trained(experiment: Experiment, repeat: int) -> tuple[tuple[int, NDArray[np.float32]], ...]:
+    """The model at each look; the last few runs are kept, so that what is chosen need not be trained again."""
+    engine = _engine(experiment, repeat)
     every = max(1, experiment.rounds // experiment.looks)
-    start = engine.model.start(repeat)
-    for progress in engine.rounds(start, cohorts(experiment, repeat), first=1, every=every):
-        yield progress.done, progress.parameters
+    rounds = engine.rounds(engine.model.start(repeat), cohorts(experiment, repeat), first=1, every=every)
+    return tuple((progress.done, progress.parameters) for progress in rounds)
 
 
 def gradient_at_start(experiment: Experiment, repeat: int) -> float:

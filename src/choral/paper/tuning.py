@@ -108,7 +108,7 @@ def tuned(
         candidates = [one.within(rule, epsilon=epsilon, delta=delta) for one in candidates]
     chosen, curves, scores = [], [], []
     for repeat in range(shelf.repeats):
-        found = [shelf.curve(replace(one, looks=1), repeat, "validation") for one in candidates]
+        found = [shelf.curve(one, repeat, "validation") for one in candidates]
         ends = [(one["validation_accuracy"][-1], one["validation_loss"][-1]) for one in found]
         best = max(accuracy for accuracy, _ in ends)
         near = [n for n, (accuracy, _) in enumerate(ends) if accuracy >= best - NEAR]
