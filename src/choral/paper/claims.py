@@ -152,9 +152,8 @@ def of_utility(name: str, local_steps: int, rounds: int, told: Mapping[str, Any]
         [
             f"DP-FedAvg with a trusted server, ε = 10 (Rule S4, δ = 1e-4, {device['adjacency']}, against whoever sees"
             " the models)",
-            "another promise: with 16 devices, hiding a whole one costs most of the accuracy"
-            if told["dp_fedavg"]["minus_non_private"]["mean"] < -0.02
-            else "another promise",
+            "another promise; with 16 devices hiding a whole one ends"
+            f" {'above' if accuracy['dp_fedavg'] > accuracy['each_alone'] else 'below'} what each device reaches alone",
             f"{_number(accuracy['dp_fedavg'])}, against no privacy: {_each(told['dp_fedavg']['minus_non_private'])}",
         ],
         [

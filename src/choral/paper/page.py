@@ -1,10 +1,11 @@
-"""index.html: every figure that was measured so far, on one page that needs no network."""
+"""index.html and claims.md: every figure that was measured so far, and what it says of the paper's claims."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from choral.paper.claims import table
 from choral.paper.panels import chart_of
 from choral.report.charts import STYLE
 from choral.report.markup import Markup, element, together
@@ -34,7 +35,7 @@ tr { border-top: 1px solid #8885; }
 
 
 def write_page(out: Path, names: Sequence[str]) -> Path:
-    """The page of the figures whose results lie in a folder."""
+    """The page of the figures in a folder, which needs no network, and their claims as a table of Markdown."""
     results = [json.loads((out / f"{name}.json").read_text()) for name in names]
     head = together(
         element("meta", charset="utf-8"),
@@ -47,6 +48,8 @@ def write_page(out: Path, names: Sequence[str]) -> Path:
     )
     page = f"<!doctype html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
     write_whole(out / "index.html", page.encode())
+    claims = [claim for result in results for claim in result["claims"]]
+    write_whole(out / "claims.md", f"{table(claims)}\n".encode())
     return out / "index.html"
 
 
@@ -56,8 +59,8 @@ def _section(result: Mapping[str, Any]) -> Markup:
     quick = " (quick: fewer repeats and settings)" if result["quick"] else ""
     head = element("tr", *(element("th", word) for word in ("claim", "verdict", "measured")))
     rows = [element("tr", *(element("td", cell) for cell in claim)) for claim in result["claims"]]
-    table = element("table", head, *rows)
-    return element("section", element("h2", result["figure"]), charts, table, element("p", about + quick + "."))
+    body = (charts, element("table", head, *rows), element("p", about + quick + "."))
+    return element("section", element("h2", result["figure"]), *body)
 
 
 def _figure(panel: Mapping[str, Any]) -> Markup:
