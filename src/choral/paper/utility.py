@@ -19,7 +19,7 @@ NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
 # Step size times clip goes from 0.25 to 12; without a clip, steps of size 4 leave the range that a figure could show.
 STEP_SIZES, CLIPS = (0.25, 1.0, 4.0), (1.0, 3.0)
 FREE_SIZES = (0.25, 0.5, 1.0, 2.0)
-UPDATE_SIZES, UPDATE_CLIPS = (0.25, 1.0), (0.03, 0.1, 0.3)
+UPDATE_SIZES, UPDATE_CLIPS = (0.25, 1.0), (0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
