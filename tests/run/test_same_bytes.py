@@ -96,7 +96,7 @@ def test_a_seed_that_is_none_is_refused(capsys):
 
 def test_keys_come_from_no_seed_so_nobody_signs_a_seeded_rehearsal_and_its_page_says_why(clinics, capsys):  # noqa: F811
     assert main(["rehearse", "choral.toml", "--out", "seeded"]) == 0
-    assert "server got   masked words, not kept" in capsys.readouterr().out
+    assert "server got   masked words; not kept" in capsys.readouterr().out
     text = (clinics / "choral.toml").read_text()
     (clinics / "choral.toml").write_text(text.replace("seed = 3\n", ""))
     run("rehearse", "fresh")

@@ -171,12 +171,12 @@ def _curve(run: "Run", result: "Result") -> str:
 
     curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
     name, value = merit(result.test)
-    error = f" (RMSE {result.test['rmse']:,.4g})" if "rmse" in result.test else ""
+    error = f"\nRMSE {result.test['rmse']:,.4g}, in the label's own unit" if "rmse" in result.test else ""
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
-    return f"\n{name} {curve} {value:.3f}{error}{others}{stopped}\n"
+    return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
 
 
 def _budgets(privacy: dict[str, Any]) -> str:
@@ -197,7 +197,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
 
 def _sight(sight: dict[str, Any], included: int) -> str:
     computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5]) + " …"
-    received = "masked words, not kept: real masks never repeat, and a seeded run does"
+    received = "masked words; not kept, since real masks never repeat"
     if sight["received"] is not None:
         received = "  ".join(f"{word:08x}" for word in sight["received"][:5]) + " …"
     return (
