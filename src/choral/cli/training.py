@@ -182,13 +182,13 @@ def _curve(run: "Run", result: "Result") -> str:
 def _budgets(privacy: dict[str, Any]) -> str:
     devices, wide = privacy["devices"], terminal.width() >= WIDE
     names, bars = (12, 20) if wide else (9, 5)
-    lines = [f"PRIVACY SPENT {'        ' if wide else ''}used / limit{'         ' if wide else ' '}rounds"]
+    lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"], bars)
         note = f"  full{': refuses more' if wide else ''}" if device["full"] else ""
         lines.append(
             f"  {device['name'][:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
-            f"{device['rounds']:4}{note}"
+            f"{device['rounds']:7}{note}"
         )
     if len(devices) > MOST_BARS:
         lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
@@ -218,12 +218,15 @@ def _claims(privacy: dict[str, Any]) -> str:
     if summed:
         lines += [
             f"           ε = {up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
-            f"           (rule {summed['rule']}; {summed['certificate']})",
+            f"           (rule {summed['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']}; {summed['certificate']})",
         ]
     else:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
-    lines.append(f"PUBLISHED  {published['rule']}: ε = {up(published['epsilon'])} ({told})")
+    lines += [
+        f"PUBLISHED  ε = {up(published['epsilon'])} against a curious server, nobody colluding",
+        f"           ({published['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']}; {told})",
+    ]
     return "\n".join(lines)
 
 
