@@ -211,21 +211,22 @@ def _claims(privacy: dict[str, Any]) -> str:
     if "against_everyone" not in privacy:
         return f"PRIVACY    {privacy['none']}"
     proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))
+    terms = f"δ = {privacy['delta']:g}, {privacy['adjacency']}"
     lines = [
         f"PROVED     ε = {up(proved['epsilon'])} against {proved['adversary']}",
-        f"           (rule {proved['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']})",
+        f"           (rule {proved['rule']}, {terms})",
     ]
     if summed:
         lines += [
             f"           ε = {up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
-            f"           (rule {summed['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']}; {summed['certificate']})",
+            f"           (rule {summed['rule']}, {terms}; {summed['certificate']})",
         ]
     else:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
     lines += [
         f"PUBLISHED  ε = {up(published['epsilon'])} against a curious server, nobody colluding",
-        f"           ({published['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']}; {told})",
+        f"           ({published['rule']}, {terms}; {told})",
     ]
     return "\n".join(lines)
 
