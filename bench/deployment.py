@@ -93,14 +93,14 @@ def choral_seconds(nodes: int, parameters: int, rounds: int) -> tuple[list[float
         deployment = LocalDeployment(folder, job, tables)
         most: dict[str, int] = {}
         for _ in deployment.run():
-            for kind, size in memory_of_children().items():
+            for kind, size in memory_of(folder).items():
                 most[kind] = max(most.get(kind, 0), size)
         result = deployment.result()
     return result["seconds"][1:], result["parameters"], most
 
 
-def memory_of_children() -> dict[str, int]:
-    """The most that any process of each kind below this one has ever held, in MiB."""
+def memory_of(deployment: Path) -> dict[str, int]:
+    """The most that any process of each kind has ever held, of those that name the deployment's folder, in MiB."""
     kinds = {"device run": "agent", "flower-supernode": "supernode", "flower.executor": "relay", "flower.gate": "gate",
              "flower-superlink": "superlink", "flwr-serverapp": "conductor"}  # fmt: skip
     most: dict[str, int] = {}
@@ -110,7 +110,7 @@ def memory_of_children() -> dict[str, int]:
             status = (folder / "status").read_text()
         except OSError:
             continue
-        kind = next((kind for word, kind in kinds.items() if word in words), None)
+        kind = next((kind for word, kind in kinds.items() if word in words and str(deployment) in words), None)
         if kind and "VmHWM" in status:
             size = int(status.split("VmHWM:")[1].split()[0]) // 1024
             most[kind] = max(most.get(kind, 0), size)

@@ -2,11 +2,17 @@
 
 import socket
 import ssl
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
+
+import httpx
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
 
 from choral.backends.faults import DroppingTransport, drops_out
 from choral.backends.flower.observe import Observed, observe
@@ -105,6 +111,7 @@ def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_cle
         integers = study.codec.integers(clear, place.engine.dither(turn_number(2, 0), number))
         for vector in (clear, clear.astype("<f8"), integers, integers.astype("<i4"), integers.astype("<u4")):
             assert not any(piece in seen for piece in pieces_of(vector))
+            assert all(piece in seen + vector.tobytes() for piece in pieces_of(vector))  # it would have been found
         for row in study.split.train.features_of(number):
             assert row.tobytes() not in seen
 
@@ -129,6 +136,15 @@ def test_no_code_that_the_server_sends_is_loaded_or_even_stored_at_a_site(stage)
     for number in range(4):
         assert not list(stage.home(number).rglob("apps")) and not list(stage.home(number).rglob("*.fab"))
         assert (stage.home(number) / "flower" / "relay.log").read_text() == ""
+
+
+def test_nobody_else_on_a_sites_machine_can_take_its_messages(stage):
+    words = Path(f"/proc/{stage.nodes[0].pid('supernode')}/cmdline").read_text().split("\0")
+    client = RuntimeHttpClient.from_server_address(
+        f"127.0.0.1:{words[words.index('--port') + 1]}", True, None, [RuntimeVersionHttpInterceptor("SuperExec")]
+    )
+    with client, pytest.raises(httpx.HTTPStatusError, match="401"):
+        client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
 
 
 def test_an_error_of_the_conductor_is_the_reason_why_its_run_ended(stage):

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from choral import cli
+from choral import cli, config
 from choral.privacy.ledger import Ledger
 from choral.run.agent import Agent
+from choral.run.agreement import Agreement
 from choral.run.folder import read_run
 from choral.run.serving import Conductor, keep_test
 from choral.run.site import Home
+from choral.run.study import settle
 from examples.hospitals import make_tables
 from tests.run.consortium import Sockets
 
 EXAMPLE = Path(make_tables.__file__).parent
 SITES = ("a", "b", "c")
-VERBS = {"server": "coordinate a study", "device": "take part in one"}
 
 
 def steps():
@@ -59,7 +60,6 @@ def folder(tmp_path, monkeypatch):
     shutil.copy(EXAMPLE / "choral.toml", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(cli, "VERBS", {**VERBS, **cli.VERBS})
     return tmp_path
 
 
@@ -110,6 +110,8 @@ def test_the_readme_does_what_it_shows(folder):
                 assert shape_of(said(command)) == shape_of(shown), command
                 for command_of_another in others(command):
                     said(command_of_another)
+    # What the README says of a rehearsal: the same file gives the same plan.
+    assert settle(config.read(folder / "choral.toml")).plan == Agreement.read(folder / "study" / "study.toml").plan
     assert {"init", "join", "enrol", "approve", "run", "status", "ledger"} == set(seen)
     check_the_end(folder)
 
@@ -118,27 +120,22 @@ def test_the_readme_does_what_it_shows(folder):
 def test_the_readme_does_what_it_shows_over_flower(folder, monkeypatch):
     pytest.importorskip("flwr")
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLE.parent.parent / "src"))
-    program = f"import choral.cli as c; c.VERBS = {VERBS!r} | c.VERBS; raise SystemExit(c.main())"
-    running = []
-    try:
+    choral = [sys.executable, "-m", "choral"]
+    with contextlib.ExitStack() as stack:
+        running = []
         for command, shown in steps():
-            words = [sys.executable, "-c", program, *shlex.split(command)]
+            everybody = (command, *others(command))
             if command.startswith("device run"):
-                for line in (command, *others(command)):
-                    words = [sys.executable, "-c", program, *shlex.split(line)]
-                    running.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+                for line in everybody:
+                    device = subprocess.Popen([*choral, *shlex.split(line)], stdout=subprocess.PIPE, text=True)
+                    running.append(stack.enter_context(device))
+                    stack.callback(device.terminate)
                 assert shape_of(running[0].stdout.readline()) == shape_of(shown)
                 continue
             if command.startswith("server status"):
-                for one in running:
-                    one.terminate()
-                assert [one.wait(60) for one in running] == [0, 0, 0]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=1200)
-            assert shape_of(done.stdout + done.stderr) == shape_of(shown), command
-            for line in others(command):
-                subprocess.run([sys.executable, "-c", program, *shlex.split(line)], check=False, capture_output=True)
-    finally:
-        for one in running:
-            one.terminate()
-            one.wait(60)
+                for device in running:
+                    device.terminate()
+                assert [device.wait(60) for device in running] == [0, 0, 0]
+            done = [subprocess.run([*choral, *shlex.split(line)], capture_output=True, text=True) for line in everybody]
+            assert shape_of(done[0].stdout + done[0].stderr) == shape_of(shown), command
     check_the_end(folder)

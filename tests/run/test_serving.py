@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from choral.errors import DeploymentError, StorageError, SumError
+from choral.plan import Budget
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import Omega, Turn, decode
 from choral.report.verify import verify
+from choral.run.agent import Agent
 from choral.run.folder import read_run
 from choral.run.runs import resume
+from choral.run.services import serve_study
 from choral.run.serving import conduct, keep_test, status, stop
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
@@ -89,6 +92,8 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
         resume(record.folder)
     with pytest.raises(StorageError, match="CH800"):
         conduct(str(consortium.study), transport)
+    with pytest.raises(StorageError, match="CH800"):
+        next(serve_study(consortium.study))  # before any process is started
 
 
 def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(consortium):
@@ -158,6 +163,21 @@ def test_a_device_that_cannot_pay_says_so_before_the_others_are_charged(consorti
     assert "after round 0 of 3: too few devices are willing to go on (lake CH401)" in record.result["stopped"]
     assert charges(made.homes["hill"]) == []
     assert status(made.study)["gone"] == {"lake": "CH401"}
+
+
+def test_a_device_that_can_pay_for_no_further_round_still_opens_the_one_under_way(consortium):
+    home = consortium.homes["lake"]
+    with Agent(home) as agent:
+        two, three = (agent._costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
+        agent.ledger.set_limit(Budget(epsilon=(two + three) / 2, delta=1e-4))
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    record = run_of(consortium)
+    # Round 2's FINAL carries the call for round 3, which it can't pay for: it opens, and refuses when it is called.
+    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
+    assert all("wasted" not in line for line in record.rounds)
+    assert all(len(charges(home)) == 2 for home in consortium.homes.values())
+    assert "lake CH401" in record.result["stopped"]
 
 
 def test_a_device_that_refuses_for_good_is_not_called_again_and_the_others_go_on(four, tmp_path):

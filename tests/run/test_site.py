@@ -217,7 +217,7 @@ def test_a_changed_study_file_stops_the_agent(consortium):
     approve(consortium, "hill", record=True)
     path = consortium.homes["hill"].path / STUDY
     path.write_text(path.read_text().replace("deadline = 30.0", "deadline = 31.0"))
-    with pytest.raises(TrustError, match=r"CH603.*approved"):
+    with pytest.raises(TrustError, match=r"CH603.*study\.toml the study is not the one that was approved here"):
         Agent(consortium.homes["hill"])
 
 

@@ -7,6 +7,7 @@ card. Everything of a study lies in one folder that only its owner can read.
 import argparse
 import json
 import shlex
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -130,6 +131,7 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if args.test is not None:
         serving.keep_test(args.study, args.test)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     told: dict[str, Any] = {}
     shown: set[tuple[Any, ...]] = set()
     for told in services.serve_study(args.study, listen=args.listen):

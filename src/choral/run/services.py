@@ -11,7 +11,7 @@ from choral.errors import DeploymentError
 from choral.run.agent import Agent
 from choral.run.agreement import Agreement
 from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
-from choral.run.serving import status
+from choral.run.serving import require_unfinished, run_folder, status
 from choral.run.site import NODE_KEY, Home
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ _LOOK = 1.0  # seconds between two looks at a run
 
 def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
+    study = Agreement.read(folder / STUDY)
+    require_unfinished(run_folder(folder, study))
     from choral.backends.flower import processes  # Flower is an extra
 
-    study = Agreement.read(folder / STUDY)
     with processes.Children() as children:
         inner = processes.serve(
             children,

@@ -152,10 +152,7 @@ class Conductor:
 
     def _run(self) -> None:
         folder, study, terms = self.run_folder, self.study, self.study.terms
-        if (folder.path / "result.json").exists():
-            raise StorageError(
-                "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
-            )
+        require_unfinished(folder)
         self._state("starting")
         self.transport.expect(terms.ids, deadline=study.file.deadline)
         if not (folder.path / "run.json").exists():
@@ -308,6 +305,14 @@ def run_folder(folder: Path, study: Agreement) -> RunFolder:
     path = folder / "runs" / study.file.run
     path.mkdir(parents=True, exist_ok=True)
     return RunFolder(path)
+
+
+def require_unfinished(folder: RunFolder) -> None:
+    """Nothing, or CH800 for a run that has its result."""
+    if (folder.path / "result.json").exists():
+        raise StorageError(
+            "CH800", "is finished.", where=str(folder.path), fix="Enrol again for another run: choral server enrol."
+        )
 
 
 def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A transport over Flower's grid: who is connected, what was asked of whom, and until when an answer counts."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class GridTransport:
         self._deadline = 60.0
         self._nodes: dict[int, int] = {}  # where each device is that has spoken
         self._online: frozenset[int] = frozenset()
-        self._silent: set[int] = set()
+        self._silent: dict[int, float] = {}  # nodes that are not waited for, and when each was asked last who it is
         self._greetings: dict[str, _Asked] = {}  # under way, in this exchange or since an earlier one
         self._looked = -_LOOK
 
@@ -126,11 +127,13 @@ class GridTransport:
             return
         self._looked = now
         self._online = frozenset(self._grid.get_node_ids())
-        self._silent &= self._online  # a node that comes back begins anew
+        self._silent = {node: asked for node, asked in self._silent.items() if node in self._online}
         self._nodes = {number: node for number, node in self._nodes.items() if node in self._online}
         self._greetings = {id: was for id, was in self._greetings.items() if now < was.until}
         known = {*self._nodes.values(), *(was.node for was in self._greetings.values())}
+        known |= {node for node, asked in self._silent.items() if now - asked < _GREETING}
         if strangers := sorted(self._online - known):
+            self._silent |= {node: now for node in strangers if node in self._silent}
             until = now + _GREETING
             ids = self._grid.push_messages([self._message(parcel(HELLO), node, until + _GRACE) for node in strangers])
             self._greetings |= {id: _Asked(node, None, until) for id, node in zip(ids, strangers, strict=True) if id}
@@ -142,14 +145,14 @@ class GridTransport:
                 continue
             number = self._ids.get((_data(reply) or b"").decode("utf-8", "replace"))
             if number is None:
-                self._silent.add(was.node)
+                self._silent.setdefault(was.node, time.monotonic())
             else:
-                self._silent.discard(was.node)
+                self._silent.pop(was.node, None)
                 self._nodes.setdefault(number, was.node)
 
     def _lose(self, was: _Asked) -> None:
         """Count a node as silent until it says again who it is."""
-        self._silent.add(was.node)
+        self._silent.setdefault(was.node, -math.inf)  # so it is asked at once
         if was.number is not None and self._nodes.get(was.number) == was.node:
             del self._nodes[was.number]
 

@@ -94,6 +94,7 @@ def connect(children: Children, folder: Path, *, superlink: str, authority: Path
             "--runtime", runtime, "--secret", str(secret), "--door", str(door),
         ],
         folder,
+        lasting=True,
     )  # fmt: skip
 
 

@@ -1,0 +1,166 @@
+"""choral server and choral device: words in, text or one JSON object out, and a code where something is refused."""
+
+import json
+import stat
+
+import pytest
+
+from choral.cli import main
+from choral.run.certificates import new_authority, server_certificate
+from tests.run.consortium import JOB, NAMES, table
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study of three sites, made by the verbs alone."""
+    folder = tmp_path_factory.mktemp("verbs")
+    (folder / "choral.toml").write_text(JOB)
+    quiet = ["--json"]
+    assert (
+        main(
+            [
+                "server",
+                "init",
+                f"{folder}/study",
+                "--config",
+                f"{folder}/choral.toml",
+                "--address",
+                "127.0.0.1:9",
+                *quiet,
+            ]
+        )
+        == 0
+    )
+    for name in NAMES:
+        words = ["device", "join", f"{folder}/study/invitation.toml", "--name", name, "--home", f"{folder}/{name}"]
+        assert main([*words, "--card", f"{folder}/{name}.card", *quiet]) == 0
+    assert main(["server", "enrol", f"{folder}/study", *(f"{folder}/{name}.card" for name in NAMES), *quiet]) == 0
+    return folder
+
+
+def said(capsys, *words):
+    """Exit status, and the object on stdout."""
+    status = main([*map(str, words), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def approve(study, *more):
+    data = table(study / "hill.csv", seed=1)
+    return ["device", "approve", study / "study/study.toml", "--data", data, "--home", study / "hill", *more]
+
+
+def test_every_phase_prints_one_object(study, capsys):
+    status, told = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4))
+    assert (status, told["approved"], told["rows"], told["rule"]) == (0, False, 80, "S5")
+    status, told = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))
+    assert (status, told["approved"]) == (0, True)
+    number = told["safety_number"]
+    status, told = said(capsys, "server", "status", study / "study")
+    assert (status, told["state"], told["rounds_done"], told["took_part"]) == (0, "not started", 0, {})
+    status, told = said(capsys, "device", "status", "--home", study / "hill")
+    assert (status, told["running"], told["ledger"]["charges"]) == (0, False, 0)
+    assert told["policy"]["epsilon"] == 4.0
+    status, told = said(capsys, "device", "ledger", "--home", study / "hill")
+    assert (status, told["device"], told["limit"]["epsilon"]) == (0, "hill", 4.0)
+    status, told = said(capsys, "server", "enrol", study / "study", *(study / f"{name}.card" for name in NAMES))
+    assert status == 0
+    assert len(told["safety_number"].split()) == 12
+    assert told["safety_number"] != number  # another run
+
+
+def test_what_people_see_names_rule_adjacency_and_adversary_with_every_epsilon(study, capsys):
+    assert main(list(map(str, approve(study, "--max-epsilon", 4, "--delta", 1e-4)))) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "δ = 0.0001, one record replaced, rule S5, against the server and all other devices together" in text
+    assert "NOTHING was recorded" in text
+
+
+def test_a_weaker_study_ends_with_status_1_and_its_code(study, capsys):
+    status, told = said(capsys, *approve(study, "--max-epsilon", 0.5))
+    assert (status, told["error"]["code"]) == (1, "CH603")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["server"], "CH101"),
+        (["server", "start"], "CH101"),
+        (["device", "join"], "CH101"),
+        (["server", "init", "study", "--config", "choral.toml", "--address", "nowhere"], "CH102"),
+        (["server", "init", "study", "--config", "choral.toml", "--address", "host:99999"], "CH102"),
+        (["server", "init", "study", "--config", "none.toml", "--address", "host:9092"], "CH105"),
+        (["server", "init", "study", "--config", "choral.toml", "--address", "host:1", "--key", "x"], "CH103"),
+        (["server", "status", "nowhere"], "CH105"),
+        (["device", "join", "none.toml", "--name", "hill"], "CH105"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_ends_with_status_2_and_a_code(tmp_path, monkeypatch, capsys, words, code):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "choral.toml").write_text(JOB)
+    assert main([*words, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == code
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_seed_is_refused_before_anything_is_made(tmp_path, capsys):
+    (tmp_path / "choral.toml").write_text(JOB.replace("[run]", "[run]\nseed = 42"))
+    words = ["server", "init", tmp_path / "study", "--config", tmp_path / "choral.toml", "--address", "host:9092"]
+    status, told = said(capsys, *words)
+    assert (status, told["error"]["code"]) == (2, "CH203")
+    assert told["error"]["where"].endswith(f"choral.toml:{JOB.splitlines().index('[run]') + 2}")
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_home_that_nobody_has_joined_says_so(tmp_path, capsys):
+    status, told = said(capsys, "device", "status", "--home", tmp_path)
+    assert (status, told["error"]["code"]) == (1, "CH802")
+
+
+def test_a_device_without_an_approval_does_not_run(study, capsys):
+    status = main(["device", "run", "--home", str(study / "lake"), "--agent-only", "--json"])
+    assert status == 1
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "CH603"
+
+
+def test_units_for_systemd_start_the_same_verb(study, capsys):
+    assert main(["device", "run", "--home", str(study / "hill"), "--systemd"]) == 0
+    assert f"device run --home {study / 'hill'}" in capsys.readouterr().out
+    assert main(["server", "run", str(study / "study"), "--listen", "0.0.0.0:9", "--systemd"]) == 0
+    unit = capsys.readouterr().out
+    assert f"server run {study / 'study'} --listen 0.0.0.0:9" in unit
+    assert "NoNewPrivileges=yes" in unit
+
+
+def test_a_sealed_home_takes_its_passphrase_from_a_file(study, tmp_path, capsys):
+    (tmp_path / "secret").write_text("correct horse\n")
+    words = ["device", "join", study / "study/invitation.toml", "--name", "sealed", "--home", tmp_path / "home"]
+    assert said(capsys, *words, "--card", tmp_path / "card", "--passphrase-file", tmp_path / "secret")[0] == 0
+    status, told = said(capsys, "device", "ledger", "--home", tmp_path / "home")
+    assert (status, told["error"]["code"]) == (1, "CH803")
+    assert "correct horse" not in (tmp_path / "card").read_text()
+
+
+def test_a_certificate_of_ones_own_is_taken_with_its_key_and_its_issuer(study, tmp_path, capsys):
+    authority = new_authority("an organisation")
+    server = server_certificate(authority, "fl.example.org")
+    for name, text in (("a.pem", authority.certificate), ("s.pem", server.certificate), ("s.key", server.key)):
+        (tmp_path / name).write_text(text)
+    words = [
+        "server",
+        "init",
+        tmp_path / "study",
+        "--config",
+        study / "choral.toml",
+        "--address",
+        "fl.example.org:9092",
+    ]
+    words += ["--certificate", tmp_path / "s.pem", "--key", tmp_path / "s.key", "--authority", tmp_path / "a.pem"]
+    assert said(capsys, *words)[0] == 0
+    assert (tmp_path / "study" / "server.key").read_text() == server.key
+    assert stat.S_IMODE((tmp_path / "study" / "server.key").stat().st_mode) == 0o600
+    assert authority.certificate in (tmp_path / "study" / "invitation.toml").read_text()
+
+
+def test_stop_leaves_word_for_the_run(study, capsys):
+    assert said(capsys, "server", "stop", study / "study") == (0, {"stopping": True})
+    assert said(capsys, "server", "status", study / "study")[1]["stopping"]
