@@ -58,7 +58,7 @@ bench-quick: bench-setup ## the same in a few minutes
 	@$(PIP) install -q --require-hashes -r requirements-docs.lock
 	@touch $@
 
-docs: .venv/docs   ## build the documentation into site/, offline; a broken link fails it
+docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
 	$(BIN)/mkdocs build --strict
 
 lock: .venv/core   ## solve both locks anew, for every supported Python

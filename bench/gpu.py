@@ -35,12 +35,13 @@ WORKS = {
     "cross_device_r1000": CROSS_DEVICE.but(devices=2000, cohort=1000),
     "cross_device_r100": CROSS_DEVICE.but(devices=2000),
     "devices_100000": CROSS_DEVICE.but(devices=100_000, cohort=1000, fewest_rows=32, most_rows=50),
-    "parameters_1e6": CROSS_DEVICE.but(devices=2000, layers=(784, 720, 600, 10)),
     "adult_mlp": ADULT_MLP,
     "adult_logistic": ADULT_LOGISTIC,
     "adult_wide": ADULT_WIDE,
     "million_parameters": CROSS_DEVICE.but(devices=2000, layers=MILLION),
-    "n100000_million_parameters": CROSS_DEVICE.but(devices=100_000, cohort=1000, layers=MILLION),
+    "n100000_million_parameters": CROSS_DEVICE.but(
+        devices=100_000, cohort=1000, fewest_rows=32, most_rows=50, layers=MILLION
+    ),
 }
 TARGETS = {"cross_device_r1000": 22.0, "cross_device_r100": 3.4}
 

@@ -28,7 +28,8 @@ def install(requirements: Path) -> None:
     print(f"installing {requirements.stem} ...", file=sys.stderr)
     shutil.rmtree(place, ignore_errors=True)
     venv.create(place, with_pip=True)
-    command = [python_of(requirements.stem), "-m", "pip", "install", "-q", "-r", requirements]
+    alone = ["--no-deps"] if requirements.read_text().startswith("# alone") else []  # the file lists all that is needed
+    command = [python_of(requirements.stem), "-m", "pip", "install", "-q", *alone, "-r", requirements]
     if subprocess.run(command).returncode:
         print(f"{requirements.stem} can't be installed here", file=sys.stderr)
         shutil.rmtree(place)

@@ -1,5 +1,6 @@
 """Results as Markdown tables, one function a table; what was not measured says so in the place of its figure."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -151,26 +152,59 @@ def growth(found: Results) -> str:
     return table(["what, against", "sizes", "exponent of CPU time"], rows)
 
 
+def aes_floor_ms(name: str, told: Mapping[str, float], length: int = 10**6) -> float | None:
+    """The least milliseconds for a case's masks of 32-bit words, drawn at the speed of AES; None for other names.
+
+    A device draws its neighbours' masks and its own; the server every included device's own and, for each one that
+    dropped out, those it shares with the included.
+
+    >>> told = {"aes_256_gcm_bytes_a_second": 4e9, "aes_256_ctr_bytes_a_second": 2e9}
+    >>> aes_floor_ms("device_r10", told), aes_floor_ms("server_r10_2_dropped", told), aes_floor_ms("mask_kernel", told)
+    (10.0, 24.0, None)
+    """
+    case = re.match(r"(device|server)_r(\d+)", name)
+    if case is None:
+        return None
+    cohort = int(case[2])
+    dropped, neighbours = (re.search(rf"(\d+)_{word}", name) for word in ("dropped", "neighbours"))
+    gone, near = int(dropped[1]) if dropped else 0, int(neighbours[1]) if neighbours else cohort - 1
+    masks = near + 1 if case[1] == "device" else cohort - gone + gone * min(near, cohort - gone)
+    speed = max(told["aes_256_gcm_bytes_a_second"], told["aes_256_ctr_bytes_a_second"])
+    return 1e3 * 4 * length * masks / speed
+
+
 def secure_sum(found: Results) -> str:
     """A round of the secure sum beside Flower's SecAgg+."""
     told, rows = found["secure_sum"], []
     for key in (key for key in told if key.endswith("_vs_flower")):
         name = key.removesuffix("_vs_flower")
-        bare = told.get(f"{name}_vs_flower_without_protobuf")
-        rows.append((name.replace("_", " "), number(told.get(f"{name}_ms")), number(told.get(f"{name}_flower_ms")),
-                     None if told[key] is None else f"**{number(told[key])}**", number(bare) or "",
-                     number(told.get(f"{name}_spread")) or ""))  # fmt: skip
-    head = ["work", "ours, ms", "Flower, ms", "times", "times, its protobuf forgiven", "slowest repeat over best"]
+        ours, least = told.get(f"{name}_ms"), aes_floor_ms(name, found["limits"])
+        others = [told.get(f"{name}_{word}") for word in ("flower_ms", "vs_flower_without_protobuf", "spread")]
+        peer, bare, spread = (number(value) or "" for value in others)
+        reached = f"{number(least)} ({100 * least / ours:.0f} %)" if least and ours else ""
+        times = None if told[key] is None else f"**{number(told[key])}**"
+        rows.append((name.replace("_", " "), number(ours) or "", peer, times, bare, spread, reached))
+    head = ["work", "ours, ms", "Flower, ms", "times", "times, its protobuf forgiven", "slowest repeat over best",
+            "AES alone, ms (reached)"]  # fmt: skip
     return table(head, rows)
+
+
+def lom(found: Results) -> str:
+    """A round beside Fed-BioMed's LOM."""
+    told = found["lom"]
+    rows = [(side, number(told.get(f"{side}_ms")), number(told.get(f"{side}_lom_ms")), number(told[f"{side}_vs_lom"]))
+            for side in ("device", "server")]  # fmt: skip
+    about = f"Fed-BioMed {told['lom']}; r = 10, {told.get('dimensions', 10**6):,} parameters.\n\n"
+    return about + table(["work", "ours, ms", "LOM, ms", "times"], rows)
 
 
 def secure_sum_alone(found: Results) -> str:
     """What else was measured of the secure sum."""
     told = found["secure_sum"]
     beside = {key.removesuffix("_vs_flower") for key in told if key.endswith("_vs_flower")}
+    above = {f"{one}_{word}" for one in beside for word in ("ms", "flower_ms", "spread")} | {"took_s"}
     rows = [(name.replace("_", " "), number(value)) for name, value in told.items()
-            if isinstance(value, int | float) and name != "took_s" and "vs_flower" not in name
-            and not any(name.startswith(f"{one}_") for one in beside)]  # fmt: skip
+            if isinstance(value, int | float) and name not in above and "vs_flower" not in name]  # fmt: skip
     return table(["what", "figure"], rows)
 
 
@@ -226,7 +260,7 @@ def accounting(found: Results) -> str:
 def others(found: Results) -> str:
     """Benchmarks that have no table of their own, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 
@@ -276,8 +310,8 @@ def gpu(found: Results) -> str:
     return about + "\n\n" + table(["ms, but for what says s", *(name.replace("_", " ") for name in works)], rows)
 
 
-MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, footprint, accuracy,
-        accounting, others, million, gpu)  # fmt: skip
+MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
+        accuracy, accounting, others, million, gpu)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
 

@@ -45,7 +45,7 @@ def test_a_marked_figure_is_filled_and_a_stale_one_is_seen():
 def test_a_figure_that_nobody_measured_is_an_error_and_not_a_blank():
     with pytest.raises(KeyError):
         render.filled("<!-- figure engine.nothing .1f -->1<!-- end -->", FOUND)
-    assert render.figure(FOUND, "limits.sizes.1", "d") == "8"
+    assert render.figure(FOUND, "limits.sizes.1", ".0f") == "8"
 
 
 def test_a_benchmark_that_failed_leaves_its_reason_in_the_place_of_its_table():

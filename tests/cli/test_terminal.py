@@ -94,11 +94,43 @@ def test_a_run_shows_its_bars_with_the_time_left_and_fits_a_narrow_terminal(job)
     for label in ("PLAN ━", "ROUND 0/3 ━", "NO NOISE, NO CLIP 0/3 ━", "NO NOISE 0/3 ━", "EACH ALONE 0/2 ━"):
         assert label in text
     assert re.search(r"ROUND 3/3 ━+ \d\d:\d\d left", text)
+    assert re.search(r"PLAN [━╸╺]+ \d:\d\d:\d\d \d\d:\d\d left", text), "planning, too, says how long it will take"
     assert COLOUR.search(printed)
     stays = what_stays(printed)
     assert not any("━" in line for line in stays), "bars go when they are done"
     assert max(map(len, stays)) <= 40
     assert any(re.fullmatch(r"  device 1  [█▏▎▍▌▋▊▉░]{5} \d\.\d\d / 8\.00    3(  full)?", line) for line in stays)
+
+
+LONG_VERBS = {
+    "verify": (["verify", "run"], r"CHECK [3-6]/\d [━╸╺]+ \d\d:\d\d left"),
+    "plan": (["plan", "--epsilon", "1", "--devices", "9", "--rows", "500", "--features", "9"], r"PLAN .* left"),
+    "a case": (["audit", "--case", "theorem-1-convex", "--trainings", "50000"], r"WORLD 2 OF 2 +7/7 [━╸╺]+ .* left"),
+    "an audit": (
+        ["audit", "choral.toml", "--trainings", "2000"],
+        r"(?s)PLAN .* left.*WORST CASE .* left.*ONE RUN .* left",
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", LONG_VERBS)
+def test_every_verb_that_takes_seconds_shows_how_long_it_will_take(verb, job):
+    words, bars = LONG_VERBS[verb]
+    if verb == "verify":
+        on_a_terminal(job, 80, "simulate", "choral.toml", "--quiet", "--out", "run")
+    printed, status = on_a_terminal(job, 80, *words)
+    assert status == 0, printed.decode()
+    assert re.search(bars, ANY_CODE.sub("", printed.decode()))
+    assert not any("━" in line for line in what_stays(printed)), "bars go when they are done"
+
+
+@pytest.mark.long
+def test_the_attack_shows_how_long_it_will_take(job):
+    printed, status = on_a_terminal(job, 80, "attack")
+    assert status == 0
+    assert re.search(
+        r"(?s)PLAN .* left.*ON UPDATES 256/256 .* left.*ON MODELS 20/20", ANY_CODE.sub("", printed.decode())
+    )
 
 
 def test_no_color_means_none_and_quiet_means_one_line(job):

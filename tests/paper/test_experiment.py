@@ -1,16 +1,44 @@
-"""One experiment: who takes part, what the noise is for, what is chosen by, and what is measured again."""
+"""One experiment: what the devices hold, who takes part, and what the noise of every rule is for."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from choral.paper import experiment
-from choral.paper.experiment import Experiment, Shelf, cohorts, paired, tuned
-from choral.paper.utility import UTILITY
+from choral.paper.adult import BOUNDS, ROWS, SMOOTHNESS, split
+from choral.paper.experiment import Experiment, cohorts, curve
+from choral.paper.utility import TRADEOFF, UTILITY
 
 SMALL = Experiment(model="logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
+LOGISTIC = Experiment(model="logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)
+
+
+def gaussian_delta(mu, epsilon):
+    """δ(ε) of μ-GDP (Balle and Wang 2018)."""
+    return norm.cdf(-epsilon / mu + mu / 2) - np.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
+
+
+def test_every_device_trains_on_2440_rows_and_validates_on_305():
+    assert set(split(0).train.sizes.tolist()) == {2440}
+    assert set(split(0).validation.sizes.tolist()) == {305}
+
+
+def test_raw_columns_are_the_numbers_of_the_table():
+    rows = split(0, "raw").train.features
+    age, weight = rows[:, 0], rows[:, 10]  # the first column, and fnlwgt behind the nine levels of workclass
+    assert (age.min(), age.max()) == pytest.approx((17, 90), abs=1e-3)  # UCI's description
+    assert np.abs(age - np.round(age)).max() < 1e-3
+    assert 1.8e5 < weight.mean() < 2.0e5
+
+
+def test_narrow_ranges_lie_inside_the_whole_ones_and_bound_the_rows():
+    for name, (low, high) in BOUNDS["narrow"].items():
+        assert BOUNDS["raw"][name][0] <= low < high <= BOUNDS["raw"][name][1]
+    for columns in ("narrow", "wide"):
+        longest = (split(0, columns).train.features ** 2).sum(axis=1).max() + 1  # the intercept
+        assert longest / 2 <= SMOOTHNESS + 1e-5
 
 
 def test_methods_of_one_repeat_meet_the_same_cohorts_and_repeats_others():
@@ -26,12 +54,12 @@ def test_nobody_takes_part_more_often_than_the_noise_is_for(rounds, most):
     assert (counts.max(), counts.min()) == (most, most - 1)
 
 
-def test_the_noise_of_theorem_1_is_that_of_a_hand_calculation():
-    ours = Experiment(model="logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)
-    # ε = ρ + 2√(ρ ln 1/δ) at (10, 1e-4): ρ = (√(ln 1e4 + 10) − √(ln 1e4))² = 1.8180; σ² = 2·13·10/(10·2440·488·ρ).
+@pytest.mark.parametrize("clip", [1.0, 3.0])
+def test_the_noise_of_theorem_1_is_that_of_a_hand_calculation(clip):
+    # ε = ρ + 2√(ρ ln 1/δ) at (10, 1e-4): ρ = (√(ln 1e4 + 10) − √(ln 1e4))² = 1.8180; σ² = 2·13·10·G²/(10·2440·488·ρ).
     rho = (np.sqrt(np.log(1e4) + 10) - np.sqrt(np.log(1e4))) ** 2
-    noise = ours.within("paper", epsilon=10.0, delta=1e-4).noise
-    assert noise == pytest.approx(np.sqrt(2 * 13 * 10 / (10 * 2440 * 488 * rho)), rel=1e-6)
+    noise = replace(LOGISTIC, clip=clip).within("paper", epsilon=10.0, delta=1e-4).noise
+    assert noise == pytest.approx(clip * np.sqrt(2 * 13 * 10 / (10 * 2440 * 488 * rho)), rel=1e-6)
 
 
 def test_a_published_epsilon_comes_with_whether_it_holds_and_what_is_proved():
@@ -43,61 +71,61 @@ def test_a_published_epsilon_comes_with_whether_it_holds_and_what_is_proved():
     assert told["adjacency"] == "one record replaced"
 
 
+@pytest.mark.parametrize(("size", "holds"), [(0.25, True), (1.0, False)])  # 2/L = 4/15 lies between
+def test_theorem_1_holds_for_small_steps_of_logistic_regression_over_one_pass(size, holds):
+    twice = replace(LOGISTIC, local_steps=2, batch=1220, step_size=size).within("paper", epsilon=1.0, delta=1e-4)
+    assert twice.privacy("paper", 1e-4)["published"]["valid"] is holds
+
+
 def test_a_proved_run_stays_below_its_budget_and_pays_for_overflow():
-    sampled = Experiment(
-        model="logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0, sampling="poisson"
-    )
+    sampled = replace(LOGISTIC, sampling="poisson", clip=3.0)
     told = sampled.within("proved", epsilon=2.0, delta=1e-5).privacy("proved", 1e-5)
     assert told["proved_against_everyone"]["rule"] == "S5"
     assert 1.99 < told["proved_against_everyone"]["epsilon"] <= 2.0
     assert "published" not in told
 
 
-def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(experiment, "curve", lambda *given: calls.append(given) or {"round": [1.0]})
-    shelf = Shelf(tmp_path, 2)
-    assert shelf.curves(SMALL) == shelf.curves(SMALL) == [{"round": [1.0]}] * 2
-    assert calls == [(SMALL, 0), (SMALL, 1)]
-    assert Shelf(tmp_path, 3).curves(SMALL) == [{"round": [1.0]}] * 3
-    assert calls[2:] == [(SMALL, 2)]
-    kept = json.loads(next(tmp_path.glob("*.json")).read_text())
-    assert kept["experiment"]["clip"] == "none"
-    shelf.curves(replace(SMALL, step_size=0.25))
-    assert len(calls) == 5
+@pytest.mark.parametrize(
+    ("steps", "batch", "rule"), [(1, 2440, "S2"), (2, 1220, "S3")]
+)  # each record once in each of 13 rounds, and 8 of the 10 noises are honest: μ = 2G√13/(γσ√8) either way
+def test_the_gain_of_the_secure_sum_is_that_of_eight_honest_noises(steps, batch, rule):
+    one = replace(LOGISTIC, local_steps=steps, batch=batch, step_size=0.25)
+    noisy = one.within("with_secure_sum", epsilon=1.0, delta=1e-4)
+    told = noisy.privacy("with_secure_sum", 1e-4)["proved_with_secure_sum"]
+    mu = 2 * np.sqrt(13) / (batch * noisy.noise * np.sqrt(8))
+    assert told["rule"] == rule
+    assert "2 of the devices" in told["adversary"]
+    assert gaussian_delta(mu, 1.0) == pytest.approx(1e-4, rel=1e-3)
 
 
-def test_the_choice_is_by_validation_alone_and_each_repeats_own(monkeypatch, tmp_path):
-    # (validation accuracy, validation loss, test accuracy) of three candidates in two repeats
-    table = {
-        (0.5, 0): (0.850, 0.40, 0.99),
-        (1.0, 0): (0.849, 0.33, 0.80),  # within 0.0015 of the best, and a lower loss
-        (2.0, 0): (0.840, 0.30, 0.99),
-        (0.5, 1): (0.850, 0.40, 0.70),
-        (1.0, 1): (0.840, 0.33, 0.99),
-        (2.0, 1): (0.840, 0.30, 0.99),
-    }
-
-    def measured(one, repeat):
-        accuracy, loss, test = table[one.step_size, repeat]
-        return {"validation_accuracy": [accuracy], "validation_loss": [loss], "test_accuracy": [test]}
-
-    monkeypatch.setattr(experiment, "curve", measured)
-    chosen, curves = tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size) for size in (0.5, 1.0, 2.0)])
-    assert [one.step_size for one in chosen] == [1.0, 0.5]
-    assert [one["test_accuracy"] for one in curves] == [[0.80], [0.70]]
+def test_a_whole_device_is_hidden_by_noise_on_its_clipped_update():
+    one = replace(LOGISTIC, clip=np.inf, update_clip=0.3).within("clipped_updates", epsilon=10.0, delta=1e-4)
+    told = one.privacy("clipped_updates", 1e-4)
+    mu = 2 * 0.3 * np.sqrt(13) / (one.update_noise * np.sqrt(10))
+    assert gaussian_delta(mu, 10.0) == pytest.approx(1e-4, rel=1e-3)
+    assert told["adjacency"] == "all records of one device replaced"
+    assert one.recipe().update_noise == one.update_noise
+    assert one.noise == 0.0
 
 
-def test_differences_are_taken_repeat_by_repeat():
-    told = paired([0.86, 0.80], [0.85, 0.78])
-    assert told["each"] == [0.01, 0.02]
-    assert told["verdict"] == "above in every repeat"
-    assert paired([0.86, 0.80], [0.80, 0.81])["verdict"] == "above on average"
-    assert paired([0.80, 0.801], [0.80, 0.80])["verdict"] == "tie"
-
-
-@pytest.mark.parametrize("setting", UTILITY.values(), ids=UTILITY)
+@pytest.mark.parametrize("setting", [*UTILITY.values(), *TRADEOFF.values()])
 def test_the_published_runs_meet_the_hypotheses_of_theorem_1_on_batches(setting):
-    batches, rest = divmod(experiment.ROWS, setting.batch)
+    batches, rest = divmod(ROWS, setting.batch)
     assert rest == 0
     assert setting.local_steps % batches == 0
+
+
+def test_who_chooses_sees_no_test_row(monkeypatch):
+    class Sealed:
+        train, validation = split(0).train, split(0).validation
+
+        @property
+        def test(self):
+            raise AssertionError("test rows were read")
+
+    experiment._trained.cache_clear()
+    monkeypatch.setattr(experiment, "split", lambda *_: Sealed())
+    seen = curve(SMALL, 0, "validation")
+    assert set(seen) == {"round", "validation_accuracy", "validation_loss"}
+    with pytest.raises(AssertionError, match="test rows"):
+        curve(SMALL, 0, "test")

@@ -47,9 +47,33 @@ def test_a_spread_is_an_area_from_the_lowest_to_the_highest_values():
 
 
 def test_lines_differ_in_their_dashes_and_not_only_in_colour():
-    drawn = chart(*(Series(name=name, points=[(0, n), (1, n)]) for n, name in enumerate("abcd")))
+    drawn = chart(*(Series(name=name, points=[(0, n), (1, n)]) for n, name in enumerate("abcde")))
     dashes = {p.get("stroke-dasharray") for p in drawn.iter(SVG + "path") if "line" in p.get("class", "")}
-    assert len(dashes) == 4
+    assert len(dashes) == 5
+
+
+def test_anchors_are_thin_lines_without_a_colour_of_their_own_and_stand_last_in_the_legend():
+    level = [Series(name=name, points=[(0, n), (1, n)], anchor=True) for n, name in enumerate("xyz")]
+    drawn = chart(*level, Series(name="a", points=[(0, 5), (1, 6)]))
+    anchors = [p for p in drawn.iter(SVG + "path") if p.get("class") == "anchor"]
+    assert len(anchors) == 6  # each on the paper and in the legend
+    assert len({p.get("stroke-dasharray") for p in anchors}) == 3
+    assert [t.text for t in drawn.iter(SVG + "text")][:4] == ["a", "x", "y", "z"]
+    assert len(list(drawn.iter(SVG + "circle"))) == 2
+
+
+def test_labels_of_five_characters_leave_room_for_the_name_of_the_axis():
+    drawn = chart(Series(name="a", points=[(0, 0.8441), (1, 0.8449)]))
+    ticks_ = [t for t in drawn.iter(SVG + "text") if t.get("text-anchor") == "end"]
+    turned = next(t for t in drawn.iter(SVG + "text") if t.get("transform"))
+    widest = max(7.5 * len(t.text) for t in ticks_)  # of 12 pixels' text, a digit is at most 7.5 wide
+    assert max(len(t.text) for t in ticks_) == 6
+    assert float(ticks_[0].get("x")) - widest >= float(turned.get("x")) - 3  # the name's descenders end there
+
+
+def test_a_logarithmic_axis_of_less_than_two_decades_ticks_at_one_two_and_five():
+    assert ticks(0.25, 10, log=True) == (0.5, 1.0, 2.0, 5.0, 10.0)
+    assert ticks(3, 4, log=True) == ()
 
 
 def test_a_chart_says_what_it_shows_and_needs_no_other_file():

@@ -126,11 +126,11 @@ def test_the_slider_is_reached_and_moved_by_keyboard_and_changes_the_epsilon(bro
 
 def test_the_slider_tells_an_epsilon_while_the_run_goes_on(browser, live):
     show(browser, live.url)
-    wait(browser, lambda: "planned at most ε ≤ 1.32" in text(browser, "colluders-out"))
+    wait(browser, lambda: "the plan ends at ε ≤ 1.32" in text(browser, "colluders-out"))
     assert "Spent so far: ε ≤ 0.78 against the server" in text(browser, "colluders-out")  # two rounds, made up
     browser.find_element(By.ID, "colluders").send_keys(Keys.ARROW_RIGHT)
     assert "With 3 colluders" in text(browser, "colluders-out")
-    assert "planned at most ε ≤ 1.48" in text(browser, "colluders-out")
+    assert "the plan ends at ε ≤ 1.48" in text(browser, "colluders-out")
 
 
 @pytest.mark.parametrize("side", ["server", "device:device 04"])

@@ -47,6 +47,8 @@ def test_the_server_shows_what_it_received_and_never_what_a_device_computed(tmp_
     sight, places = record.result["sight"], scene(record, "server")
     assert f"{sight['received'][0]:08x} {sight['received'][1]:08x}" in places["sees"]
     assert not any(f"{value:+.4f}" in words_of(places) for value in sight["computed"])
+    assert all(f"{value:.3f}" in words_of(scene(record)) for value in record.result["baselines"].values())
+    assert not any(f"{value:.3f}" in words_of(places) for value in record.result["baselines"].values())
 
 
 def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(record):
@@ -67,6 +69,15 @@ def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(reco
         assert f"{line['test']['accuracy']:.3f}" not in words_of(places)
     assert "device 04, as" not in places["title"]
     assert "as device 04 sees it" in places["title"]
+
+
+def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
+    record = read_run(make_run(tmp_path / "run", finished=False, done=7))
+    spent = record.rounds[-1]["spent"]
+    assert len(set(spent)) > 1
+    for number, own in enumerate(spent):
+        told = scene(record, number)["colluder-table"].replace("\xa0", " ")
+        assert f"Spent so far: ε ≤ {up(own)} against" in told
 
 
 def test_a_device_that_was_never_asked_has_nothing_to_show_and_says_so(tmp_path):

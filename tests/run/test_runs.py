@@ -367,6 +367,20 @@ def stop_after(run, rounds):
     going.close()
 
 
+def test_the_gradient_norm_on_the_test_rows_is_measured_where_it_is_asked_for():
+    plain, asked = (Run("simulation", study(gradient_norm=wanted)) for wanted in (False, True))
+    assert "gradient_norm" not in plain.finish().test
+    result = asked.finish()
+    # By hand: for two classes of softmax the gradient of a row is (p - y) xᵀ and (p - y), averaged by device.
+    split = asked.study.split.test
+    columns = result.parameters[:-2].reshape(4, 2).astype(float)
+    scores = split.features @ columns + result.parameters[-2:]
+    slopes = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True) - np.eye(2)[split.labels]
+    weights = np.repeat(1 / (split.devices * split.sizes), split.sizes)
+    gradient = np.vstack([(split.features * weights[:, None]).T @ slopes, weights @ slopes])
+    assert result.test["gradient_norm"] == pytest.approx(np.square(gradient).sum(), abs=2e-6)  # six digits are kept
+
+
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
 def test_evaluating_every_third_round_changes_no_bit_of_the_model_and_no_epsilon(kind):
     every, third = (Run(kind, study(rounds=7, evaluate_every=often)) for often in (1, 3))

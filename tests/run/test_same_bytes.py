@@ -10,7 +10,7 @@ from choral.cli import main
 from choral.privacy import ledger
 from choral.report.verify import verify
 from choral.run import runs
-from choral.run.folder import read_run
+from choral.run.folder import RunFolder, read_run
 from tests.run.test_runs import clinics  # noqa: F401 - a fixture
 
 VERBS = ("simulate", "rehearse")
@@ -69,15 +69,23 @@ def test_a_seed_on_the_command_line_is_the_seed_of_the_file_and_another_one_diff
 
 
 @pytest.mark.usefixtures("clinics")
-def test_a_run_seeded_by_the_flag_is_resumed_to_the_same_end(monkeypatch):
-    run("simulate", "whole", "--seed", "8")
+def test_a_run_seeded_by_the_flag_is_resumed_in_mid_run_to_the_same_end(monkeypatch):
+    command = ["simulate", "choral.toml", "--quiet", "--seed", "8", "--out"]
+    assert main([*command, "whole"]) == 0
+    real = RunFolder.add_round
+
+    def stop(folder, line, parameters):
+        real(folder, line, parameters)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as stopped:
-        stopped.setattr(runs.Run, "conclude", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert main(["simulate", "choral.toml", "--out", "cut", "--quiet", "--drop", "0.1", "--seed", "8"]) == 130
+        stopped.setattr(RunFolder, "add_round", stop)
+        assert main([*command, "cut"]) == 130
+    assert len(read_run("cut").rounds) == 1
     assert main(["resume", "cut", "--quiet"]) == 0
     whole, cut = read_run("whole"), read_run("cut")
     assert whole.result["files"]["model.safetensors"] == cut.result["files"]["model.safetensors"]
-    assert whole.about["devices"] == cut.about["devices"]
+    assert whole.result["rounds_done"] == 2
 
 
 @pytest.mark.usefixtures("clinics")
@@ -88,7 +96,7 @@ def test_a_seed_that_is_none_is_refused(capsys):
 
 def test_keys_come_from_no_seed_so_nobody_signs_a_seeded_rehearsal_and_its_page_says_why(clinics, capsys):  # noqa: F811
     assert main(["rehearse", "choral.toml", "--out", "seeded"]) == 0
-    assert "server got   masked words, not kept" in capsys.readouterr().out
+    assert "server got   masked words; not kept" in capsys.readouterr().out
     text = (clinics / "choral.toml").read_text()
     (clinics / "choral.toml").write_text(text.replace("seed = 3\n", ""))
     run("rehearse", "fresh")

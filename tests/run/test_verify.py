@@ -78,6 +78,11 @@ def test_an_epsilon_typed_by_hand_is_found(copy):
     assert "report.html does not say what the result says" in told
 
 
+def test_a_planned_epsilon_typed_by_hand_is_found_by_its_value_and_not_only_by_the_files_hash(copy):
+    edit(copy / "run.json", lambda about: about["planned"]["against_everyone"].update(epsilon=0.1))
+    assert "planned.against_everyone.epsilon says 0.1" in wrong(copy)
+
+
 def test_an_epsilon_typed_into_the_page_is_found(copy):
     page = copy / "report.html"
     text = page.read_text()

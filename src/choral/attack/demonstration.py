@@ -1,6 +1,7 @@
 """What a server reads off an update, shown on a public row: ordinary, with masks, and as an opened noisy sum."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from choral.plan import require_whole
 from choral.privacy.rules import against_everyone
 from choral.run.costs import rounds_each
 from choral.run.study import Study, settle
-from choral.run.watch import Watch, unwatched
+from choral.run.watch import Watch, unheard, unwatched
 from choral.secagg.keys import Identity, Roster, digest
 from choral.secagg.masks import Stream, Words, add_masks, pair_masks, self_mask
 
@@ -141,9 +142,16 @@ def read_words(study: Study, words: Words) -> Vector:
     return (steps * study.codec.grid).astype(np.float32)
 
 
-def demonstrate(*, epsilon: float = 2.0, seed: int = 0, row: int = 0, watch: Watch = unwatched) -> Demonstration:
+def demonstrate(
+    *,
+    epsilon: float = 2.0,
+    seed: int = 0,
+    row: int = 0,
+    watch: Watch = unwatched,
+    reached: Callable[[], None] = unheard,
+) -> Demonstration:
     """The attack on an ordinary update, on a masked one and on an opened sum, with the bound beside each."""
-    study = settle(parse(STUDY.format(epsilon=epsilon, seed=seed)))
+    study = settle(parse(STUDY.format(epsilon=epsilon, seed=seed)), reached=reached)
     columns, train = adult_columns(), study.split.train
     require_whole("row", row, least=0, most=int(train.sizes[0]) - max(BATCHES))
     features, labels = train.features_of(0)[row:], train.labels_of(0)[row:]

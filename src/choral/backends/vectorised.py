@@ -263,10 +263,10 @@ class Vectorised:
             at = number % len(self.processors)
             block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
             keep = wanted[block] & (np.diff(block, prepend=-1) > 0)  # what repeats the last device is padding
-            fed = self.feed.rows(cohort[block], batches.rows[block], at) if self.feed.resident else None
-            counts, noise_keys, dither_keys, kept = (
-                self.feed.put(one, at) for one in (batches.counts[block], noises[block], dithers[block], keep)
-            )
+            given = (batches.counts[block], noises[block], dithers[block], keep)
+            where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
+            counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
+            fed = (*self.feed.held[at], rows[0]) if rows else None
             calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts,
                               noise=noise_keys, dither=dither_keys, keep=kept, at=at))  # fmt: skip
         return calls
@@ -375,10 +375,12 @@ class Vectorised:
 
 
 def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:
-    """The rounds in their order, in groups of about so many devices."""
-    size = max(1, most // max(len(cohort) for _, cohort, _ in rounds))
-    for start in range(0, len(rounds), size):
+    """The rounds in their order, in groups of about so many devices; small ones first, so that training can begin."""
+    start, largest = 0, max(1, most // max(len(cohort) for _, cohort, _ in rounds))
+    while start < len(rounds):
+        size = min(largest, start // 2 + 1)
         yield rounds[start : start + size]
+        start += size
 
 
 def _ahead(coming: "Iterator[Future[list[Drawn]]]", most: int) -> Iterator[Drawn]:

@@ -32,13 +32,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
-    from choral.attack.demonstration import demonstrate
     from choral.report import write_report
     from choral.run.folder import ATTACK, read_run, write_json
 
     kept = read_run(args.folder).folder if args.folder else None  # refused before the work, not after it
     watch = partial(terminal.progress, show=not args.json)
-    told = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row, watch=watch).as_dict()
+    with terminal.stages("PLAN", 4, show=not args.json) as done:
+        from choral.attack.demonstration import demonstrate
+
+        done()
+        found = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row, watch=watch, reached=done)
+    told = found.as_dict()
     if kept is not None:
         write_json(kept / ATTACK, told)
         write_report(kept)

@@ -1,9 +1,9 @@
 """Measure a figure of the paper again, and draw it.
 
 FIGURE is utility-logistic, utility-network, tradeoff-logistic, tradeoff-network,
-convergence-logistic, convergence-network, bounds, or all. Results, charts and
-index.html go to the folder of --out; what was measured before is kept, so that an
-interrupted reproduction goes on where it stopped.
+convergence-logistic, convergence-network, bounds, or all. Results, charts (SVG, and
+PNG with the extra png) and index.html go to the folder of --out; what was measured
+before is kept, so that an interrupted reproduction goes on where it stopped.
 """
 
 import argparse
@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from choral.cli.terminal import wrap
     from choral.paper.figures import FIGURES, reproduce
     from choral.paper.page import ABOUT_EPSILON
+    from choral.report.png import why_not
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]
     found = {
@@ -35,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found if args.figure == "all" else found[args.figure]))
     else:
         print("\n".join(line for name in names for line in _shown(found[name])))
-        print(wrap(f"NOTE  {ABOUT_EPSILON}"), f"SAVED {args.out / 'index.html'}", sep="\n")
+        print(wrap(f"NOTE  {ABOUT_EPSILON}"))
+        if missing := why_not():
+            print(wrap(f"NOTE  Charts are SVG only: {missing}."))
+        print(f"SAVED {args.out / 'index.html'}")
     return 0
 
 

@@ -112,6 +112,8 @@ def stages(label: str, total: int, *, show: bool = True) -> Iterator[Callable[[]
             finished = shown.tasks[0].completed + 1
             left = round((time.monotonic() - began) * (total - finished) / finished)
             shown.update(task, advance=1, left=f"{left // 60:02}:{left % 60:02} left")
+            if finished == total:
+                shown.stop()  # so that what comes next can have a bar of its own
 
         yield done
 

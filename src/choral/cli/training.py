@@ -171,24 +171,24 @@ def _curve(run: "Run", result: "Result") -> str:
 
     curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
     name, value = merit(result.test)
-    error = f" (RMSE {result.test['rmse']:,.4g})" if "rmse" in result.test else ""
+    error = f"\nRMSE {result.test['rmse']:,.4g}, in the label's own unit" if "rmse" in result.test else ""
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
-    return f"\n{name} {curve} {value:.3f}{error}{others}{stopped}\n"
+    return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
 
 
 def _budgets(privacy: dict[str, Any]) -> str:
     devices, wide = privacy["devices"], terminal.width() >= WIDE
     names, bars = (12, 20) if wide else (9, 5)
-    lines = [f"PRIVACY SPENT {'        ' if wide else ''}used / limit{'         ' if wide else ' '}rounds"]
+    lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"], bars)
         note = f"  full{': refuses more' if wide else ''}" if device["full"] else ""
         lines.append(
             f"  {device['name'][:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
-            f"{device['rounds']:4}{note}"
+            f"{device['rounds']:7}{note}"
         )
     if len(devices) > MOST_BARS:
         lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
@@ -197,7 +197,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
 
 def _sight(sight: dict[str, Any], included: int) -> str:
     computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5]) + " …"
-    received = "masked words, not kept: real masks never repeat, and a seeded run does"
+    received = "masked words; not kept, since real masks never repeat"
     if sight["received"] is not None:
         received = "  ".join(f"{word:08x}" for word in sight["received"][:5]) + " …"
     return (
@@ -211,19 +211,23 @@ def _claims(privacy: dict[str, Any]) -> str:
     if "against_everyone" not in privacy:
         return f"PRIVACY    {privacy['none']}"
     proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))
+    terms = f"δ = {privacy['delta']:g}, {privacy['adjacency']}"
     lines = [
         f"PROVED     ε = {up(proved['epsilon'])} against {proved['adversary']}",
-        f"           (rule {proved['rule']}, δ = {privacy['delta']:g}, {privacy['adjacency']})",
+        f"           (rule {proved['rule']}, {terms})",
     ]
     if summed:
         lines += [
             f"           ε = {up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
-            f"           (rule {summed['rule']}; {summed['certificate']})",
+            f"           (rule {summed['rule']}, {terms}; {summed['certificate']})",
         ]
     else:
         lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
     told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
-    lines.append(f"PUBLISHED  {published['rule']}: ε = {up(published['epsilon'])} ({told})")
+    lines += [
+        f"PUBLISHED  ε = {up(published['epsilon'])} against a curious server, nobody colluding",
+        f"           ({published['rule']}, {terms}; {told})",
+    ]
     return "\n".join(lines)
 
 

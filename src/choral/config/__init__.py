@@ -10,7 +10,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole
+from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
 from choral.errors import ConfigError, TableError
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, Participation, Passes, Sampling
@@ -89,11 +89,12 @@ class ModelSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """[run]: the name of the run, a seed for simulations, and after how many rounds the model is evaluated."""
+    """[run]: the name of the run, a seed for simulations, and when and how the model is evaluated."""
 
     name: str = _setting(Text(), "run")
     seed: int | None = _setting(Whole(least=0, suggest="42"))
     evaluate_every: int = _setting(Whole(least=1), 1)
+    gradient_norm: bool = _setting(YesNo(), False)
 
 
 @dataclass(frozen=True, kw_only=True)

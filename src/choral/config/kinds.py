@@ -42,6 +42,20 @@ class Whole:
 
 
 @dataclass(frozen=True, kw_only=True)
+class YesNo:
+    """True or false."""
+
+    suggest: str = "true"
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, bool)
+
+    def __str__(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Text:
     """A text, perhaps one of a few."""
 
@@ -116,4 +130,4 @@ class Numbers:
         return f"a table with {self.of} for each name"
 
 
-Kind = Number | Whole | Text | ListOf | Bounds | Tables | Numbers
+Kind = Number | Whole | YesNo | Text | ListOf | Bounds | Tables | Numbers

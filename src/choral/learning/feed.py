@@ -34,24 +34,29 @@ class Feed:
         small = size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped
         self.resident = in_place or small
         self.bytes_in_flight = 0 if self.resident else self.slot * (4 * records.features.shape[1] + 4)
-        self._held: list[tuple[Array, Array]] = []
+        self.held: list[tuple[Array, Array]] = []
         if self.resident:
             arrays = (np.asarray(records.features), np.asarray(records.labels))
-            self._held = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
+            self.held = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
         # A sum is finite only if all its terms are; what is large is not read for this alone.
-        self.finite = small and math.isfinite(jnp.sum(self._held[0][0]))
+        self.finite = small and math.isfinite(jnp.sum(self.held[0][0]))
 
-    def put(self, array: NDArray[Any], at: int) -> NDArray[Any] | Array:
-        """The array on its way to processor number `at`; a CPU takes it from where it is."""
-        return array if self.processors[at].platform == "cpu" else jax.device_put(array, self.processors[at])
+    def put(self, arrays: tuple[NDArray[Any], ...], at: int) -> tuple[NDArray[Any] | Array, ...]:
+        """The arrays on their way to processor number `at`, in one go; a CPU takes them from where they are."""
+        processor = self.processors[at]
+        return arrays if processor.platform == "cpu" else jax.device_put(arrays, processor)
+
+    def places(self, devices: NDArray[np.int64], wanted: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Where each wanted row of each device is in a table that is on the processors."""
+        return (self.records.offsets[devices][:, None, None] + wanted).astype(np.int32)
 
     def rows(
         self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
     ) -> tuple[Array, Array, NDArray[np.int32] | Array]:
         """Features, labels and, for each wanted row of each device, where it is in them; on processor number `at`."""
         if self.resident:
-            first = self.records.offsets[devices]
-            return *self._held[at], self.put((first[:, None, None] + wanted).astype(np.int32), at)
+            (where,) = self.put((self.places(devices, wanted),), at)
+            return *self.held[at], where
         features = np.zeros((self.slots * self.slot, self.records.features.shape[1]), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
         places = np.empty_like(wanted)

@@ -144,10 +144,19 @@ def load_declared(
     return encode(table, columns), _labels(target, table.cells(target.name), table.source)
 
 
-def load_adult(*, devices: int = 16, seed: int = 0, partition: Partition = "even", skew: float = 0.5) -> Dataset:
+def load_adult(
+    *,
+    devices: int = 16,
+    seed: int = 0,
+    partition: Partition = "even",
+    skew: float = 0.5,
+    columns: Mapping[str, Any] | None = None,
+) -> Dataset:
     """UCI Adult, which comes with choral, dealt over devices; its ranges and levels are public metadata.
 
-    >>> load_adult().records.devices
+    `columns` declares some of them otherwise.
+
+    >>> load_adult(columns={"age": {"bounds": [15, 65]}}).records.devices
     16
     """
     folder = resources.files("choral.learning") / "adult"
@@ -157,7 +166,7 @@ def load_adult(*, devices: int = 16, seed: int = 0, partition: Partition = "even
             path,
             label="income",
             classes=declared["classes"],
-            columns=declared["columns"],
+            columns={**declared["columns"], **(columns or {})},
             columns_from="public metadata",
             devices=devices,
             partition=partition,

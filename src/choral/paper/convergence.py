@@ -8,47 +8,79 @@ import numpy as np
 
 import choral
 from choral.convergence_bounds import VERSIONS, largest_step_size, logistic_constants
-from choral.paper.experiment import L2, Curve, Experiment, Kind, Shelf, gradient_at_start, last, paired, rows_of, spread
+from choral.paper.adult import L2, Kind, split
+from choral.paper.claims import of_bounds, of_convergence
+from choral.paper.experiment import Curve, Experiment, Measure, gradient_at_start
+from choral.paper.numbers import last, paired, spread
 from choral.paper.panels import line, panel
+from choral.paper.tuning import Shelf
 
+SECOND: dict[str, tuple[Measure, str]] = {
+    "logistic": ("train_loss", "training loss"),
+    "network": ("squared_gradient_norm", "‖∇f‖²"),
+}
 BASE: dict[str, Experiment] = {
     "logistic": Experiment(
-        model="logistic", rounds=100, local_steps=10, batch=244, step_size=0.5, clip=3.0, of_training=True
+        model="logistic", rounds=100, local_steps=10, batch=244, step_size=0.5, clip=3.0, also=("train_loss",)
     ),
     "network": Experiment(
-        model="network", rounds=100, local_steps=5, batch=244, step_size=1.0, clip=3.0, of_training=True
+        model="network", rounds=100, local_steps=5, batch=244, step_size=1.0, clip=3.0, also=("squared_gradient_norm",)
     ),
 }
 # As printed, and a grid on which noise is seen: scaled columns need more of it.
 NOISES: dict[str, dict[str, tuple[float, ...]]] = {
     "logistic": {"printed": (1e-5, 1e-4, 5e-4, 1e-3), "wider": (0.01, 0.03, 0.1, 0.3)},
-    "network": {"printed": (1e-4, 1e-3, 5e-3, 1e-2), "wider": (0.03, 0.1, 0.3)},
+    "network": {"printed": (1e-4, 1e-3, 5e-3, 1e-2), "wider": (0.01, 0.03, 0.1, 0.3)},
 }
 STEPS = {"logistic": (1, 5, 10, 40), "network": (1, 5, 10, 20)}
 STEPS_NOISE = {"logistic": {"printed": 1e-3, "wider": 0.1}, "network": {"printed": 1e-2, "wider": 0.1}}
-SECOND = {"logistic": ("train_loss", "training loss"), "network": ("squared_gradient_norm", "‖∇f‖²")}
+# Where the printed noises matter: weights beside numbers in the hundreds of thousands, and a clip as small as they are.
+RAW = replace(BASE["logistic"], step_size=0.1, clip=1e-3, columns="raw")
+NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
 
 
 def convergence(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
-    result: dict[str, Any] = {"panels": []}
-    for grid, noises in NOISES[kind].items():
-        # The ends of the grids are enough for a quick look.
-        levels, steps = ((noises[0], noises[-1]), STEPS[kind][:2]) if quick else (noises, STEPS[kind])
-        by_noise = {f"σ = {noise:g}": shelf.curves(replace(base, noise=noise)) for noise in levels}
+    panels, grids = [], {}
+    # A quick look is at the grid on which noise is seen.
+    for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
+        by_noise = _by_noise(shelf, base, noises, quick=quick)
         level = STEPS_NOISE[kind][grid]
+        steps = STEPS[kind][:2] if quick else STEPS[kind]
         by_steps = {f"τ = {tau}": shelf.curves(replace(base, noise=level, local_steps=tau)) for tau in steps}
-        result[grid] = {
-            "by_noise": _ends(kind, by_noise),
+        grids[grid] = {
+            "columns": "scaled",
+            "noise": level,
+            **_of_noise(kind, by_noise),
             "by_local_steps": _ends(kind, by_steps),
-            "most_noise_minus_least": _difference(kind, by_noise, -1),
-            "most_steps_minus_one_at_the_end": _difference(kind, by_steps, -1),
-            "most_steps_minus_one_at_first_look": _difference(kind, by_steps, 0),
+            "most_steps_minus_one_at_the_end": _difference(kind, list(by_steps.values()), -1),
+            "most_steps_minus_one_at_first_look": _difference(kind, list(by_steps.values()), 0),
         }
-        result["panels"] += _panels(kind, f"τ = {base.local_steps}, {grid} grid", by_noise)
-        result["panels"] += _panels(kind, f"σ = {level:g}, {grid} grid", by_steps)
-    return result
+        panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, {grid} grid", by_noise)
+        panels += _panels(kind, f"{NAMES[kind]}, σ = {level:g}", by_steps)
+    if kind == "logistic":
+        by_noise = _by_noise(
+            shelf, replace(RAW, rounds=base.rounds, looks=base.looks), NOISES[kind]["printed"], quick=quick
+        )
+        grids["printed, raw"] = {"columns": "raw", **_of_noise(kind, by_noise)}
+        panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, printed grid, raw columns", by_noise)
+    claims = of_convergence(f"{NAMES[kind]}, {base.rounds} rounds", SECOND[kind][0], grids)
+    return {**grids, "claims": claims, "panels": panels}
+
+
+def _by_noise(shelf: Shelf, base: Experiment, noises: tuple[float, ...], *, quick: bool) -> dict[str, list[Curve]]:
+    """A line for each noise; the ends of the grid are enough for a quick look."""
+    levels = (noises[0], noises[-1]) if quick else noises
+    return {f"σ = {noise:g}": shelf.curves(replace(base, noise=noise)) for noise in levels}
+
+
+def _of_noise(kind: Kind, by_noise: dict[str, list[Curve]]) -> dict[str, Any]:
+    least, *others = by_noise
+    return {
+        "by_noise": _ends(kind, by_noise),
+        "noise_minus_least": {name: _difference(kind, [by_noise[least], by_noise[name]], -1) for name in others},
+    }
 
 
 def _ends(kind: Kind, lines: dict[str, list[Curve]]) -> dict[str, Any]:
@@ -58,9 +90,9 @@ def _ends(kind: Kind, lines: dict[str, list[Curve]]) -> dict[str, Any]:
     }
 
 
-def _difference(kind: Kind, lines: dict[str, list[Curve]], look: int) -> dict[str, Any]:
+def _difference(kind: Kind, lines: list[list[Curve]], look: int) -> dict[str, Any]:
     """The last line of a grid minus its first, repeat by repeat."""
-    first, *_, final = lines.values()
+    first, *_, final = lines
     return {
         measure: paired([one[measure][look] for one in final], [one[measure][look] for one in first])
         for measure in ("test_accuracy", SECOND[kind][0])
@@ -68,17 +100,12 @@ def _difference(kind: Kind, lines: dict[str, list[Curve]], look: int) -> dict[st
 
 
 def _panels(kind: Kind, title: str, lines: dict[str, list[Curve]]) -> list[dict[str, Any]]:
-    second, words = SECOND[kind]
-    return [
-        panel(
-            title,
-            "round",
-            label,
-            [line(name, curves, measure) for name, curves in lines.items()],
-            log_y=measure == "squared_gradient_norm",
-        )
-        for measure, label in (("test_accuracy", "test accuracy"), (second, words))
-    ]
+    found = []
+    for measure, label in (("test_accuracy", "test accuracy"), SECOND[kind]):
+        log = measure == "squared_gradient_norm"
+        shown = [line(name, curves, measure, extremes=log) for name, curves in lines.items()]
+        found.append(panel(title, "round", label, shown, log_y=log))
+    return found
 
 
 BOUNDED = Experiment(
@@ -91,7 +118,7 @@ BOUNDED = Experiment(
     noise=0.3,
     sampling="poisson",
     looks=100,
-    of_training=True,
+    also=("train_loss", "squared_gradient_norm"),
 )
 
 
@@ -100,8 +127,8 @@ def bounds(shelf: Shelf, *, quick: bool) -> dict[str, Any]:
 
     f* is at least 0, and at least f(θ) − ‖∇f(θ)‖²/(2λ) at every look, by strong convexity.
     """
-    result: dict[str, Any] = {"panels": []}
-    rows, labels = rows_of(0)
+    result, panels = {}, []
+    rows, labels = split(0).train.features, split(0).train.labels
     known = logistic_constants(np.hstack([rows, np.ones((len(rows), 1))]), labels, l2=L2, sampling="poisson")
     for steps in (1, 5):
         size = largest_step_size(smoothness=known.smoothness, local_steps=steps)
@@ -137,10 +164,10 @@ def bounds(shelf: Shelf, *, quick: bool) -> dict[str, Any]:
             "initial_gap": gap,
             **{name: spread([one["mean"][-1] for one in found]) for name, found in lines.items()},
         }
-        shown = [line(name, found, "mean") for name, found in lines.items()]
+        shown = [line(name, found, "mean", extremes=True) for name, found in lines.items()]
         title = f"Regularised logistic regression, τ = {steps}, σ = {experiment.noise:g}"
-        result["panels"].append(panel(title, "round", "mean of ‖∇f‖² so far", shown, log_y=True))
-    return result
+        panels.append(panel(title, "round", "mean of ‖∇f‖² so far", shown, log_y=True))
+    return {**result, "claims": of_bounds(result), "panels": panels}
 
 
 def _least_loss(seen: Curve) -> float:

@@ -3,17 +3,20 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import choral
 from choral.errors import ConfigError
+from choral.paper import adult
 from choral.paper.convergence import bounds, convergence
-from choral.paper.experiment import Shelf
 from choral.paper.page import write_page
 from choral.paper.panels import chart_of
+from choral.paper.tuning import Shelf
 from choral.paper.utility import tradeoff, utility
 from choral.report.charts import alone
+from choral.report.png import png_of
 from choral.run.folder import write_whole
 
 Figure = Callable[..., dict[str, Any]]
@@ -31,7 +34,7 @@ FIGURES: dict[str, Figure] = {
 def reproduce(
     name: str, out: Path, *, repeats: int = 5, quick: bool = False, tell: Callable[[str], object] = lambda _: None
 ) -> dict[str, Any]:
-    """Measure one figure, or go on with it; NAME.json, a chart for each panel and index.html lie in `out` then."""
+    """Measure one figure, or go on with it; NAME.json, charts and index.html lie in `out` then."""
     if name not in FIGURES:
         raise ConfigError("CH101", f'unknown figure "{name}".', fix=f"Known: {', '.join(FIGURES)}, all.")
     if not 1 <= repeats <= 100:
@@ -44,10 +47,14 @@ def reproduce(
         "repeats": repeats,
         "seeds": list(range(repeats)),
         "quick": quick,
-        "version": choral.__version__,
+        "features": adult.described(),
+        "versions": {"choral": choral.__version__, "jax": version("jax"), "numpy": version("numpy")},
     }
     write_whole(out / f"{name}.json", (json.dumps(result, indent=1) + "\n").encode())
     for number, panel in enumerate(result["panels"], start=1):
-        write_whole(out / f"{name}-{number}.svg", alone(chart_of(panel)).encode())
+        chart = chart_of(panel)
+        write_whole(out / f"{name}-{number}.svg", alone(chart).encode())
+        if picture := png_of(chart):
+            write_whole(out / f"{name}-{number}.png", picture)
     write_page(out, [one for one in FIGURES if (out / f"{one}.json").exists()])
     return result

@@ -1,201 +1,263 @@
-"""What a budget leaves of the accuracy: against DP-SGD at one ε, over many ε, by the published and the proved rules."""
+"""What a budget leaves of the accuracy: against the baselines at one ε, over many ε, published and proved."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from choral.paper.experiment import Curve, Experiment, Kind, Shelf, alone, grid, last, paired, spread, tuned
+from choral.paper.adult import DEVICES, Columns, Kind
+from choral.paper.claims import of_tradeoff, of_utility
+from choral.paper.experiment import COLLUDERS, Experiment
+from choral.paper.numbers import last, paired, spread
 from choral.paper.panels import line, panel
+from choral.paper.tuning import Method, Shelf, grid, tuned
 from choral.privacy.calibrate import Rule
 
 PUBLISHED_DELTA, PROVED_DELTA = 1e-4, 1e-5
+NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
+
+# The grids of every method and of both models, wide rather than fitted: nothing of a figure decided them.
+# Step size times clip goes from 0.25 to 12; without a clip, steps of size 4 leave the range that a figure could show.
+STEP_SIZES, CLIPS = (0.25, 1.0, 4.0), (1.0, 3.0)
+FREE_SIZES = (0.25, 0.5, 1.0, 2.0)
+UPDATE_SIZES, UPDATE_CLIPS = (0.25, 1.0), (0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One utility figure: rounds and local steps as the paper has them, ε by its rule, and what is proved beside."""
+    """One figure: rounds and local steps as the paper has them, the batch, the budgets, and what is tried."""
 
     model: Kind
     rounds: int
     local_steps: int
     batch: int
-    step_sizes: tuple[float, ...]
-    clips: tuple[float, ...]
-    epsilon: float = 10.0
-    proved: tuple[float, ...] = (1.0, 2.0)
+    epsilons: tuple[float, ...] = (10.0,)
+    proved: tuple[float, ...] = ()
+    step_sizes: tuple[float, ...] = STEP_SIZES
+    clips: tuple[float, ...] = CLIPS
+    free_sizes: tuple[float, ...] = FREE_SIZES
+    update_clips: tuple[float, ...] = UPDATE_CLIPS
+
+    def quickly(self) -> "Setting":
+        """The same with one candidate each, and the ends of the budgets."""
+        ends = tuple(dict.fromkeys((self.epsilons[0], self.epsilons[-1])))
+        return replace(
+            self,
+            rounds=20,
+            epsilons=ends,
+            proved=self.proved[-1:],
+            step_sizes=(1.0,),
+            clips=(3.0,),
+            free_sizes=(1.0,),
+            update_clips=(0.3,),
+        )
 
     def base(self) -> Experiment:
         """The experiment without privacy that all others vary."""
         return Experiment(
-            model=self.model,
-            rounds=self.rounds,
-            local_steps=self.local_steps,
-            batch=self.batch,
-            step_size=self.step_sizes[0],
+            model=self.model, rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, step_size=1.0
         )
+
+    def private(self, base: Experiment) -> list[Experiment]:
+        """What is tried of a method that clips gradients."""
+        return grid(base, {"step_size": self.step_sizes, "clip": self.clips})
+
+    def one_step(self) -> Experiment:
+        """One step a round on all rows: for one step no smaller batch is better."""
+        return replace(self.base(), local_steps=1, batch=2440)
 
 
 UTILITY = {
-    "logistic": Setting(
-        model="logistic", rounds=20, local_steps=10, batch=488, step_sizes=(0.5, 1.0, 2.0, 4.0), clips=(1.0, 3.0)
-    ),
-    "network": Setting(
-        model="network",
-        rounds=50,
-        local_steps=5,
-        batch=488,
-        step_sizes=(1.0, 2.0),
-        clips=(3.0, 6.0),
-        proved=(4.0,),
-    ),
+    "logistic": Setting(model="logistic", rounds=20, local_steps=10, batch=488, proved=(1.0, 2.0)),
+    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, proved=(4.0,)),
 }
 
 
 def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
-    """Ours and DP-SGD at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
-    setting = UTILITY[kind]
-    if quick:
-        setting = replace(setting, rounds=20, step_sizes=(1.0,), clips=(3.0,), proved=setting.proved[-1:])
-    private = {"step_size": setting.step_sizes, "clip": setting.clips}
-    base = setting.base()
-    # Steps of size 4 without a clip leave the range that any figure could show.
-    free_sizes = {"step_size": tuple(size for size in setting.step_sizes if size <= 2.0)}
-    free = _tuned(shelf, grid(base, free_sizes))
-    ours = _tuned(shelf, grid(base, private), "paper", setting.epsilon, PUBLISHED_DELTA)
-    # One step a round on all rows: for one step no smaller batch is better by the printed formula.
-    one_step = replace(base, local_steps=1, batch=2440)
-    dp_sgd = _tuned(shelf, grid(one_step, private), "dp_sgd", setting.epsilon, PUBLISHED_DELTA)
-    sampled = replace(base, sampling="poisson")
-    proved = {
-        f"{epsilon:g}": _tuned(shelf, grid(sampled, private), "proved", epsilon, PROVED_DELTA)
-        for epsilon in setting.proved
-    }
-    without = free.accuracy
-    best = proved[max(proved, key=float)]
+    """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
+    setting = UTILITY[kind].quickly() if quick else UTILITY[kind]
+    base, epsilon = setting.base(), setting.epsilons[0]
+    free, anchors = _anchors(shelf, setting)
+
+    def within(candidates: list[Experiment], rule: Rule, epsilon: float, delta: float) -> Method:
+        return tuned(shelf, candidates, rule, epsilon, delta)
+
+    ours = within(setting.private(base), "paper", epsilon, PUBLISHED_DELTA)
+    local = within(setting.private(base), "paper_without_secure_sum", epsilon, PUBLISHED_DELTA)
+    dp_sgd = within(setting.private(setting.one_step()), "dp_sgd", epsilon, PUBLISHED_DELTA)
+    updates = grid(base, {"step_size": UPDATE_SIZES, "update_clip": setting.update_clips})
+    dp_fedavg = within(updates, "clipped_updates", epsilon, PUBLISHED_DELTA)
+    poisson = setting.private(replace(base, sampling="poisson"))
+    proved = {f"{one:g}": within(poisson, "proved", one, PROVED_DELTA) for one in setting.proved}
+    best = max(proved, key=float)
     lines = {
         "without privacy (FedAvg)": free,
-        f"ours, ε = {setting.epsilon:g} as published": ours,
-        f"DP-SGD, ε = {setting.epsilon:g} as published": dp_sgd,
-        f"ours, ε = {max(proved, key=float)} PROVED (δ = 1e-5)": best,
+        f"ours, ε = {epsilon:g} as published": ours,
+        f"local noise, no secure sum, ε = {epsilon:g} as published": local,
+        f"DP-SGD, ε = {epsilon:g} as published": dp_sgd,
+        f"ours, ε = {best} PROVED against everyone (δ = 1e-5)": proved[best],
     }
-    return {
+    told = {
         "ours": ours.told(),
         "dp_sgd": dp_sgd.told(),
+        "local_noise": local.told(),
+        "dp_fedavg": {**dp_fedavg.told(), "minus_non_private": paired(dp_fedavg.accuracy, free.accuracy)},
         "non_private": free.told(),
-        "centralised": {"test_accuracy": spread(last(shelf.curves(_central(free.chosen[0])), "test_accuracy"))},
-        "each_alone": {"test_accuracy": spread([alone(one, n) for n, one in enumerate(free.chosen)])},
+        **anchors,
         "proved": {
-            name: {**one.told(), "minus_non_private": paired(one.accuracy, without)} for name, one in proved.items()
+            name: {**one.told(), "minus_non_private": paired(one.accuracy, free.accuracy)}
+            for name, one in proved.items()
         },
         "ours_minus_dp_sgd": paired(ours.accuracy, dp_sgd.accuracy),
-        "ours_minus_non_private": paired(ours.accuracy, without),
+        "ours_minus_local_noise": paired(ours.accuracy, local.accuracy),
+        "ours_minus_non_private": paired(ours.accuracy, free.accuracy),
+        "validation_accuracy_by_columns": _by_columns(shelf, setting),
+    }
+    title = f"{NAMES[kind]}, {setting.rounds} rounds"
+    return {
+        **told,
+        "claims": of_utility(NAMES[kind], setting.local_steps, setting.rounds, told),
         "panels": [
             panel(
-                f"{'Logistic regression' if kind == 'logistic' else 'Network 64-32'}, {setting.rounds} rounds:"
-                f" {setting.local_steps} local steps against one",
+                f"{title}: {setting.local_steps} local steps against one",
                 "round",
                 "test accuracy",
                 [line(name, method.curves, "test_accuracy") for name, method in lines.items()],
-            )
+                anchors=_levels(anchors),
+            ),
+            panel(
+                f"{title}: a whole device hidden",
+                "round",
+                "test accuracy",
+                [
+                    line("without privacy (FedAvg)", free.curves, "test_accuracy"),
+                    line(f"DP-FedAvg, ε = {epsilon:g} PROVED, trusted server", dp_fedavg.curves, "test_accuracy"),
+                ],
+                anchors=_levels(anchors),
+            ),
         ],
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """What was chosen for each repeat, what it reached, and what may be said of its privacy."""
-
-    chosen: list[Experiment]
-    curves: list[Curve]
-    privacy: dict[str, Any] | None
-
-    @property
-    def accuracy(self) -> list[float]:
-        """Test accuracy at the end of each repeat."""
-        return last(self.curves, "test_accuracy")
-
-    def told(self) -> dict[str, Any]:
-        """The method for a results file."""
-        return {
-            "test_accuracy": spread(self.accuracy),
-            "validation_loss": spread(last(self.curves, "validation_loss")),
-            "chosen": [one.described() for one in self.chosen],
-            "privacy": self.privacy,
-        }
+def _anchors(shelf: Shelf, setting: Setting) -> tuple[Method, dict[str, dict[str, Any]]]:
+    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
+    free = tuned(shelf, grid(setting.base(), {"step_size": setting.free_sizes}))
+    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
+    by_itself = [shelf.alone(one, repeat) for repeat, one in enumerate(free.chosen)]
+    return free, {
+        "centralised": {"test_accuracy": spread(last(together, "test_accuracy"))},
+        "each_alone": {"test_accuracy": spread([round(one, 6) for one in by_itself])},
+    }
 
 
-def _tuned(
-    shelf: Shelf, candidates: Sequence[Experiment], rule: Rule | None = None, epsilon: float = 0.0, delta: float = 0.0
-) -> Method:
-    """The best candidate of each repeat, each with the least noise for the budget if a rule is given."""
-    if rule is not None:
-        candidates = [one.within(rule, epsilon=epsilon, delta=delta) for one in candidates]
-    chosen, curves = tuned(shelf, candidates)
-    return Method(chosen=chosen, curves=curves, privacy=chosen[0].privacy(rule, delta) if rule else None)
+def _levels(anchors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    means = {name: one["test_accuracy"]["mean"] for name, one in anchors.items()}
+    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
 
 
 def _central(free: Experiment) -> Experiment:
     """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
-    return replace(free, cohort=16, local_steps=1, rounds=free.rounds * free.local_steps)
+    return replace(free, cohort=DEVICES, local_steps=1, rounds=free.rounds * free.local_steps, looks=1)
 
 
+def _by_columns(shelf: Shelf, setting: Setting) -> dict[str, Any]:
+    """FedAvg's best validation accuracy with either set of declared ranges: what the choice between them rests on."""
+
+    def best(columns: Columns, repeat: int) -> float:
+        candidates = grid(replace(setting.base(), columns=columns), {"step_size": setting.free_sizes})
+        return max(shelf.curve(one, repeat, "validation")["validation_accuracy"][-1] for one in candidates)
+
+    narrow, wide = ([best(columns, n) for n in range(shelf.repeats)] for columns in ("narrow", "wide"))
+    return {"narrow": spread(narrow), "wide": spread(wide), "narrow_minus_wide": paired(narrow, wide)}
+
+
+# Clip 1 alone: at every ε of these figures several lines are tuned.
 TRADEOFF = {
     "logistic": Setting(
-        model="logistic", rounds=20, local_steps=2, batch=1220, step_sizes=(1.0, 2.0), clips=(1.0, 3.0)
+        model="logistic",
+        rounds=20,
+        local_steps=2,
+        batch=1220,
+        epsilons=(0.25, 0.5, 1.0, 2.0, 10.0),
+        clips=(1.0,),
     ),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, step_sizes=(0.25, 1.0), clips=(3.0,)),
+    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 2.0, 10.0), clips=(1.0,)),
 }
-EPSILONS = {"logistic": (0.25, 0.5, 1.0, 2.0, 5.0, 10.0), "network": (0.5, 1.0, 2.0, 10.0)}
-LINES: dict[str, Rule] = {
-    "with secure sum, ε as published": "paper",
-    "without, ε as published": "paper_without_secure_sum",
-    "ε PROVED against everyone (Poisson)": "proved",
+LINES: dict[Rule, tuple[str, str]] = {
+    "paper": ("with_secure_sum", "with secure sum, ε as published"),
+    "paper_without_secure_sum": ("without_secure_sum", "without, ε as published"),
+    "dp_sgd": ("dp_sgd", "DP-SGD with secure sum, ε as published"),
+    "proved": ("proved", "ε PROVED against everyone"),
+    "with_secure_sum": ("proved_with_secure_sum", f"ε PROVED, secure sum, {COLLUDERS} of 10 collude"),
 }
 
 
 def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
-    setting = TRADEOFF[kind]
-    if quick:
-        setting = replace(setting, rounds=20, step_sizes=setting.step_sizes[:1], clips=setting.clips[-1:])
-    base, epsilons = setting.base(), EPSILONS[kind][::3] if quick else EPSILONS[kind]
-    free = _tuned(shelf, grid(base, {"step_size": setting.step_sizes}))
-    private = {"step_size": setting.step_sizes, "clip": setting.clips}
-    found: dict[str, dict[str, Method]] = {}
-    for name, rule in LINES.items():
-        start = replace(base, sampling="poisson") if rule == "proved" else base
-        found[name] = {
-            f"{epsilon:g}": _tuned(shelf, grid(start, private), rule, epsilon, PUBLISHED_DELTA) for epsilon in epsilons
+    setting = TRADEOFF[kind].quickly() if quick else TRADEOFF[kind]
+    free, anchors = _anchors(shelf, setting)
+    found = {
+        name: {
+            f"{epsilon:g}": tuned(shelf, _tried(setting, rule), rule, epsilon, PUBLISHED_DELTA)
+            for epsilon in setting.epsilons
         }
-    with_sum, without_sum, proved = (found[name] for name in LINES)
-    over = [float(epsilon) for epsilon in with_sum]
+        for rule, (name, _) in LINES.items()
+    }
+    over = list(setting.epsilons)
     shown = [
-        line(name, [{"epsilon": over, "test_accuracy": values} for values in _by_repeat(methods)], "test_accuracy",
-             over="epsilon")
-        for name, methods in found.items()
-    ]  # fmt: skip
-    flat = [{"epsilon": over, "test_accuracy": [value] * len(over)} for value in free.accuracy]
-    return {
-        "with_secure_sum": {epsilon: method.told() for epsilon, method in with_sum.items()},
-        "without_secure_sum": {epsilon: method.told() for epsilon, method in without_sum.items()},
-        "proved": {epsilon: method.told() for epsilon, method in proved.items()},
+        line(
+            words,
+            [{"epsilon": over, "test_accuracy": values} for values in _by_repeat(found[name])],
+            "test_accuracy",
+            over="epsilon",
+        )
+        for name, words in LINES.values()
+    ]
+
+    def against(ours: str, theirs: str) -> dict[str, Any]:
+        pairs = zip(found[ours].items(), found[theirs].values(), strict=True)
+        return {epsilon: paired(one.accuracy, other.accuracy) for (epsilon, one), other in pairs}
+
+    told = {
+        **{name: {epsilon: method.told() for epsilon, method in methods.items()} for name, methods in found.items()},
         "non_private": free.told(),
-        "with_minus_without": {
-            epsilon: paired(with_sum[epsilon].accuracy, without_sum[epsilon].accuracy) for epsilon in with_sum
+        **anchors,
+        "with_minus_without": against("with_secure_sum", "without_secure_sum"),
+        "with_minus_dp_sgd": against("with_secure_sum", "dp_sgd"),
+        "proved_minus_published": against("proved", "with_secure_sum"),
+        "secure_sum_minus_everyone": against("proved_with_secure_sum", "proved"),
+        "proved_minus_non_private": {
+            epsilon: paired(method.accuracy, free.accuracy) for epsilon, method in found["proved"].items()
         },
-        "proved_minus_non_private": {epsilon: paired(proved[epsilon].accuracy, free.accuracy) for epsilon in proved},
+    }
+    levels = {"without privacy": free.told()["test_accuracy"]["mean"], **_levels(anchors)}
+    return {
+        **told,
+        "claims": of_tradeoff(NAMES[kind], setting.local_steps, setting.rounds, told),
         "panels": [
             panel(
-                f"{'Logistic regression' if kind == 'logistic' else 'Network 64-32'}: accuracy against ε (δ = 1e-4)",
+                f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)",
                 "ε",
                 "test accuracy",
-                [*shown, line("without privacy", flat, "test_accuracy", over="epsilon")],
+                shown,
+                anchors=levels,
                 log_x=True,
             )
         ],
     }
 
 
-def _by_repeat(methods: dict[str, Method]) -> list[list[float]]:
+def _tried(setting: Setting, rule: Rule) -> list[Experiment]:
+    """What is tried under a rule; of the secure sum something is proved for one step a round, or for small steps."""
+    if rule == "proved":
+        return setting.private(replace(setting.base(), sampling="poisson"))
+    if rule == "dp_sgd":
+        return setting.private(setting.one_step())
+    if rule == "with_secure_sum":
+        small = grid(setting.base(), {"step_size": (0.25,), "clip": setting.clips})
+        return [*setting.private(setting.one_step()), *(small if setting.model == "logistic" else [])]
+    return setting.private(setting.base())
+
+
+def _by_repeat(methods: Mapping[str, Method]) -> list[list[float]]:
     """For each repeat its accuracies over ε."""
     return [list(values) for values in zip(*(method.accuracy for method in methods.values()), strict=True)]

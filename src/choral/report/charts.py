@@ -11,37 +11,43 @@ from choral.report.markup import Markup, element, together
 
 Point = tuple[float, float]
 WIDTH = 420.0
-_LEFT, _RIGHT, _LEGEND, _BOTTOM = 52.0, 14.0, 16.0, 36.0
-_DASHES = (None, "7 4", "2 4", "10 3 2 3")
+_LEFT, _RIGHT, _LEGEND, _BOTTOM = 60.0, 14.0, 16.0, 36.0
+_DASHES = (None, "7 4", "2 4", "10 3 2 3", "14 4")
+_ANCHOR_DASHES = (None, "6 3", "1.5 3")
 
 # Okabe and Ito's colours: told apart by colour-blind readers; darkened or lightened for either paper.
-_ON_WHITE = "--s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78;"
-_ON_BLACK = "--s0: #56b4e9; --s1: #e69f00; --s2: #2fc79a; --s3: #dd9cc3;"
+ON_WHITE = "--s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78; --s4: #6b5900;"
+_ON_BLACK = "--s0: #56b4e9; --s1: #e69f00; --s2: #2fc79a; --s3: #dd9cc3; --s4: #f0e442;"
 STYLE = f"""\
-.chart {{ font: 12px system-ui, sans-serif; fill: currentColor; {_ON_WHITE} }}
+.chart {{ font: 12px system-ui, sans-serif; fill: currentColor; {ON_WHITE} }}
 @media (prefers-color-scheme: dark) {{ .chart {{ {_ON_BLACK} }} }}
-@media print {{ .chart {{ {_ON_WHITE} }} }}
+@media print {{ .chart {{ {ON_WHITE} }} }}
 .chart .axis {{ stroke: currentColor; opacity: .55; }}
 .chart .grid {{ stroke: currentColor; opacity: .15; }}
 .chart .line {{ fill: none; stroke-width: 2; stroke-linejoin: round; }}
+.chart .anchor {{ fill: none; stroke: currentColor; stroke-width: 1; opacity: .8; }}
 .chart .spread {{ opacity: .18; stroke: none; }}
 .chart .rest {{ opacity: .14; }}
-""" + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(4))
+""" + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(5))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A line: its name for the legend, its points, and the lowest and highest value beside each of them, if known."""
+    """A line: its name for the legend, its points, and the lowest and highest value beside each of them, if known.
+
+    An anchor is a thin line in the ink of the text, to compare the others with.
+    """
 
     name: str
     points: Sequence[Point]
     spread: Sequence[Point] = ()
     marks: bool = True
+    anchor: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis shows; a logarithmic one ticks at powers of ten, `least` keeps a value in sight."""
+    """What an axis shows; a logarithmic one ticks at powers of ten or at 1, 2, 5, `least` keeps a value in sight."""
 
     label: str
     log: bool = False
@@ -76,9 +82,14 @@ def ticks(low: float, high: float, *, log: bool = False, whole: bool = False) ->
     ((0.0, 5.0, 10.0, 15.0, 20.0), (0.8, 0.82, 0.84))
     >>> ticks(1e-8, 1e-3, log=True)
     (1e-08, 1e-07, 1e-06, 1e-05, 0.0001, 0.001)
+    >>> ticks(0.25, 10, log=True)
+    (0.5, 1.0, 2.0, 5.0, 10.0)
     """
     if log:
         first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+        if high < 100 * low:  # powers of ten would be too few
+            near = [float(f"{digit}e{power}") for power in range(first - 1, last + 1) for digit in (1, 2, 5)]
+            return tuple(value for value in near if low * (1 - 1e-9) <= value <= high * (1 + 1e-9))
         return tuple(float(f"1e{power}") for power in range(first, last + 1, 1 + (last - first) // 6))
     step = 10.0 ** math.floor(math.log10((high - low) / 5))
     step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 6)
@@ -119,6 +130,13 @@ def _frame(x: _Scale, y: _Scale) -> Markup:
     return together(*pieces)
 
 
+def _stroke(series: Series, style: int) -> dict[str, str | None]:
+    """How a line is drawn, on the paper and in the legend."""
+    if series.anchor:
+        return {"class_": "anchor", "stroke_dasharray": _ANCHOR_DASHES[style]}
+    return {"class_": f"line s{style}", "stroke_dasharray": _DASHES[style]}
+
+
 def _line(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
     places = [(x.at(a), y.at(b)) for a, b in series.points]
     pieces = []
@@ -126,8 +144,8 @@ def _line(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
         upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, series.spread, strict=True)]
         lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, series.spread, strict=True)]
         pieces.append(element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}"))
-    pieces.append(element("path", d=_path(places), class_=f"line s{style}", stroke_dasharray=_DASHES[style]))
-    if series.marks and len(places) <= 40:
+    pieces.append(element("path", d=_path(places), **_stroke(series, style)))
+    if series.marks and not series.anchor and len(places) <= 40:
         pieces += [element("circle", cx=a, cy=b, r=2.6, class_=f"f{style}") for a, b in places]
     return together(*pieces)
 
@@ -137,14 +155,17 @@ def _path(places: Sequence[Point]) -> str:
 
 
 def line_chart(series: Sequence[Series], *, title: str, summary: str, x: Axis, y: Axis, height: float = 230) -> Markup:
-    """Up to four lines over two axes, with a legend above; `summary` says in words what the lines show.
+    """Up to five lines and three anchors over two axes, a legend above; `summary` says in words what they show.
 
     >>> chart = line_chart([Series(name="a", points=[(1, 0.5), (2, 0.75)])], title="t", summary="rises",
     ...                    x=Axis(label="round"), y=Axis(label="accuracy"))
     >>> chart.count("<circle"), "<title>t</title><desc>rises</desc>" in chart
     (2, True)
     """
-    drawn = [line for line in series if line.points][: len(_DASHES)]
+    some = [line for line in series if line.points]
+    styled = list(enumerate([line for line in some if not line.anchor][: len(_DASHES)]))
+    styled += enumerate([line for line in some if line.anchor][: len(_ANCHOR_DASHES)])
+    drawn = [line for _, line in styled]
     points = [point for line in drawn for point in line.points]
     edges = [edge for line in drawn for pair in line.spread for edge in pair]
     if not points:
@@ -153,11 +174,11 @@ def line_chart(series: Sequence[Series], *, title: str, summary: str, x: Axis, y
     across = _Scale(x, *_range(x, [a for a, _ in points]), _LEFT, WIDTH - _RIGHT)
     upward = _Scale(y, *_range(y, [b for _, b in points] + edges), height - _BOTTOM, top)
     legend = []
-    for row, line in enumerate(drawn):
+    for row, (style, line) in enumerate(styled):
         at = 8 + _LEGEND * row
-        legend.append(element("path", d=f"M{_LEFT:g} {at:g}h28", class_=f"line s{row}", stroke_dasharray=_DASHES[row]))
+        legend.append(element("path", d=f"M{_LEFT:g} {at:g}h28", **_stroke(line, style)))
         legend.append(element("text", line.name, x=_LEFT + 36, y=at + 4))
-    lines = [_line(line, row, across, upward) for row, line in enumerate(drawn)]
+    lines = [_line(line, style, across, upward) for style, line in styled]
     return _svg(WIDTH, height, title, summary, together(*legend, _frame(across, upward), *lines))
 
 

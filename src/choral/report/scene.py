@@ -16,6 +16,7 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
     if isinstance(side, int):
         return _device(sides.taken(record, side), side)
     server = side == "server"
+    record = sides.served(record) if server else record
     return {
         "title": _seen_by(record, "the server") if server else together(record.about["name"]),
         "banner": parts.banner(record),
@@ -28,7 +29,7 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
         "cohort": _cohort(record),
         "sees-h": together("What the server can and can't see"),
         "sees": together(_sees("The server", *words.server_sees(record.about)), sides.received(record)),
-        "colluder-table": _colluders(record, so_far=not server),
+        "colluder-table": _colluders(record),
         "claims": parts.claims_table(record),
         "events": _events(record),
     }
@@ -50,9 +51,9 @@ def _device(record: RunRecord, number: int) -> dict[str, Markup]:
         "cohort": _cohort(record),
         "sees-h": together("What this device can and can't see"),
         "sees": _sees("This device", *sides.OWN_SIGHT),
-        "colluder-table": _colluders(record, so_far=False),
+        "colluder-table": _colluders(record),
         "claims": element(
-            "p", "The report of the run has them; a device by itself has its own ledger.", class_="quiet"
+            "p", "The run's report has these; a device by itself has its own ledger only.", class_="quiet"
         ),
         "events": element(
             "ol",
@@ -130,12 +131,12 @@ def _sees(who: str, can: Sequence[str], cannot: Sequence[str]) -> Markup:
     )
 
 
-def _colluders(record: RunRecord, *, so_far: bool) -> Markup:
+def _colluders(record: RunRecord) -> Markup:
     """A row for every place of the slider; the page shows one of them at a time."""
     rows = words.by_colluders(record)
     if not rows:
         return element("p", "There is no secure sum: colluders change nothing.")
-    now = words.spent_so_far(record) if so_far else ""
+    now = words.spent_so_far(record)
     body = [element("tr", element("th", f"{c}", scope="row"), element("td", text + now)) for c, _, text in rows]
     head = element("tr", element("th", "colluders", scope="col"), element("th", "what holds", scope="col"))
     planned = record.about["secure_sum"]["colluders"]

@@ -30,6 +30,18 @@ def side_of(text: str | None, about: dict[str, Any]) -> Side:
     return names.index(name)
 
 
+def served(record: RunRecord) -> RunRecord:
+    """The record as the server could have kept it: no ledger, no update before its masks, no model but its own."""
+    devices = [{"name": device["name"], "rows": device["rows"]} for device in record.about["devices"]]
+    lines = [{name: value for name, value in line.items() if name != "spent"} for line in record.rounds]
+    result = record.result
+    if result is not None:
+        privacy = {name: value for name, value in result["privacy"].items() if name != "devices"}
+        sight = result["sight"] and {**result["sight"], "computed": []}
+        result = {**result, "privacy": privacy, "sight": sight, "baselines": {}}
+    return RunRecord(folder=record.folder, about={**record.about, "devices": devices}, rounds=lines, result=result)
+
+
 def asked(record: RunRecord) -> Markup:
     """How often the server asked each device, and in how many sums it is: all that a server has of their budgets."""
     kept = "Each device's ledger stays on the device: the server knows only whom it asked and who answered."
@@ -37,16 +49,14 @@ def asked(record: RunRecord) -> Markup:
     if len(devices) > parts.MOST_BARS:
         return element("p", kept, class_="quiet")
     rows = [
-        (
-            parts.short(device["name"]),
-            *(f"{sum(number in line[what] for line in record.rounds):,}" for what in _COUNTED),
-        )
+        (parts.short(device["name"]), *(f"{_times(record, number, what):,}" for what in ("cohort", "included")))
         for number, device in enumerate(devices)
     ]
     return together(parts.table(("device", "asked", "in the sum"), rows), element("p", kept, class_="quiet"))
 
 
-_COUNTED = ("cohort", "included")
+def _times(record: RunRecord, number: int, what: str) -> int:
+    return sum(number in line[what] for line in record.rounds)
 
 
 def received(record: RunRecord) -> Markup:
@@ -74,8 +84,8 @@ def taken(record: RunRecord, number: int) -> RunRecord:
 
 def own_progress(record: RunRecord, number: int) -> Markup:
     """In how many rounds the device was asked, and in how many sums it is."""
-    included = sum(number in line["included"] for line in record.rounds)
-    return element("span", f"asked in {words.count(len(record.rounds), 'round')}, in the sum of {included:,}")
+    asked, included = len(record.rounds), _times(record, number, "included")
+    return element("span", f"asked in {words.count(asked, 'round')}, in the sum of {included:,}")
 
 
 def own_curve(record: RunRecord, number: int) -> Markup:
@@ -85,7 +95,7 @@ def own_curve(record: RunRecord, number: int) -> Markup:
         return parts.not_yet(record)
     limit, last = record.about["devices"][number]["limit"], float(record.about["plan"]["rounds"])
     series = [charts.Series(name=f"spent: ε ≤ {up(points[-1][1])}", points=points)]
-    if limit < 1e4:  # else the ledger counts and refuses nothing
+    if limit < 1e4:  # the largest that [privacy] takes; beyond, the ledger counts and refuses nothing
         across = [(points[0][0], limit), (last, limit)]
         series.append(charts.Series(name=f"limit: {up(limit)}", points=across, marks=False))
     return together(

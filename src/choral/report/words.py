@@ -379,8 +379,8 @@ def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) ->
         return f"With {count(colluders, 'colluder')} {opened}."
     everyone, summed = claims_of(privacy)[:2]
     if epsilon is None or summed.epsilon is None:
-        held = f"{everyone.figure} {'holds' if record.result else 'is planned at most'} ({everyone.terms})"
-        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held}."
+        held = f"{everyone.figure} holds" if record.result else f"The plan ends at {everyone.figure}"
+        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held} ({everyone.terms})."
     terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    planned = "" if record.result else "planned at most "
+    planned = "" if record.result else "the plan ends at "
     return f"With {count(colluders, 'colluder')} {opened}: {planned}ε\xa0≤\xa0{up(epsilon)} ({terms})."

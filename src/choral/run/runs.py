@@ -219,8 +219,8 @@ class Run:
         return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
 
     def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
-        study = self.study
-        return metrics(study.model, parameters, study.split.test, study.data.target)
+        study, wanted = self.study, self.study.job.run.gradient_norm
+        return metrics(study.model, parameters, study.split.test, study.data.target, gradient_norm=wanted)
 
     def _due(self, round: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""

@@ -220,7 +220,8 @@ class Conductor:
         """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
         if self.test is None:
             return {}
-        return metrics(self.study.model, parameters, self.test, self.study.number)
+        study, wanted = self.study, self.study.job.run.gradient_norm
+        return metrics(study.model, parameters, self.test, study.number, gradient_norm=wanted)
 
     # What is written down
 

@@ -1,0 +1,42 @@
+"""Means, spreads and paired differences over the repeats, and what they say."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+TIE = 0.002  # of accuracy: less than this says nothing on 4,900 test rows
+
+
+def last(curves: Sequence[Mapping[str, list[float]]], measure: str) -> list[float]:
+    """The final value of a measure in each repeat.
+
+    >>> last([{"train_loss": [0.7, 0.5]}, {"train_loss": [0.6, 0.4]}], "train_loss")
+    [0.5, 0.4]
+    """
+    return [one[measure][-1] for one in curves]
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    """Mean and deviation over the repeats, and each of them.
+
+    >>> spread([1.0, 3.0])
+    {'mean': 2.0, 'std': 1.4142, 'each': [1.0, 3.0]}
+    """
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": round(float(np.mean(values)), 6), "std": float(f"{std:.5g}"), "each": values}
+
+
+def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> dict[str, Any]:
+    """Differences repeat by repeat, which the luck of a split drops out of, and what they say.
+
+    >>> paired([0.85, 0.86], [0.84, 0.83])["verdict"], paired([0.85, 0.84], [0.84, 0.85])["verdict"]
+    ('above in every repeat', 'tie')
+    """
+    each = [round(a - b, 6) for a, b in zip(ours, theirs, strict=True)]
+    told = spread(each)
+    if abs(told["mean"]) < tie:
+        return {**told, "verdict": "tie"}
+    side = "above" if told["mean"] > 0 else "below"
+    all_of_them = all((one > 0) == (told["mean"] > 0) for one in each)
+    return {**told, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}

@@ -1,0 +1,86 @@
+"""The shelf and the choice: measured once, chosen by validation alone, judged afterwards."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from choral.errors import StorageError
+from choral.paper import tuning
+from choral.paper.experiment import Experiment
+from choral.paper.numbers import paired
+from choral.paper.tuning import Shelf, tuned
+
+SMALL = Experiment(model="logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
+
+
+def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tuning, "curve", lambda *given: calls.append(given) or {"round": [1.0]})
+    shelf = Shelf(tmp_path, 2)
+    assert shelf.curves(SMALL) == shelf.curves(SMALL) == [{"round": [1.0]}] * 2
+    assert calls == [(SMALL, 0, "test"), (SMALL, 1, "test")]
+    assert Shelf(tmp_path, 3).curves(SMALL) == [{"round": [1.0]}] * 3
+    assert calls[2:] == [(SMALL, 2, "test")]
+    kept = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert kept["experiment"]["clip"] == "none"
+    shelf.curves(replace(SMALL, step_size=0.25))
+    assert len(calls) == 5
+    shelf.curve(SMALL, 0, "validation")
+    assert len(calls) == 6
+
+
+def test_devices_alone_are_kept_apart_from_the_curve(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "curve", lambda *_: {"round": [1.0]})
+    monkeypatch.setattr(tuning, "alone", lambda *_: 0.5)
+    shelf = Shelf(tmp_path, 1)
+    assert (shelf.alone(SMALL, 0), shelf.curve(SMALL, 0, "test")) == (0.5, {"round": [1.0]})
+    monkeypatch.setattr(tuning, "alone", lambda *_: pytest.fail("measured twice"))
+    assert shelf.alone(SMALL, 0) == 0.5
+
+
+def test_the_choice_is_by_validation_alone_and_only_the_chosen_is_judged(monkeypatch, tmp_path):
+    table = {  # (validation accuracy, validation loss) of three candidates in two repeats
+        (0.5, 0): (0.850, 0.40),
+        (1.0, 0): (0.849, 0.33),  # within 0.0015 of the best, and a lower loss
+        (2.0, 0): (0.840, 0.30),
+        (0.5, 1): (0.850, 0.40),
+        (1.0, 1): (0.840, 0.33),
+        (2.0, 1): (0.840, 0.30),
+    }
+    judged = []
+
+    def measured(one, repeat, part):
+        if part == "test":
+            judged.append((one.step_size, repeat))
+            return {"test_accuracy": [one.step_size]}
+        accuracy, loss = table[one.step_size, repeat]
+        return {"validation_accuracy": [accuracy], "validation_loss": [loss]}
+
+    monkeypatch.setattr(tuning, "curve", measured)
+    method = tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size) for size in (0.5, 1.0, 2.0)])
+    assert judged == [(1.0, 0), (0.5, 1)]
+    assert method.accuracy == [1.0, 0.5]
+    told = method.told()
+    assert [one["step_size"] for one in told["chosen"]] == [1.0, 0.5]
+    assert [one["validation_accuracy"] for one in told["tried"]] == [[0.85, 0.85], [0.849, 0.84], [0.84, 0.84]]
+
+
+def test_differences_are_taken_repeat_by_repeat():
+    told = paired([0.86, 0.80], [0.85, 0.78])
+    assert told["each"] == [0.01, 0.02]
+    assert told["verdict"] == "above in every repeat"
+    assert paired([0.86, 0.80], [0.80, 0.81])["verdict"] == "above on average"
+    assert paired([0.80, 0.801], [0.80, 0.80])["verdict"] == "tie"
+
+
+def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_traceback(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="CH801"):
+        Shelf(tmp_path / "file" / "curves", 1)
+    shelf = Shelf(tmp_path, 1)
+    first = shelf.curve(SMALL, 0, "validation")
+    assert shelf.curve(SMALL, 0, "validation") == first
+    next(tmp_path.glob("*.json")).write_text('{"0": ')
+    with pytest.raises(StorageError, match="CH802"):
+        shelf.curve(SMALL, 0, "validation")
