@@ -128,7 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("stopped by the keyboard. What is done is kept: choral resume RUN goes on.", file=sys.stderr)
+        print(
+            "stopped by the keyboard. What is done is kept: choral resume RUN goes on, with a study the same command.",
+            file=sys.stderr,
+        )
         return 130
     except BrokenPipeError:  # `choral … | head` is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,7 +45,8 @@ def _listed(places: Sequence[str]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.4f}".replace("-", "−") if abs(value) < 10 else f"{value:.1f}"
+    rounded = round(value, 4) + 0.0  # no −0.0000
+    return f"{rounded:.4f}".replace("-", "−") if abs(value) < 10 else f"{value:.1f}"
 
 
 def _means(told: Mapping[str, Pair]) -> str:
@@ -62,16 +63,18 @@ def of_convergence(name: str, second: str, grids: Mapping[str, Mapping[str, Any]
     claims = []
     for grid, found in grids.items():
         over = found["noise_minus_least"]
-        levels = list(found["by_noise"])
+        levels = [level.removeprefix("σ = ") for level in found["by_noise"]]
         words = {"test_accuracy": "accuracy", second: _words(second)}
         for measure, expected in (("test_accuracy", "below"), (second, "above")):
             claims.append(
                 [
-                    f"{name}, {grid} grid, {found['columns']} columns: more noise than {levels[0]},"
+                    f"{name}, {grid.split(',')[0]} grid, {found['columns']} columns: more noise than σ = {levels[0]},"
                     f" {'lower' if expected == 'below' else 'higher'} {words[measure]}",
-                    judged_over("σ", {level[4:]: one[measure] for level, one in over.items()}, expected),
+                    judged_over(
+                        "σ", {level.removeprefix("σ = "): one[measure] for level, one in over.items()}, expected
+                    ),
                     f"{words[measure]} {', '.join(_number(one[measure]['mean']) for one in found['by_noise'].values())}"
-                    f" at {', '.join(levels)}",
+                    f" at σ = {', '.join(levels)}",
                 ]
             )
         if "by_local_steps" in found:
@@ -85,7 +88,7 @@ def _words(measure: str) -> str:
 
 def _of_local_steps(name: str, grid: str, second: str, found: Mapping[str, Any]) -> list[Claim]:
     steps = list(found["by_local_steps"])
-    range_ = f"{steps[-1]} against {steps[0][4:]}, σ = {found['noise']:g}, {grid} grid"
+    range_ = f"{steps[-1]} against {steps[0].removeprefix('τ = ')}, σ = {found['noise']:g}, {grid} grid"
     start, end = found["most_steps_minus_one_at_first_look"], found["most_steps_minus_one_at_the_end"]
     return [
         [
