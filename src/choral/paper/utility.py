@@ -42,7 +42,7 @@ class Setting:
         ends = tuple(dict.fromkeys((self.epsilons[0], self.epsilons[-1])))
         return replace(
             self,
-            rounds=20,
+            rounds=10,
             epsilons=ends,
             proved=self.proved[-1:],
             step_sizes=(1.0,),
