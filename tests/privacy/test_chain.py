@@ -50,7 +50,7 @@ def test_the_shell_loop_of_the_docs_agrees_and_finds_a_changed_line(three_lines)
 
     def check() -> str:
         return subprocess.run(
-            ["bash", "-c", loop.replace("FILE", str(three_lines))], check=True, capture_output=True, text=True
+            ["bash", "-c", loop.replace("site-a.ledger", str(three_lines))], check=True, capture_output=True, text=True
         ).stdout
 
     assert check().strip() == f"all lines fit; the last seal is {three_lines.read_text().splitlines()[-1][:64]}"
