@@ -257,10 +257,27 @@ def accounting(found: Results) -> str:
     return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, beside)
 
 
+def deployment(found: Results) -> str:
+    """Seconds a round between processes over Flower, beside plain FedAvg."""
+    told = found["deployment"]
+    rows = [
+        (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
+        for one in told.values()
+        if isinstance(one, dict)
+    ]
+    about = f"{told['nodes']} sites, {told['rounds']} rounds; median, least and most."
+    return about + "\n\n" + table(["parameters", "choral, s a round", "plain FedAvg, s a round", "over FedAvg"], rows)
+
+
+def _between(one: Mapping[str, Any], side: str) -> str:
+    least, most = one[f"{side}_spread_s"]
+    return f"{one[f'{side}_s']} ({least} to {most})"
+
+
 def others(found: Results) -> str:
     """Benchmarks that have no table of their own, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom", "deployment"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 
@@ -311,7 +328,7 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, others, million, gpu)  # fmt: skip
+        accuracy, accounting, deployment, others, million, gpu)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
 

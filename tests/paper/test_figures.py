@@ -46,10 +46,29 @@ def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, mo
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
     assert choral_reproduce("bounds", "--quick", "--repeats", "1", "--out", str(tmp_path)) == 0
     assert choral_reproduce("bounds", "--out", str(tmp_path)) == 0
-    assert seen == [(1, True), (5, False)]
+    assert seen == [(1, True), (1, True), (5, False), (5, False)]  # once to count the work, once to do it
     printed = capsys.readouterr().out
     assert "SAVED" in printed
     assert "one record replaced" in printed
+
+
+def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, monkeypatch):
+    from choral.paper import tuning
+    from tests.paper.test_tuning import SMALL
+
+    monkeypatch.setattr(tuning, "curve", lambda *_: {"validation_accuracy": [0.8], "validation_loss": [0.4],
+                                                     "test_accuracy": [0.8]})  # fmt: skip
+
+    def figure(shelf, *, quick):
+        tuning.tuned(shelf, tuning.grid(SMALL, {"step_size": (0.5, 1.0)}))
+        return {"panels": [], "claims": [], "quick": quick}
+
+    monkeypatch.setitem(figures.FIGURES, "bounds", figure)
+    lines = []
+    figures.reproduce("bounds", tmp_path, repeats=2, tell=lines.append)
+    assert [line.split("  ")[0].split()[1] for line in lines] == [f"{n}/6" for n in range(1, 7)]
+    assert "left" not in lines[0]
+    assert all(" 00:00 left  logistic" in line for line in lines[1:])
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):

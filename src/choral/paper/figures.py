@@ -1,6 +1,7 @@
 """The figures by their names: each measured, written as a results file, and drawn."""
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +14,7 @@ from choral.paper import adult
 from choral.paper.convergence import bounds, convergence
 from choral.paper.page import write_page
 from choral.paper.panels import chart_of
-from choral.paper.tuning import Shelf
+from choral.paper.tuning import Counting, Shelf
 from choral.paper.utility import tradeoff, utility
 from choral.report.charts import alone
 from choral.report.png import png_of
@@ -31,6 +32,19 @@ FIGURES: dict[str, Figure] = {
 }
 
 
+def _timed(name: str, total: int, tell: Callable[[str], object]) -> Callable[[str], None]:
+    """Tells of each measurement which of how many it is, and about how long the rest will take."""
+    began, done = time.monotonic(), 0
+
+    def said(what: str) -> None:
+        nonlocal done
+        left = round((time.monotonic() - began) / done * (total - done)) if done else None
+        done += 1
+        tell(f"{name} {done}/{total}" + ("" if left is None else f" {left // 60:02}:{left % 60:02} left") + f"  {what}")
+
+    return said
+
+
 def reproduce(
     name: str, out: Path, *, repeats: int = 5, quick: bool = False, tell: Callable[[str], object] = lambda _: None
 ) -> dict[str, Any]:
@@ -40,7 +54,9 @@ def reproduce(
     if not 1 <= repeats <= 100:
         raise ConfigError("CH102", f"repeats = {repeats}.", where="choral reproduce", fix="Use 1 to 100.")
     repeats = min(repeats, 2) if quick else repeats
-    found = FIGURES[name](Shelf(out / "curves", repeats, tell=tell), quick=quick)
+    counting = Counting(out / "curves", repeats)
+    FIGURES[name](counting, quick=quick)
+    found = FIGURES[name](Shelf(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)), quick=quick)
     result = {
         "figure": name,
         **found,

@@ -46,20 +46,44 @@ class Shelf:
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
         """What lies on the shelf, measured if it does not."""
-        described = {**experiment.described(), "measured": what, "version": choral.__version__}
-        text = json.dumps(described, sort_keys=True)
-        path = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-        try:
-            kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"experiment": described}
-        except ValueError:
-            raise StorageError(
-                "CH802", "is not what was written.", where=str(path), fix="Delete it: it is measured again."
-            ) from None
+        path, kept = self._file(experiment, what)
         if str(repeat) not in kept:
             self.tell(f"{experiment.model} τ={experiment.local_steps} σ={experiment.noise:.3g} repeat {repeat + 1}")
             kept[str(repeat)] = measure()
             write_whole(path, json.dumps(kept, indent=1).encode())
         return kept[str(repeat)]
+
+    def _file(self, experiment: Experiment, what: str) -> tuple[Path, dict[str, Any]]:
+        """Where an experiment lies, and what was measured of it."""
+        described = {**experiment.described(), "measured": what, "version": choral.__version__}
+        text = json.dumps(described, sort_keys=True)
+        path = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        try:
+            return path, json.loads(path.read_text()) if path.exists() else {"experiment": described}
+        except ValueError:
+            raise StorageError(
+                "CH802", "is not what was written.", where=str(path), fix="Delete it: it is measured again."
+            ) from None
+
+
+class Counting(Shelf):
+    """A shelf that measures nothing and counts what a figure would have to measure, to tell how long it will take.
+
+    What is chosen depends on what is measured, how much is measured does not.
+    """
+
+    def __init__(self, folder: Path, repeats: int) -> None:
+        super().__init__(folder, repeats)
+        self.missing: set[tuple[Path, int]] = set()
+
+    def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002 - as above
+        path, kept = self._file(experiment, what)
+        if str(repeat) not in kept:
+            self.missing.add((path, repeat))
+        if what == "alone":
+            return 0.5
+        names = (f"{what}_accuracy", f"{what}_loss", *experiment.also)
+        return {"round": list(range(1, experiment.looks + 1)), **{name: [0.5] * experiment.looks for name in names}}
 
 
 def grid(base: Experiment, choices: dict[str, tuple[Any, ...]]) -> list[Experiment]:
