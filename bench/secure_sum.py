@@ -283,6 +283,7 @@ def beside_flower(quick: bool) -> dict[str, Any]:
     if not quick:
         found |= rounds("r10_2_dropped", flower, Case(ten, million, dropped=2), 5)
         found |= rounds("r100_30_neighbours", flower, Case(HUNDRED, million), 2)
+        found |= rounds("r100_30_neighbours_5_dropped", flower, Case(HUNDRED, million, dropped=5), 2)
     flower.close()
     return found
 
