@@ -1,4 +1,4 @@
-"""Flower's own SecAgg+, run in Flower's own environment: a JSON line in, a JSON line of CPU seconds out.
+"""Flower's own SecAgg+, run in Flower's own environment: a JSON line in, a JSON line of seconds out.
 
 The workflow and the client mod are Flower's, unchanged; only the network between them is left out. Time inside the mod
 is the devices', the rest of the workflow is the server's; protobuf bytes are made and read on each side and kept apart.
@@ -35,7 +35,7 @@ from flwr.supercore.primitives.asymmetric import (
 )
 from flwr.supercore.task_identity import TaskIdentity
 
-clock = time.process_time
+clock = time.perf_counter
 
 
 class Proxy:
@@ -114,7 +114,7 @@ class Grid:
 
 
 def round_of(*, devices: int, shares: int, threshold: int, dimensions: int, dropped: int) -> dict:
-    """One whole round: CPU seconds of a device (the mean) and of the server, and whether the mean came out right."""
+    """One whole round: seconds of a device (the mean) and of the server, and whether the mean came out right."""
     update = np.random.default_rng(0).uniform(-1, 1, dimensions).astype(np.float32)
     strategy = Strategy(devices)
     state = RecordDict()
@@ -140,7 +140,7 @@ def round_of(*, devices: int, shares: int, threshold: int, dimensions: int, drop
 
 
 def mask_of(*, dimensions: int, repeats: int) -> dict:
-    """Best CPU seconds of the stream alone, and of one turn of Flower's masking loop: agree, draw, add."""
+    """Best seconds of the stream alone, and of one turn of Flower's masking loop: agree, draw, add."""
     vector = [np.zeros(dimensions, np.int64)]
     own, peer = (generate_key_pairs() for _ in range(2))
     secret, public = private_key_to_bytes(own[0]), public_key_to_bytes(peer[1])

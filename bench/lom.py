@@ -1,7 +1,7 @@
 """The secure sum beside Fed-BioMed's LOM, in one run: `python -m bench.lom [--quick] [--json]`.
 
 Ten devices, nobody drops out, pairs agreed before. `device` is from the finished update to what is sent, `server` from
-that to the mean; CPU time, the best of interleaved repeats. LOM masks 64-bit words by ChaCha20 and can't do without a
+that to the mean; wall-clock, the best of interleaved repeats. LOM masks 64-bit words by ChaCha20 and can't do without a
 listed device; choral also shares a self secret and survives drop-outs. Lists of Python numbers are LOM's interface.
 """
 

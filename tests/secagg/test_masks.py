@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -106,6 +107,39 @@ def test_chunks_make_one_flat_stream(bits, extra):
     add_masks(vector, [Mask(key, adds=True)])
     assert np.array_equal(vector, np.frombuffer(whole, dtype) + dtype.type(3))
     assert np.array_equal(Stream(key).words(size, bits), np.frombuffer(whole, dtype))
+
+
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("adders", [2, 3, 4])
+def test_masks_drawn_beside_each_other_make_the_same_words(adders, bits, monkeypatch):
+    """Beside one mask after the other, in one thread: signs mixed, a vector of several chunks, uneven shares."""
+    monkeypatch.setattr(masks_module, "WORTH_A_THREAD", 0)
+    rng = np.random.default_rng(bits)
+    masks = [Mask(rng.bytes(32), adds=bool(number % 3)) for number in range(7)]
+    vector = np.arange(2 * CHUNK_BYTES // ring(bits).itemsize + 5).astype(ring(bits))
+    beside, alone = vector.copy(), vector.copy()
+    monkeypatch.setattr(masks_module, "ADDERS", adders)
+    add_masks(beside, masks)
+    for mask in masks:
+        add_masks(alone, [mask])
+    assert np.array_equal(beside, alone)
+    assert not np.array_equal(beside, vector)
+
+
+def test_a_thread_that_fails_is_heard(monkeypatch):
+    """Words that lack a mask must not leave a device: what fails beside is raised, not lost."""
+    monkeypatch.setattr(masks_module, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(masks_module, "ADDERS", 2)
+    draw = Stream.into
+
+    def failing(stream, buffer, size):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+        draw(stream, buffer, size)
+
+    monkeypatch.setattr(Stream, "into", failing)
+    with pytest.raises(MemoryError):
+        add_masks(np.zeros(10, np.uint32), [Mask(bytes(32), adds=True)] * 2)
 
 
 @pytest.mark.parametrize("mode", masks_module._MODES)

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -21,6 +22,9 @@ MaskMode = Literal["single", "directed"]
 
 # A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
 CHUNK_BYTES = 2**20
+# AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
+ADDERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has begun
 _BLOCK = 16
 _LINE = 64
 # CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
@@ -176,11 +180,24 @@ def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
     if vector.dtype != dtype or vector.ndim != 1:
         raise SumError("CH500", f"masks were asked for a {vector.ndim}-dimensional vector of {vector.dtype}.")
     streams = [(Stream(mask.key), np.add if mask.adds else np.subtract) for mask in masks]
-    step = CHUNK_BYTES // dtype.itemsize
-    keystream = _scratch.bytes[:CHUNK_BYTES].view(dtype)
+    adders = min(ADDERS, len(streams)) if vector.nbytes * len(streams) >= WORTH_A_THREAD else 1
+    turn = threading.Lock()
+    shares = [streams[number::adders] for number in range(adders)]
+    with ThreadPoolExecutor(adders) as others:
+        under_way = [others.submit(_add, vector, share, turn) for share in shares[1:]]
+        _add(vector, shares[0], turn)
+        for one in under_way:
+            one.result()
+
+
+def _add(vector: Words, streams: "Sequence[tuple[Stream, np.ufunc]]", turn: threading.Lock) -> None:
+    """Draw beside other threads, each into its own buffer, and add in turns: the order of additions is no matter."""
+    step = CHUNK_BYTES // vector.dtype.itemsize
+    keystream = _scratch.bytes[:CHUNK_BYTES].view(vector.dtype)
     for start in range(0, len(vector), step):
         chunk = vector[start : start + step]
         words = keystream[: len(chunk)]
         for stream, combine in streams:
             stream.into(_scratch.view, chunk.nbytes)
-            combine(chunk, words, out=chunk)
+            with turn:
+                combine(chunk, words, out=chunk)
