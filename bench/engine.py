@@ -30,7 +30,8 @@ PEERS: dict[str, tuple[str, ...]] = {  # name in the results -> environment and 
     "pfl_opacus": ("pfl",),
     "jax_privacy": ("jax_privacy",),
 }
-FEW = CROSS_DEVICE.but(devices=500)  # rows that fit a laptop; a round's time does not depend on n, which `growth` shows
+FEW = CROSS_DEVICE.but(devices=500)  # for a quick look, and where another axis than n is measured
+MANY = CROSS_DEVICE.but(devices=100_000)
 
 
 def peer(name: str) -> Contender:
@@ -124,15 +125,19 @@ FULL: dict[str, Callable[[], dict[str, Any]]] = {
     "adult_logistic": lambda: {name: versus(ADULT_LOGISTIC, name, **ADULT) for name in LOOPS},
     "adult_logistic_244": lambda: {name: versus(ADULT_LOGISTIC.but(batch=244), name, **ADULT) for name in LOOPS},
     "cross_device_r100": lambda: {
-        name: versus(FEW, name, rounds=1, repeats=3, share=1 if name == "opacus_loop" else 10)
+        name: versus(CROSS_DEVICE, name, rounds=1, repeats=3, share=1 if name == "opacus_loop" else 10)
         for name in (*LOOPS, "fedjax", "pfl_opacus", "jax_privacy")
     },
     "cross_device_r1000": lambda: {
-        name: versus(FEW.but(devices=1200, cohort=1000), name, rounds=1, repeats=2, share=50) for name in LOOPS
+        name: versus(CROSS_DEVICE.but(cohort=1000), name, rounds=1, repeats=2, share=50) for name in LOOPS
+    },
+    "cross_device_1e5_r100": lambda: {name: versus(MANY, name, rounds=1, repeats=3, share=10) for name in LOOPS},
+    "cross_device_1e5_r1000": lambda: {
+        name: versus(MANY.but(cohort=1000), name, rounds=1, repeats=2, share=50) for name in LOOPS
     },
     "noise": lambda: {
         "adult_mlp": noise_overhead(ADULT_MLP, rounds=20, repeats=7),
-        "cross_device_r100": noise_overhead(FEW, rounds=1, repeats=5),
+        "cross_device_r100": noise_overhead(CROSS_DEVICE, rounds=1, repeats=5),
     },
     "first_round": lambda: {
         "ours": first_round(ADULT_MLP),

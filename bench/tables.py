@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bench import scale
-from bench.engine import FEW
+from bench.engine import MANY
 from bench.harness import CORES
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, CROSS_DEVICE, Work
 
@@ -15,8 +15,10 @@ WORKS: dict[str, tuple[str, Work]] = {
     "adult_mlp_244": ("Adult, network 104-64-32-2, γ = 244", ADULT_MLP.but(batch=244)),
     "adult_logistic": ("Adult, logistic regression, γ = 64", ADULT_LOGISTIC),
     "adult_logistic_244": ("Adult, logistic regression, γ = 244", ADULT_LOGISTIC.but(batch=244)),
-    "cross_device_r100": ("cross-device, network 784-200-200-10, r = 100", FEW),
-    "cross_device_r1000": ("cross-device, network 784-200-200-10, r = 1000", FEW.but(cohort=1000)),
+    "cross_device_r100": ("cross-device, network 784-200-200-10, n = 10,000, r = 100", CROSS_DEVICE),
+    "cross_device_r1000": ("the same, n = 10,000, r = 1000", CROSS_DEVICE.but(cohort=1000)),
+    "cross_device_1e5_r100": ("the same, n = 100,000, r = 100", MANY),
+    "cross_device_1e5_r1000": ("the same, n = 100,000, r = 1000", MANY.but(cohort=1000)),
 }
 PEERS = {
     "opacus_loop": "Opacus, loop over devices",
