@@ -136,6 +136,15 @@ def test_a_column_may_name_each_devices_limit_and_is_then_no_feature(clinics):
     assert result.model.features == 3
 
 
+def test_a_device_that_can_not_pay_for_one_round_is_said_to_be_so(clinics, capsys):
+    text = (clinics / "choral.toml").read_text()
+    (clinics / "choral.toml").write_text(text + "\n[privacy.limits]\nsouth = 0.001\n")
+    assert main(["simulate", "choral.toml", "--out", "run"]) == 0
+    south = next(line for line in capsys.readouterr().out.splitlines() if "south" in line)
+    assert "below one round" in south and "full" not in south
+    assert "limit below one round" in (clinics / "run" / "report.html").read_text()
+
+
 def test_a_limit_that_differs_within_a_device_is_refused(clinics, capsys):
     for path in (clinics / "sites").iterdir():
         frame = pd.read_csv(path)

@@ -185,7 +185,11 @@ def _budgets(privacy: dict[str, Any]) -> str:
     lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device["epsilon"] / device["limit"], bars)
-        note = f"  full{': refuses more' if wide else ''}" if device["full"] else ""
+        note = "  full" if device["full"] else ""
+        if device["full"] and not device["rounds"]:
+            note = "  below one round"
+        elif device["full"] and wide:
+            note = "  full: refuses more"
         lines.append(
             f"  {device['name'][:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:7}{note}"

@@ -167,7 +167,7 @@ def budgets(record: RunRecord, only: int | None = None) -> Markup:
                 class_="bar",
             ),
             element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
-            element("td", f"{device.rounds:,}" + (" · full" if device.full else ""), class_="numbers"),
+            element("td", f"{device.rounds:,}{_state(device)}", class_="numbers"),
         )
         for device in devices
     ]
@@ -178,6 +178,17 @@ def budgets(record: RunRecord, only: int | None = None) -> Markup:
         element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
         ledger_terms(record),
     )
+
+
+def _state(device: Spent) -> str:
+    """Whether a device refuses the next round; one that never took part can't pay for a single one.
+
+    >>> _state(Spent(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True))
+    ' · limit below one round'
+    """
+    if not device.full:
+        return ""
+    return " · full" if device.rounds else " · limit below one round"
 
 
 def _summary(devices: Sequence[Spent]) -> Markup:
