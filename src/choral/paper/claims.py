@@ -58,7 +58,9 @@ def _each(difference: Pair) -> str:
     return f"difference {_number(difference['mean'])} ({_number(low)} to {_number(high)})"
 
 
-def of_convergence(name: str, second: str, grids: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
+def of_convergence(
+    name: str, second: str, grids: Mapping[str, Mapping[str, Any]], beside: Mapping[str, Mapping[str, Any]]
+) -> list[Claim]:
     """Noise and local steps over 100 rounds; `second` is the measure beside accuracy."""
     claims = []
     for grid, found in grids.items():
@@ -79,7 +81,26 @@ def of_convergence(name: str, second: str, grids: Mapping[str, Mapping[str, Any]
             )
         if "by_local_steps" in found:
             claims += _of_local_steps(name, grid, second, found)
+    for columns, told in beside.items():
+        one = told["proved"]
+        center, alone = (_number(told[anchor]["test_accuracy"]["mean"]) for anchor in ("centralised", "each_alone"))
+        accuracy = {**one, "minus_non_private": one["minus_non_private"]["test_accuracy"]}
+        claim, verdict, figures = _proved(f"{name}, {columns} columns", f"{one['epsilon']:g}", accuracy)
+        beside_it = f"all rows in one place {center}, each device alone {alone}"
+        claims.append([claim, verdict, f"{figures} at σ = {one['noise']:.2g}; {beside_it}"])
     return claims
+
+
+def _proved(name: str, epsilon: str, one: Mapping[str, Any]) -> Claim:
+    """What a proof against everyone leaves of the accuracy without privacy."""
+    pair = one["minus_non_private"]
+    return [
+        f"{name} at a PROVED ε = {epsilon} (Rule S5, δ = 1e-5, {EVERYONE})",
+        "keeps the accuracy: tie"
+        if pair["verdict"] == "tie"
+        else pair["verdict"].replace("below", "below no privacy").replace("above", "above no privacy"),
+        f"{_number(one['test_accuracy']['mean'])}, against no privacy: {_each(pair)}",
+    ]
 
 
 def _words(measure: str) -> str:
@@ -142,16 +163,7 @@ def of_utility(name: str, local_steps: int, rounds: int, told: Mapping[str, Any]
             f"at the same noise and δ = 1e-4, ε = {everyone['epsilon']:.1f} is proved (Rule {everyone['rule']},"
             f" {EVERYONE})",
         ],
-        *(
-            [
-                f"The same training at a PROVED ε = {epsilon} (Rule S5, δ = 1e-5, {EVERYONE})",
-                "keeps the accuracy: tie"
-                if one["minus_non_private"]["verdict"] == "tie"
-                else f"{one['minus_non_private']['verdict'].replace('below', 'below no privacy')}",
-                f"{_number(one['test_accuracy']['mean'])}, against no privacy: {_each(one['minus_non_private'])}",
-            ]
-            for epsilon, one in told["proved"].items()
-        ),
+        *(_proved("The same training", epsilon, one) for epsilon, one in told["proved"].items()),
         [
             f"DP-FedAvg with a trusted server, ε = 10 (Rule S4, δ = 1e-4, {device['adjacency']}, against whoever sees"
             " the models)",

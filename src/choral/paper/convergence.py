@@ -1,7 +1,7 @@
 """How runs converge: by noise and by local steps over 100 rounds, and Theorem 2 beside what is measured."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from choral.paper.claims import of_bounds, of_convergence
 from choral.paper.experiment import Curve, Experiment, Measure, gradient_at_start
 from choral.paper.numbers import last, paired, spread
 from choral.paper.panels import line, panel
-from choral.paper.tuning import Shelf
+from choral.paper.tuning import Method, Shelf, anchors_of, levels
 
 SECOND: dict[str, tuple[Measure, str]] = {
     "logistic": ("train_loss", "training loss"),
@@ -36,6 +36,8 @@ STEPS = {"logistic": (1, 5, 10, 40), "network": (1, 5, 10, 20)}
 STEPS_NOISE = {"logistic": {"printed": 1e-3, "wider": 0.1}, "network": {"printed": 1e-2, "wider": 0.1}}
 # Where the printed noises matter: weights beside numbers in the hundreds of thousands, and a clip as small as they are.
 RAW = replace(BASE["logistic"], step_size=0.1, clip=1e-3, columns="raw")
+# Beside every grid: the same with Poisson batches and the noise that a proof asks for, and without privacy.
+PROVED_EPSILON, PROVED_DELTA = {"logistic": 2.0, "network": 4.0}, 1e-5
 NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
 
 
@@ -43,6 +45,7 @@ def convergence(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     panels, grids = [], {}
+    beside = {"scaled": _Beside.of(kind, shelf, base, replace(base, clip=math.inf))}
     # A quick look is at the grid on which noise is seen.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
         by_noise = _by_noise(shelf, base, noises, quick=quick)
@@ -57,16 +60,55 @@ def convergence(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
             "most_steps_minus_one_at_the_end": _difference(kind, list(by_steps.values()), -1),
             "most_steps_minus_one_at_first_look": _difference(kind, list(by_steps.values()), 0),
         }
-        panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, {grid} grid", by_noise)
-        panels += _panels(kind, f"{NAMES[kind]}, σ = {level:g}", by_steps)
+        title = f"{NAMES[kind]}, τ = {base.local_steps}, {grid} grid"
+        panels += _panels(kind, title, by_noise, beside["scaled"])
+        panels += _panels(kind, f"{NAMES[kind]}, σ = {level:g}", by_steps, beside["scaled"])
     if kind == "logistic":
-        by_noise = _by_noise(
-            shelf, replace(RAW, rounds=base.rounds, looks=base.looks), NOISES[kind]["printed"], quick=quick
-        )
+        raw = replace(RAW, rounds=base.rounds, looks=base.looks)
+        by_noise = _by_noise(shelf, raw, NOISES[kind]["printed"], quick=quick)
         grids["printed, raw"] = {"columns": "raw", **_of_noise(kind, by_noise)}
-        panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, printed grid, raw columns", by_noise)
-    claims = of_convergence(f"{NAMES[kind]}, {base.rounds} rounds", SECOND[kind][0], grids)
-    return {**grids, "claims": claims, "panels": panels}
+        # Without a clip, steps on raw columns leave every range.
+        beside["raw"] = _Beside.of(kind, shelf, raw, raw)
+        title = f"{NAMES[kind]}, τ = {base.local_steps}, printed grid, raw columns"
+        panels += _panels(kind, title, by_noise, beside["raw"])
+    told = {columns: one.told(kind) for columns, one in beside.items()}
+    claims = of_convergence(f"{NAMES[kind]}, {base.rounds} rounds", SECOND[kind][0], grids, told)
+    return {**grids, "beside": told, "claims": claims, "panels": panels}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """What the lines of a grid are compared with: the same at a proved ε, without privacy, in one place, alone."""
+
+    proved: Experiment
+    curves: list[Curve]
+    free: Method
+    anchors: dict[str, dict[str, Any]]
+    epsilon: float
+
+    @classmethod
+    def of(cls, kind: Kind, shelf: Shelf, base: Experiment, free: Experiment) -> "_Beside":
+        epsilon = PROVED_EPSILON[kind]
+        proved = replace(base, sampling="poisson").within("proved", epsilon=epsilon, delta=PROVED_DELTA)
+        method, anchors = anchors_of(shelf, [free])
+        return cls(proved=proved, curves=shelf.curves(proved), free=method, anchors=anchors, epsilon=epsilon)
+
+    def told(self, kind: Kind) -> dict[str, Any]:
+        """For a results file."""
+        ends = _ends(kind, {"proved": self.curves, "non_private": self.free.curves})
+        privacy = self.proved.privacy("proved", PROVED_DELTA)
+        proved = {"epsilon": self.epsilon, "noise": self.proved.noise, **ends["proved"], "privacy": privacy}
+        proved["minus_non_private"] = _difference(kind, [self.free.curves, self.curves], -1)
+        return {"proved": proved, "non_private": ends["non_private"], **self.anchors}
+
+    def lines(self, measure: str, *, extremes: bool) -> list[dict[str, Any]]:
+        """The curves for a panel; the noise of a proof stands in its name."""
+        name = f"ε = {self.epsilon:g} PROVED against everyone, σ = {self.proved.noise:.2g}"
+        clip = "" if self.free.chosen[0].clip == math.inf else ", same clip"
+        return [
+            line(name, self.curves, measure, extremes=extremes),
+            line(f"without privacy{clip}", self.free.curves, measure, extremes=extremes, anchor=True),
+        ]
 
 
 def _by_noise(shelf: Shelf, base: Experiment, noises: tuple[float, ...], *, quick: bool) -> dict[str, list[Curve]]:
@@ -99,12 +141,14 @@ def _difference(kind: Kind, lines: list[list[Curve]], look: int) -> dict[str, An
     }
 
 
-def _panels(kind: Kind, title: str, lines: dict[str, list[Curve]]) -> list[dict[str, Any]]:
+def _panels(kind: Kind, title: str, lines: dict[str, list[Curve]], beside: _Beside) -> list[dict[str, Any]]:
     found = []
     for measure, label in (("test_accuracy", "test accuracy"), SECOND[kind]):
         log = measure == "squared_gradient_norm"
         shown = [line(name, curves, measure, extremes=log) for name, curves in lines.items()]
-        found.append(panel(title, "round", label, shown, log_y=log))
+        shown += beside.lines(measure, extremes=log)
+        anchors = levels(beside.anchors) if measure == "test_accuracy" else {}
+        found.append(panel(title, "round", label, shown, anchors=anchors, log_y=log))
     return found
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import choral
 from choral.errors import StorageError
+from choral.paper.adult import DEVICES
 from choral.paper.experiment import Curve, Experiment, Part, alone, curve
 from choral.paper.numbers import last, spread
 from choral.privacy.calibrate import Rule
@@ -151,6 +152,28 @@ def tuned(
     # Of the settings chosen the largest steps are the hardest to prove anything of.
     boldest = max(chosen, key=lambda one: one.step_size)
     return Method(tried=tried, chosen=chosen, curves=curves, privacy=boldest.privacy(rule, delta) if rule else None)
+
+
+def anchors_of(shelf: Shelf, candidates: Sequence[Experiment]) -> tuple[Method, dict[str, dict[str, Any]]]:
+    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
+    free = tuned(shelf, candidates)
+    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
+    by_itself = [shelf.alone(one, repeat) for repeat, one in enumerate(free.chosen)]
+    return free, {
+        "centralised": {"test_accuracy": spread(last(together, "test_accuracy"))},
+        "each_alone": {"test_accuracy": spread([round(one, 6) for one in by_itself])},
+    }
+
+
+def _central(free: Experiment) -> Experiment:
+    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
+    return replace(free, cohort=DEVICES, local_steps=1, rounds=free.rounds * free.local_steps, looks=1, also=())
+
+
+def levels(anchors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The anchors of `anchors_of` as level lines of a panel."""
+    means = {name: one["test_accuracy"]["mean"] for name, one in anchors.items()}
+    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
 
 
 def _setting(one: Experiment) -> dict[str, Any]:

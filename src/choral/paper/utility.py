@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from choral.paper.adult import DEVICES, Columns, Kind
+from choral.paper.adult import Columns, Kind
 from choral.paper.claims import of_tradeoff, of_utility
 from choral.paper.experiment import COLLUDERS, Experiment
-from choral.paper.numbers import last, paired, spread
+from choral.paper.numbers import paired, spread
 from choral.paper.panels import line, panel
-from choral.paper.tuning import Method, Shelf, grid, tuned
+from choral.paper.tuning import Method, Shelf, anchors_of, grid, levels, tuned
 from choral.privacy.calibrate import Rule
 
 PUBLISHED_DELTA, PROVED_DELTA = 1e-4, 1e-5
@@ -61,6 +61,10 @@ class Setting:
         """What is tried of a method that clips gradients."""
         return grid(base, {"step_size": self.step_sizes, "clip": self.clips})
 
+    def free(self) -> list[Experiment]:
+        """What is tried without privacy."""
+        return grid(self.base(), {"step_size": self.free_sizes})
+
     def one_step(self) -> Experiment:
         """One step a round on all rows: for one step no smaller batch is better."""
         return replace(self.base(), local_steps=1, batch=2440)
@@ -76,7 +80,7 @@ def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
     setting = UTILITY[kind].quickly() if quick else UTILITY[kind]
     base, epsilon = setting.base(), setting.epsilons[0]
-    free, anchors = _anchors(shelf, setting)
+    free, anchors = anchors_of(shelf, setting.free())
 
     def within(candidates: list[Experiment], rule: Rule, epsilon: float, delta: float) -> Method:
         return tuned(shelf, candidates, rule, epsilon, delta)
@@ -122,7 +126,7 @@ def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
                 "round",
                 "test accuracy",
                 [line(name, method.curves, "test_accuracy") for name, method in lines.items()],
-                anchors=_levels(anchors),
+                anchors=levels(anchors),
             ),
             panel(
                 f"{title}: a whole device hidden",
@@ -132,31 +136,10 @@ def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
                     line("without privacy (FedAvg)", free.curves, "test_accuracy"),
                     line(f"DP-FedAvg, ε = {epsilon:g} PROVED, trusted server", dp_fedavg.curves, "test_accuracy"),
                 ],
-                anchors=_levels(anchors),
+                anchors=levels(anchors),
             ),
         ],
     }
-
-
-def _anchors(shelf: Shelf, setting: Setting) -> tuple[Method, dict[str, dict[str, Any]]]:
-    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
-    free = tuned(shelf, grid(setting.base(), {"step_size": setting.free_sizes}))
-    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
-    by_itself = [shelf.alone(one, repeat) for repeat, one in enumerate(free.chosen)]
-    return free, {
-        "centralised": {"test_accuracy": spread(last(together, "test_accuracy"))},
-        "each_alone": {"test_accuracy": spread([round(one, 6) for one in by_itself])},
-    }
-
-
-def _levels(anchors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    means = {name: one["test_accuracy"]["mean"] for name, one in anchors.items()}
-    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
-
-
-def _central(free: Experiment) -> Experiment:
-    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
-    return replace(free, cohort=DEVICES, local_steps=1, rounds=free.rounds * free.local_steps, looks=1)
 
 
 def _by_columns(shelf: Shelf, setting: Setting) -> dict[str, Any]:
@@ -180,7 +163,9 @@ TRADEOFF = {
         epsilons=(0.25, 0.5, 1.0, 2.0, 10.0),
         clips=(1.0,),
     ),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 2.0, 10.0), clips=(1.0,)),
+    "network": Setting(
+        model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 1.0, 2.0, 10.0), clips=(1.0,)
+    ),
 }
 LINES: dict[Rule, tuple[str, str]] = {
     "paper": ("with_secure_sum", "with secure sum, ε as published"),
@@ -194,7 +179,7 @@ LINES: dict[Rule, tuple[str, str]] = {
 def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
     setting = TRADEOFF[kind].quickly() if quick else TRADEOFF[kind]
-    free, anchors = _anchors(shelf, setting)
+    free, anchors = anchors_of(shelf, setting.free())
     found = {
         name: {
             f"{epsilon:g}": tuned(shelf, _tried(setting, rule), rule, epsilon, PUBLISHED_DELTA)
@@ -229,7 +214,6 @@ def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
             epsilon: paired(method.accuracy, free.accuracy) for epsilon, method in found["proved"].items()
         },
     }
-    levels = {"without privacy": free.told()["test_accuracy"]["mean"], **_levels(anchors)}
     return {
         **told,
         "claims": of_tradeoff(NAMES[kind], setting.local_steps, setting.rounds, told),
@@ -239,7 +223,7 @@ def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
                 "ε",
                 "test accuracy",
                 shown,
-                anchors=levels,
+                anchors={"without privacy": free.told()["test_accuracy"]["mean"], **levels(anchors)},
                 log_x=True,
             )
         ],

@@ -143,7 +143,11 @@ def _line(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
     if series.spread:
         upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, series.spread, strict=True)]
         lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, series.spread, strict=True)]
-        pieces.append(element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}"))
+        pieces.append(
+            element(
+                "path", d=_path(upper + lower[::-1]) + "Z", class_="spread" if series.anchor else f"spread f{style}"
+            )
+        )
     pieces.append(element("path", d=_path(places), **_stroke(series, style)))
     if series.marks and not series.anchor and len(places) <= 40:
         pieces += [element("circle", cx=a, cy=b, r=2.6, class_=f"f{style}") for a, b in places]
