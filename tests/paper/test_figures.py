@@ -2,6 +2,8 @@
 
 import argparse
 import json
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,7 @@ from choral.paper import figures
 from choral.paper.adult import experiment
 from choral.paper.figures import FIGURES
 from choral.report.png import why_not
+from choral.research import figures as timing
 
 
 def choral_reproduce(*words):
@@ -49,10 +52,10 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
     told = figures.reproduce("convergence-logistic", tmp_path, repeats=2, quick=True)
     noise = told["beside"]["scaled"]["proved"]["2"]["chosen"][0]["noise"]
-    for panel in told["panels"][:4]:
+    for panel, note in zip(told["panels"][:4], ("", "", ", τ = 10", ", τ = 10"), strict=True):
         *_, proved, free = panel["lines"]
-        assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {noise:.2g}"
-        assert (free["name"], free["anchor"]) == ("without privacy", True)
+        assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {noise:.2g}{note}"
+        assert (free["name"], free["anchor"]) == (f"without privacy{note}", True)
         levels = {"all rows in one place": 0.8, "each device alone": 0.75} if panel["y"] == "test accuracy" else {}
         assert panel["anchors"] == levels
     assert told["panels"][-1]["lines"][-1]["name"] == "without privacy, same clip"
@@ -90,11 +93,15 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
         return {"panels": [], "claims": [], "quick": quick}
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
+    clock = count(step=10)  # ten seconds between two looks at it
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     lines = []
     figures.reproduce("bounds", tmp_path, repeats=2, tell=lines.append)
     assert [line.split("  ")[0].split()[1] for line in lines] == [f"{n}/6" for n in range(1, 7)]
     assert "left" not in lines[0]
-    assert all(" 00:00 left  logistic" in line for line in lines[1:])
+    # By hand: after n of 6 at ten seconds each, 6 − n times ten are left.
+    told = [line.split("  ")[0].split()[2] for line in lines[1:]]
+    assert told == ["00:50", "00:40", "00:30", "00:20", "00:10"]
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):

@@ -55,7 +55,9 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
             "most_steps_minus_one_at_first_look": _difference(kind, most, one, 0),
         }
         panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, {grid} grid", by_noise, beside["scaled"])
-        panels += _panels(kind, f"{NAMES[kind]}, σ = {level:g}", by_steps, beside["scaled"])
+        panels += _panels(
+            kind, f"{NAMES[kind]}, σ = {level:g}", by_steps, beside["scaled"], f", τ = {base.local_steps}"
+        )
     if kind == "logistic":
         by_noise = _by_noise(shelf, raw, NOISES[kind]["printed"], quick=quick)
         grids["printed, raw"] = {"columns": "raw", **_of_noise(kind, by_noise)}
@@ -89,13 +91,13 @@ class _Beside:
         proved = {f"{self.epsilon:g}": self.proved.told(non_private=self.free)}
         return {"proved": proved, "non_private": self.free.told(), **self.anchors}
 
-    def lines(self, measure: str, *, extremes: bool) -> list[dict[str, Any]]:
+    def lines(self, measure: str, note: str, *, extremes: bool) -> list[dict[str, Any]]:
         """The curves for a panel; the noise of the proof stands in its name."""
-        name = f"ε = {self.epsilon:g} PROVED against everyone, σ = {self.proved.chosen[0].noise:.2g}"
-        clip = "" if self.free.chosen[0].clip == math.inf else ", same clip"
+        proved = f"ε = {self.epsilon:g} PROVED against everyone, σ = {self.proved.chosen[0].noise:.2g}{note}"
+        free = f"without privacy{note}" if self.free.chosen[0].clip == math.inf else "without privacy, same clip"
         return [
-            research.line(name, self.proved.curves, measure, extremes=extremes),
-            research.line(f"without privacy{clip}", self.free.curves, measure, extremes=extremes, anchor=True),
+            research.line(proved, self.proved.curves, measure, extremes=extremes),
+            research.line(free, self.free.curves, measure, extremes=extremes, anchor=True),
         ]
 
 
@@ -128,12 +130,12 @@ def _difference(
     }
 
 
-def _panels(kind: Kind, title: str, lines: Lines, beside: _Beside) -> list[dict[str, Any]]:
+def _panels(kind: Kind, title: str, lines: Lines, beside: _Beside, note: str = "") -> list[dict[str, Any]]:
     found = []
     for measure, label in (("test_accuracy", "test accuracy"), SECOND[kind]):
         log = measure == "squared_gradient_norm"
         shown = [research.line(name, curves, measure, extremes=log) for name, curves in lines.items()]
-        shown += beside.lines(measure, extremes=log)
+        shown += beside.lines(measure, note, extremes=log)
         levels = research.levels(beside.anchors) if measure == "test_accuracy" else {}
         found.append(research.panel(title, "round", label, shown, anchors=levels, log_y=log))
     return found
