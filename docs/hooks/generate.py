@@ -85,7 +85,8 @@ def front_page(root: Path) -> str:
     lines = [
         "# The front door",
         "",
-        "What `import choral` offers. Everything else is a [room](rooms.md), for those who build on choral.",
+        "What `import choral` offers; [`choral.research`](rooms/research.md) is the door for experiments. Everything",
+        "else is a [room](rooms.md), for those who build on choral.",
         "",
     ]
     options = ["    options:", "      heading_level: 3", "      show_root_toc_entry: false", ""]

@@ -1,24 +1,7 @@
-"""Verdicts: what paired differences say of a claim, and the range in which they say it."""
+"""What is said of the paper's claims, from results that were made up for it."""
 
-from choral.paper.claims import judged, judged_over, of_bounds, table
-from choral.paper.numbers import paired
-
-UP, DOWN = paired([0.85, 0.86], [0.84, 0.84]), paired([0.84, 0.84], [0.85, 0.86])
-MIXED, TIE = paired([0.87, 0.84], [0.84, 0.85]), paired([0.85, 0.851], [0.85, 0.85])
-
-
-def test_a_claim_holds_only_where_the_difference_has_its_sign_and_its_size():
-    assert judged(UP, "above") == "holds, in every repeat"
-    assert judged(MIXED, "above") == "holds on average only"
-    assert judged(TIE, "above") == judged(TIE, "below") == "tie"
-    assert judged(DOWN, "above") == "does not hold: the opposite, in every repeat"
-    assert judged(MIXED, "below") == "does not hold: the opposite, on average"
-
-
-def test_a_range_is_named_where_its_places_differ():
-    assert judged_over("ε", {"0.5": UP, "1": UP}, "above") == "holds, in every repeat"
-    told = judged_over("ε", {"0.25": UP, "0.5": UP, "1": UP, "2": MIXED, "10": TIE}, "above")
-    assert told == "holds, in every repeat, at ε = 0.25, 0.5 and 1; holds on average only at ε = 2; tie at ε = 10"
+from choral.paper.claims import of_bounds, of_convergence
+from choral.research import paired, spread
 
 
 def test_a_bound_holds_only_if_no_repeat_is_above_it():
@@ -28,5 +11,29 @@ def test_a_bound_holds_only_if_no_repeat_is_above_it():
         assert of_bounds({"τ = 1": {**found, **ends}})[0][1].startswith(verdict)
 
 
-def test_a_table_has_a_row_for_each_claim():
-    assert table([["a", "tie", "0"], ["b", "holds", "1"]]).splitlines()[2:] == ["| a | tie | 0 |", "| b | holds | 1 |"]
+def proved_result(ours, free):
+    """What a convergence figure keeps of its proved line, as far as the claims read it."""
+    return {
+        "proved": {"2": {
+            "test_accuracy": spread(ours), "minus_non_private": paired(ours, free), "chosen": [{"noise": 0.1231}]
+        }},
+        "centralised": {"test_accuracy": spread([0.853])},
+        "each_alone": {"test_accuracy": spread([0.847])},
+    }  # fmt: skip
+
+
+def test_a_convergence_figure_tells_its_proved_line_with_rule_adversary_noise_and_anchors():
+    told = proved_result([0.84, 0.85], [0.85, 0.86])
+    ((claim, verdict, figures),) = of_convergence("Some model", ("train_loss", "training loss"), {}, {"scaled": told})
+    assert claim.startswith("Some model, scaled columns, at a PROVED ε = 2 (Rule S5, δ = 1e-5, one record replaced,")
+    assert "against the server and all other devices" in claim
+    assert verdict == "below no privacy in every repeat"
+    assert figures == (
+        "0.8450, against no privacy: difference −0.0100 (−0.0100 to −0.0100) at σ = 0.12;"
+        " all rows in one place 0.8530, each device alone 0.8470"
+    )
+
+
+def test_a_proved_line_within_a_tie_of_no_privacy_keeps_the_accuracy():
+    told = proved_result([0.85, 0.86], [0.851, 0.86])
+    assert of_convergence("", ("train_loss", ""), {}, {"raw": told})[0][1] == "keeps the accuracy: tie"

@@ -2,13 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from choral.paper.figures import FIGURES, reproduce
+from tests.paper.expected import ROOT, committed, expected, with_claims
 
-ROOT = Path(__file__).parent.parent.parent
 EXPECTED = json.loads((ROOT / "paper" / "expected.json").read_text())
 
 
@@ -26,10 +25,6 @@ def misses(name, result):
     return found + [one for one in verdicts if one[1] != one[2]]
 
 
-def committed(name):
-    return json.loads((ROOT / "paper" / f"{name}.json").read_text())
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_committed_results_are_the_expected_ones(name):
     result = committed(name)
@@ -37,6 +32,7 @@ def test_the_committed_results_are_the_expected_ones(name):
     assert result["quick"] is False
     assert misses(name, result) == []
     assert EXPECTED[name]["bands"]
+    assert EXPECTED[name] == expected(result)  # else: python -m tests.paper.expected
 
 
 def test_a_result_outside_its_band_and_a_lost_difference_are_found():
@@ -53,6 +49,8 @@ def test_the_page_has_the_claims_as_they_were_measured():
     page = (ROOT / "docs" / "paper.md").read_text()
     claims = (ROOT / "paper" / "claims.md").read_text()
     assert claims in page
+    assert with_claims(page, claims) == page
+    assert with_claims(page, "| another |\n").count("| claim |") == 0
     assert [f"| {' | '.join(claim)} |" for name in FIGURES for claim in committed(name)["claims"]] == (
         claims.splitlines()[2:]
     )
@@ -70,6 +68,21 @@ def test_every_figure_of_the_page_is_in_a_results_file():
 @pytest.mark.parametrize(("name", "least"), [("utility-logistic", 0.845), ("utility-network", 0.845)])
 def test_what_was_aimed_at_is_reached(name, least):
     assert committed(name)["ours"]["test_accuracy"]["mean"] >= least
+
+
+def test_a_band_is_three_standard_errors_and_only_a_clear_difference_is_expected_again():
+    each = {"each": [0.84, 0.85, 0.86, 0.85]}
+    result = {
+        "one": {"test_accuracy": {"mean": 0.85, "std": 0.008, **each}},
+        "raw": {"train_loss": {"mean": 6.0, "std": 0.1, **each}},
+        "clear": {"mean": 0.004, "std": 0.0, "each": [0.003, 0.005], "verdict": "above in every repeat"},
+        "close": {"mean": 0.004, "std": 0.0, "each": [0.002, 0.006], "verdict": "above in every repeat"},
+        "mixed": {"mean": 0.004, "std": 0.0, "each": [-0.01, 0.018], "verdict": "above on average"},
+    }
+    told = expected(result)
+    # By hand: 3 · 0.008/√4 = 0.012; 3 · 0.1/√4 = 0.15 is below 5 % of 6.
+    assert told["bands"] == {"one/test_accuracy/mean": [0.85, 0.012], "raw/train_loss/mean": [6.0, 0.3]}
+    assert told["verdicts"] == {"clear": "above in every repeat"}
 
 
 @pytest.mark.long

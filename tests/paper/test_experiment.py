@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.paper import experiment
-from choral.paper.adult import BOUNDS, ROWS, SMOOTHNESS, split
-from choral.paper.experiment import Experiment, cohorts, curve
+from choral.federation import balanced_cohorts
+from choral.paper.adult import BOUNDS, ROWS, SMOOTHNESS, experiment, split
+from choral.paper.convergence import BASE, DELTA, PROVED, RAW
 from choral.paper.utility import TRADEOFF, UTILITY
 
-SMALL = Experiment(model="logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
-LOGISTIC = Experiment(model="logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)
+SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
+LOGISTIC = experiment("logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)
 
 
 def gaussian_delta(mu, epsilon):
@@ -41,6 +41,10 @@ def test_narrow_ranges_lie_inside_the_whole_ones_and_bound_the_rows():
         assert longest / 2 <= SMOOTHNESS + 1e-5
 
 
+def cohorts(one, repeat):
+    return balanced_cohorts(one.plan(), seed=repeat)
+
+
 def test_methods_of_one_repeat_meet_the_same_cohorts_and_repeats_others():
     several = replace(SMALL, local_steps=10, batch=488, noise=0.1, clip=1.0, rounds=20)
     one = replace(SMALL, rounds=20)
@@ -63,7 +67,7 @@ def test_the_noise_of_theorem_1_is_that_of_a_hand_calculation(clip):
 
 
 def test_a_published_epsilon_comes_with_whether_it_holds_and_what_is_proved():
-    ours = Experiment(model="network", rounds=50, local_steps=5, batch=488, step_size=1.0, clip=3.0)
+    ours = experiment("network", rounds=50, local_steps=5, batch=488, step_size=1.0, clip=3.0)
     told = ours.within("paper", epsilon=10.0, delta=1e-4).privacy("paper", 1e-4)
     assert told["published"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
     assert told["published"]["valid"] is False
@@ -115,7 +119,17 @@ def test_the_published_runs_meet_the_hypotheses_of_theorem_1_on_batches(setting)
     assert setting.local_steps % batches == 0
 
 
-def test_who_chooses_sees_no_test_row(monkeypatch):
+@pytest.mark.parametrize("base", [*BASE.values(), RAW], ids=["logistic", "network", "raw"])
+def test_the_proved_line_of_a_convergence_figure_is_its_base_with_poisson_batches_and_the_noise_of_its_budget(base):
+    kind = base.task.name.split(",")[0]
+    proved = replace(base, sampling="poisson").within("proved", epsilon=PROVED[kind], delta=DELTA)
+    assert replace(proved, noise=0.0, sampling="partition") == base
+    told = proved.privacy("proved", DELTA)["proved_against_everyone"]
+    assert told["rule"] == "S5"
+    assert 0.99 * PROVED[kind] < told["epsilon"] <= PROVED[kind]
+
+
+def test_who_chooses_sees_no_test_row():
     class Sealed:
         train, validation = split(0).train, split(0).validation
 
@@ -123,9 +137,7 @@ def test_who_chooses_sees_no_test_row(monkeypatch):
         def test(self):
             raise AssertionError("test rows were read")
 
-    experiment._trained.cache_clear()
-    monkeypatch.setattr(experiment, "split", lambda *_: Sealed())
-    seen = curve(SMALL, 0, "validation")
-    assert set(seen) == {"round", "validation_accuracy", "validation_loss"}
+    sealed = replace(SMALL, task=replace(SMALL.task, split=lambda _: Sealed()))
+    assert set(sealed.curve(0, "validation")) == {"round", "validation_accuracy", "validation_loss"}
     with pytest.raises(AssertionError, match="test rows"):
-        curve(SMALL, 0, "test")
+        sealed.curve(0, "test")

@@ -2,14 +2,19 @@
 
 import argparse
 import json
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
+from choral import research
 from choral.cli import reproduce as verb
 from choral.errors import ConfigError
 from choral.paper import figures
+from choral.paper.adult import experiment
 from choral.paper.figures import FIGURES
 from choral.report.png import why_not
+from choral.research import figures as timing
 
 
 def choral_reproduce(*words):
@@ -35,6 +40,32 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel(tmp_path, monkeypatch):
+    seen = []
+
+    def curve(one, _, part):
+        seen.append(one)
+        names = (f"{part}_accuracy", f"{part}_loss", *one.also)
+        return {"round": [5.0, 10.0], **{name: [0.7, 0.8] for name in names}}
+
+    monkeypatch.setattr(research.Experiment, "curve", curve)
+    monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
+    told = figures.reproduce("convergence-logistic", tmp_path, repeats=2, quick=True)
+    noise = told["beside"]["scaled"]["proved"]["2"]["chosen"][0]["noise"]
+    for panel, note in zip(told["panels"][:4], ("", "", ", τ = 10", ", τ = 10"), strict=True):
+        *_, proved, free = panel["lines"]
+        assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {noise:.2g}{note}"
+        assert (free["name"], free["anchor"]) == (f"without privacy{note}", True)
+        levels = {"all rows in one place": 0.8, "each device alone": 0.75} if panel["y"] == "test accuracy" else {}
+        assert panel["anchors"] == levels
+    assert told["panels"][-1]["lines"][-1]["name"] == "without privacy, same clip"
+    poisson = {one for one in seen if one.sampling == "poisson"}
+    assert {(one.rounds, one.local_steps, one.batch, one.step_size, one.clip) for one in poisson} == {
+        (10, 10, 244, 0.5, 3.0),
+        (10, 10, 244, 0.1, 1e-3),
+    }
+
+
 def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
     first = {"panels": [], "claims": [], "quick": True}
     seen = []
@@ -53,22 +84,24 @@ def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, mo
 
 
 def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, monkeypatch):
-    from choral.paper import tuning
-    from tests.paper.test_tuning import SMALL
-
-    monkeypatch.setattr(tuning, "curve", lambda *_: {"validation_accuracy": [0.8], "validation_loss": [0.4],
-                                                     "test_accuracy": [0.8]})  # fmt: skip
+    monkeypatch.setattr(research.Experiment, "curve", lambda *_: {
+        "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [0.8]})  # fmt: skip
 
     def figure(shelf, *, quick):
-        tuning.tuned(shelf, tuning.grid(SMALL, {"step_size": (0.5, 1.0)}))
+        small = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
+        research.tuned(shelf, research.grid(small, {"step_size": (0.5, 1.0)}))
         return {"panels": [], "claims": [], "quick": quick}
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
+    clock = count(step=10)  # ten seconds between two looks at it
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     lines = []
     figures.reproduce("bounds", tmp_path, repeats=2, tell=lines.append)
     assert [line.split("  ")[0].split()[1] for line in lines] == [f"{n}/6" for n in range(1, 7)]
     assert "left" not in lines[0]
-    assert all(" 00:00 left  logistic" in line for line in lines[1:])
+    # By hand: after n of 6 at ten seconds each, 6 − n times ten are left.
+    told = [line.split("  ")[0].split()[2] for line in lines[1:]]
+    assert told == ["00:50", "00:40", "00:30", "00:20", "00:10"]
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):

@@ -126,3 +126,14 @@ def test_a_strip_draws_signs_up_and_down():
     up, down = ElementTree.fromstring(strip([2.0, -1.0], title="")).iter(SVG + "rect")
     assert (float(up.get("y")), float(up.get("height"))) == (2.0, 28.0)
     assert (float(down.get("y")), float(down.get("height"))) == (30.0, 14.0)
+
+
+def test_bands_lie_under_all_lines_and_an_anchor_has_none():
+    near = Series(name="a", points=[(0, 1), (1, 2)], spread=[(0, 2), (1, 3)])
+    drawn = chart(near, near, Series(name="b", points=[(0, 1), (1, 2)], spread=[(-50, 50), (-50, 50)], anchor=True))
+    classes = [path.get("class").split()[0] for path in drawn.iter(SVG + "path")]
+    assert [one for one in classes if one in ("spread", "line", "anchor")] == [
+        *("line", "line", "anchor"),  # the legend
+        *("spread", "spread", "line", "line", "anchor"),
+    ]
+    assert "50" not in [text.text for text in drawn.iter(SVG + "text")]  # nor does its spread stretch the axis

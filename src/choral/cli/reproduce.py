@@ -24,8 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what came out."""
     from choral.cli.terminal import wrap
-    from choral.paper.figures import FIGURES, reproduce
-    from choral.paper.page import ABOUT_EPSILON
+    from choral.paper.figures import ABOUT_EPSILON, FIGURES, reproduce
     from choral.report.png import why_not
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]

@@ -1,23 +1,22 @@
 """What the devices hold in one repeat: Adult dealt and split anew, its numbers scaled by constants, or left raw."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 import choral
-from choral.learning.models import Model, Tree, logistic, mlp
-from choral.learning.records import Records
-from choral.learning.splits import Split, hold_out
+from choral import research
 
 Kind = Literal["logistic", "network", "regularised"]
 Columns = Literal["narrow", "wide", "raw"]
-DEVICES = 16
+NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
+DEVICES, COHORT = 16, 10
+COLLUDERS = 2  # of a cohort, wherever the secure sum is counted on
 ROWS = 2440  # the 2441 of 80 % of 3052 is prime: no batch but the whole would divide it
 HIDDEN = (32, 16)
 L2 = 0.01  # λ of the regularised logistic regression, whose constants Theorem 2 needs
@@ -44,10 +43,12 @@ BOUNDS: dict[Columns, dict[str, tuple[float, float]]] = {
 }
 # Scaled, 6 numbers lie within ±1, 8 levels and the intercept are 1: ‖x‖² ≤ 15, and two-logit softmax has L ≤ ‖x‖²/2.
 SMOOTHNESS = 15 / 2
+# σ = 1e-5 on steps of size 1 is forty grid steps wide; steps on raw columns are ten thousand times smaller.
+GRIDS: dict[Columns, float] = {"narrow": 2.0**-22, "wide": 2.0**-22, "raw": 2.0**-36}
 
 
 @cache
-def split(repeat: int, columns: Columns = "narrow") -> Split:
+def split(repeat: int, columns: Columns = "narrow") -> research.Split:
     """The rows of every device to train on, to choose by and to judge by; those to train on are cut to one number.
 
     >>> set(split(0).train.sizes.tolist()), set(split(0).validation.sizes.tolist())
@@ -55,36 +56,58 @@ def split(repeat: int, columns: Columns = "narrow") -> Split:
     """
     declared = {name: {"bounds": list(bounds)} for name, bounds in BOUNDS[columns].items()}
     data = choral.load_adult(devices=DEVICES, seed=repeat, columns=declared)
-    parts = hold_out(data.records, seed=repeat)
+    parts = research.hold_out(data.records, seed=repeat)
     train = parts.train
     rows = [(name, train.features_of(i)[:ROWS], train.labels_of(i)[:ROWS]) for i, name in enumerate(train.names)]
-    parts = replace(parts, train=Records.of(rows, classes=train.classes))
+    parts = replace(parts, train=research.Records.of(rows, classes=train.classes))
     if columns != "raw":
         return parts
-    return Split(**{part: _raw(getattr(parts, part), data.features) for part in ("train", "validation", "test")})
+    low, high = np.array([BOUNDS["raw"].get(name, (-1.0, 1.0)) for name in data.features]).T
 
+    def raw(records: research.Records) -> research.Records:
+        return replace(records, features=(low + (records.features + 1.0) / 2 * (high - low)).astype(np.float32))
 
-def _raw(records: Records, features: tuple[str, ...]) -> Records:
-    """The numbers as they stand in the table."""
-    numbers: Mapping[str, tuple[float, float]] = BOUNDS["raw"]
-    ends = np.array([numbers.get(name, (-1.0, 1.0)) for name in features])
-    low, high = ends.T
-    return replace(records, features=(low + (records.features + 1.0) / 2 * (high - low)).astype(np.float32))
+    return research.Split(train=raw(parts.train), validation=raw(parts.validation), test=raw(parts.test))
 
 
 @cache
-def model(kind: Kind, features: int) -> Model:
-    """One object for each kind: what is compiled for it is kept with it."""
-    if kind == "network":
-        return mlp(features, HIDDEN)
-    plain = logistic(features)
-    if kind == "logistic":
-        return plain
+def _regularised(features: int) -> research.Model:
+    plain = research.logistic(features)
 
-    def loss(tree: Tree, x: Array, y: Array) -> Array:
+    def loss(tree: Any, x: jax.Array, y: jax.Array) -> jax.Array:  # noqa: ANN401 - a tree of arrays
         return plain.loss(tree, x, y) + 0.5 * L2 * sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(tree))
 
     return choral.model(plain.init, loss, plain.predict, features=features, name="regularised")
+
+
+MODELS: dict[Kind, Callable[[int], research.Model]] = {
+    "logistic": research.logistic,
+    "network": partial(research.mlp, hidden=HIDDEN),
+    "regularised": _regularised,
+}
+
+
+@cache
+def task(kind: Kind, columns: Columns = "narrow") -> research.Task:
+    """A model on these columns."""
+    return research.Task(
+        name=f"{kind}, {columns} columns",
+        devices=DEVICES,
+        rows=ROWS,
+        split=lambda repeat: split(repeat, columns),
+        model=MODELS[kind],
+        smoothness=SMOOTHNESS if kind == "logistic" and columns != "raw" else None,
+        grid=GRIDS[columns],
+    )
+
+
+def experiment(kind: Kind, **settings: Any) -> research.Experiment:  # noqa: ANN401 - the fields of an experiment
+    """An experiment with the paper's cohort on narrow columns.
+
+    >>> experiment("logistic", rounds=20, local_steps=10, batch=488, step_size=1.0).plan().batches_per_pass
+    5
+    """
+    return research.Experiment(task=task(kind), cohort=COHORT, colluders=COLLUDERS, **settings)
 
 
 def described() -> dict[str, Any]:

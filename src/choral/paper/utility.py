@@ -1,19 +1,13 @@
 """What a budget leaves of the accuracy: against the baselines at one ε, over many ε, published and proved."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from choral.paper.adult import DEVICES, Columns, Kind
+from choral import research
+from choral.paper.adult import COLLUDERS, NAMES, ROWS, Columns, Kind, experiment, task
 from choral.paper.claims import of_tradeoff, of_utility
-from choral.paper.experiment import COLLUDERS, Experiment
-from choral.paper.numbers import last, paired, spread
-from choral.paper.panels import line, panel
-from choral.paper.tuning import Method, Shelf, grid, tuned
-from choral.privacy.calibrate import Rule
 
 PUBLISHED_DELTA, PROVED_DELTA = 1e-4, 1e-5
-NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
 
 # The grids of every method and of both models, wide rather than fitted: nothing of a figure decided them.
 # Step size times clip goes from 0.25 to 12; without a clip, steps of size 4 leave the range that a figure could show.
@@ -40,134 +34,108 @@ class Setting:
     def quickly(self) -> "Setting":
         """The same with one candidate each, and the ends of the budgets."""
         ends = tuple(dict.fromkeys((self.epsilons[0], self.epsilons[-1])))
-        return replace(
-            self,
-            rounds=10,
-            epsilons=ends,
-            proved=self.proved[-1:],
-            step_sizes=(1.0,),
-            clips=(3.0,),
-            free_sizes=(1.0,),
-            update_clips=(0.3,),
-        )
+        few = replace(self, step_sizes=(1.0,), clips=(3.0,), free_sizes=(1.0,), update_clips=(0.3,))
+        return replace(few, rounds=10, epsilons=ends, proved=self.proved[-1:])
 
-    def base(self) -> Experiment:
+    def base(self) -> research.Experiment:
         """The experiment without privacy that all others vary."""
-        return Experiment(
-            model=self.model, rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, step_size=1.0
-        )
+        return experiment(self.model, rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, step_size=1.0)
 
-    def private(self, base: Experiment) -> list[Experiment]:
-        """What is tried of a method that clips gradients."""
-        return grid(base, {"step_size": self.step_sizes, "clip": self.clips})
-
-    def one_step(self) -> Experiment:
+    def one_step(self) -> research.Experiment:
         """One step a round on all rows: for one step no smaller batch is better."""
-        return replace(self.base(), local_steps=1, batch=2440)
+        return replace(self.base(), local_steps=1, batch=ROWS)
+
+    def free(self, columns: Columns = "narrow") -> list[research.Experiment]:
+        """What is tried without privacy."""
+        return research.grid(replace(self.base(), task=task(self.model, columns)), {"step_size": self.free_sizes})
+
+    def tried(self, rule: research.Rule) -> list[research.Experiment]:
+        """What is tried under a rule; of the secure sum something is proved for one step a round, or for small ones."""
+        choices = {"step_size": self.step_sizes, "clip": self.clips}
+        if rule == "clipped_updates":
+            return research.grid(self.base(), {"step_size": UPDATE_SIZES, "update_clip": self.update_clips})
+        if rule == "proved":
+            return research.grid(replace(self.base(), sampling="poisson"), choices)
+        if rule == "dp_sgd":
+            return research.grid(self.one_step(), choices)
+        if rule == "with_secure_sum":
+            small = research.grid(self.base(), {"step_size": (0.25,), "clip": self.clips})
+            return [*research.grid(self.one_step(), choices), *(small if self.model == "logistic" else [])]
+        return research.grid(self.base(), choices)
+
+    def within(self, shelf: research.Shelf, rule: research.Rule, epsilon: float, delta: float) -> research.Method:
+        """The best of what is tried under a rule, in a budget."""
+        return research.tuned(shelf, self.tried(rule), rule, epsilon, delta)
 
 
 UTILITY = {
     "logistic": Setting(model="logistic", rounds=20, local_steps=10, batch=488, proved=(1.0, 2.0)),
     "network": Setting(model="network", rounds=50, local_steps=5, batch=488, proved=(4.0,)),
 }
+RULES: dict[str, research.Rule] = {
+    "ours": "paper",
+    "dp_sgd": "dp_sgd",
+    "local_noise": "paper_without_secure_sum",
+    "dp_fedavg": "clipped_updates",
+}
 
 
-def utility(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
+def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
     """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
     setting = UTILITY[kind].quickly() if quick else UTILITY[kind]
-    base, epsilon = setting.base(), setting.epsilons[0]
-    free, anchors = _anchors(shelf, setting)
-
-    def within(candidates: list[Experiment], rule: Rule, epsilon: float, delta: float) -> Method:
-        return tuned(shelf, candidates, rule, epsilon, delta)
-
-    ours = within(setting.private(base), "paper", epsilon, PUBLISHED_DELTA)
-    local = within(setting.private(base), "paper_without_secure_sum", epsilon, PUBLISHED_DELTA)
-    dp_sgd = within(setting.private(setting.one_step()), "dp_sgd", epsilon, PUBLISHED_DELTA)
-    updates = grid(base, {"step_size": UPDATE_SIZES, "update_clip": setting.update_clips})
-    dp_fedavg = within(updates, "clipped_updates", epsilon, PUBLISHED_DELTA)
-    poisson = setting.private(replace(base, sampling="poisson"))
-    proved = {f"{one:g}": within(poisson, "proved", one, PROVED_DELTA) for one in setting.proved}
-    best = max(proved, key=float)
-    lines = {
-        "without privacy (FedAvg)": free,
-        f"ours, ε = {epsilon:g} as published": ours,
-        f"local noise, no secure sum, ε = {epsilon:g} as published": local,
-        f"DP-SGD, ε = {epsilon:g} as published": dp_sgd,
-        f"ours, ε = {best} PROVED against everyone (δ = 1e-5)": proved[best],
-    }
+    (epsilon,) = setting.epsilons
+    free, anchors = research.anchors(shelf, setting.free())
+    found = {name: setting.within(shelf, rule, epsilon, PUBLISHED_DELTA) for name, rule in RULES.items()}
+    proved = {f"{one:g}": setting.within(shelf, "proved", one, PROVED_DELTA) for one in setting.proved}
+    ours, best = found["ours"].accuracy, max(proved, key=float)
     told = {
-        "ours": ours.told(),
-        "dp_sgd": dp_sgd.told(),
-        "local_noise": local.told(),
-        "dp_fedavg": {**dp_fedavg.told(), "minus_non_private": paired(dp_fedavg.accuracy, free.accuracy)},
+        **{name: method.told() for name, method in found.items()},
+        "dp_fedavg": found["dp_fedavg"].told(non_private=free),
         "non_private": free.told(),
         **anchors,
-        "proved": {
-            name: {**one.told(), "minus_non_private": paired(one.accuracy, free.accuracy)}
-            for name, one in proved.items()
-        },
-        "ours_minus_dp_sgd": paired(ours.accuracy, dp_sgd.accuracy),
-        "ours_minus_local_noise": paired(ours.accuracy, local.accuracy),
-        "ours_minus_non_private": paired(ours.accuracy, free.accuracy),
+        "proved": {name: one.told(non_private=free) for name, one in proved.items()},
+        "ours_minus_dp_sgd": research.paired(ours, found["dp_sgd"].accuracy),
+        "ours_minus_local_noise": research.paired(ours, found["local_noise"].accuracy),
+        "ours_minus_non_private": research.paired(ours, free.accuracy),
         "validation_accuracy_by_columns": _by_columns(shelf, setting),
     }
-    title = f"{NAMES[kind]}, {setting.rounds} rounds"
+    for_records = {
+        "without privacy (FedAvg)": free,
+        f"ours, ε = {epsilon:g} as published": found["ours"],
+        f"local noise, no secure sum, ε = {epsilon:g} as published": found["local_noise"],
+        f"DP-SGD, ε = {epsilon:g} as published": found["dp_sgd"],
+        f"ours, ε = {best} PROVED against everyone (δ = 1e-5)": proved[best],
+    }
+    for_devices = {
+        "without privacy (FedAvg)": free,
+        f"DP-FedAvg, ε = {epsilon:g} PROVED, trusted server": found["dp_fedavg"],
+    }
+
+    def shown(what: str, methods: dict[str, research.Method]) -> dict[str, Any]:
+        lines = [research.line(name, method.curves, "test_accuracy") for name, method in methods.items()]
+        title = f"{NAMES[kind]}, {setting.rounds} rounds: {what}"
+        return research.panel(title, "round", "test accuracy", lines, anchors=research.levels(anchors))
+
     return {
         **told,
         "claims": of_utility(NAMES[kind], setting.local_steps, setting.rounds, told),
         "panels": [
-            panel(
-                f"{title}: {setting.local_steps} local steps against one",
-                "round",
-                "test accuracy",
-                [line(name, method.curves, "test_accuracy") for name, method in lines.items()],
-                anchors=_levels(anchors),
-            ),
-            panel(
-                f"{title}: a whole device hidden",
-                "round",
-                "test accuracy",
-                [
-                    line("without privacy (FedAvg)", free.curves, "test_accuracy"),
-                    line(f"DP-FedAvg, ε = {epsilon:g} PROVED, trusted server", dp_fedavg.curves, "test_accuracy"),
-                ],
-                anchors=_levels(anchors),
-            ),
+            shown(f"{setting.local_steps} local steps against one", for_records),
+            shown("a whole device hidden", for_devices),
         ],
     }
 
 
-def _anchors(shelf: Shelf, setting: Setting) -> tuple[Method, dict[str, dict[str, Any]]]:
-    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
-    free = tuned(shelf, grid(setting.base(), {"step_size": setting.free_sizes}))
-    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
-    by_itself = [shelf.alone(one, repeat) for repeat, one in enumerate(free.chosen)]
-    return free, {
-        "centralised": {"test_accuracy": spread(last(together, "test_accuracy"))},
-        "each_alone": {"test_accuracy": spread([round(one, 6) for one in by_itself])},
-    }
-
-
-def _levels(anchors: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    means = {name: one["test_accuracy"]["mean"] for name, one in anchors.items()}
-    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
-
-
-def _central(free: Experiment) -> Experiment:
-    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
-    return replace(free, cohort=DEVICES, local_steps=1, rounds=free.rounds * free.local_steps, looks=1)
-
-
-def _by_columns(shelf: Shelf, setting: Setting) -> dict[str, Any]:
+def _by_columns(shelf: research.Shelf, setting: Setting) -> dict[str, Any]:
     """FedAvg's best validation accuracy with either set of declared ranges: what the choice between them rests on."""
 
     def best(columns: Columns, repeat: int) -> float:
-        candidates = grid(replace(setting.base(), columns=columns), {"step_size": setting.free_sizes})
-        return max(shelf.curve(one, repeat, "validation")["validation_accuracy"][-1] for one in candidates)
+        curves = [shelf.curve(one, repeat, "validation") for one in setting.free(columns)]
+        return max(research.last(curves, "validation_accuracy"))
 
     narrow, wide = ([best(columns, n) for n in range(shelf.repeats)] for columns in ("narrow", "wide"))
-    return {"narrow": spread(narrow), "wide": spread(wide), "narrow_minus_wide": paired(narrow, wide)}
+    difference = research.paired(narrow, wide)
+    return {"narrow": research.spread(narrow), "wide": research.spread(wide), "narrow_minus_wide": difference}
 
 
 # Clip 1 alone: at every ε of these figures several lines are tuned.
@@ -180,9 +148,11 @@ TRADEOFF = {
         epsilons=(0.25, 0.5, 1.0, 2.0, 10.0),
         clips=(1.0,),
     ),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 2.0, 10.0), clips=(1.0,)),
+    "network": Setting(
+        model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 1.0, 2.0, 10.0), clips=(1.0,)
+    ),
 }
-LINES: dict[Rule, tuple[str, str]] = {
+LINES: dict[research.Rule, tuple[str, str]] = {
     "paper": ("with_secure_sum", "with secure sum, ε as published"),
     "paper_without_secure_sum": ("without_secure_sum", "without, ε as published"),
     "dp_sgd": ("dp_sgd", "DP-SGD with secure sum, ε as published"),
@@ -191,31 +161,18 @@ LINES: dict[Rule, tuple[str, str]] = {
 }
 
 
-def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
+def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
     setting = TRADEOFF[kind].quickly() if quick else TRADEOFF[kind]
-    free, anchors = _anchors(shelf, setting)
+    free, anchors = research.anchors(shelf, setting.free())
     found = {
-        name: {
-            f"{epsilon:g}": tuned(shelf, _tried(setting, rule), rule, epsilon, PUBLISHED_DELTA)
-            for epsilon in setting.epsilons
-        }
+        name: {f"{one:g}": setting.within(shelf, rule, one, PUBLISHED_DELTA) for one in setting.epsilons}
         for rule, (name, _) in LINES.items()
     }
-    over = list(setting.epsilons)
-    shown = [
-        line(
-            words,
-            [{"epsilon": over, "test_accuracy": values} for values in _by_repeat(found[name])],
-            "test_accuracy",
-            over="epsilon",
-        )
-        for name, words in LINES.values()
-    ]
 
     def against(ours: str, theirs: str) -> dict[str, Any]:
         pairs = zip(found[ours].items(), found[theirs].values(), strict=True)
-        return {epsilon: paired(one.accuracy, other.accuracy) for (epsilon, one), other in pairs}
+        return {epsilon: research.paired(one.accuracy, other.accuracy) for (epsilon, one), other in pairs}
 
     told = {
         **{name: {epsilon: method.told() for epsilon, method in methods.items()} for name, methods in found.items()},
@@ -226,38 +183,18 @@ def tradeoff(kind: Kind, shelf: Shelf, *, quick: bool) -> dict[str, Any]:
         "proved_minus_published": against("proved", "with_secure_sum"),
         "secure_sum_minus_everyone": against("proved_with_secure_sum", "proved"),
         "proved_minus_non_private": {
-            epsilon: paired(method.accuracy, free.accuracy) for epsilon, method in found["proved"].items()
+            epsilon: research.paired(one.accuracy, free.accuracy) for epsilon, one in found["proved"].items()
         },
     }
-    levels = {"without privacy": free.told()["test_accuracy"]["mean"], **_levels(anchors)}
+    shown = []
+    for name, words in LINES.values():
+        by_repeat = zip(*(method.accuracy for method in found[name].values()), strict=True)
+        curves = [{"ε": list(setting.epsilons), "test_accuracy": list(values)} for values in by_repeat]
+        shown.append(research.line(words, curves, "test_accuracy", over="ε"))
+    levels = {"without privacy": free.told()["test_accuracy"]["mean"], **research.levels(anchors)}
+    title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)"
     return {
         **told,
         "claims": of_tradeoff(NAMES[kind], setting.local_steps, setting.rounds, told),
-        "panels": [
-            panel(
-                f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)",
-                "ε",
-                "test accuracy",
-                shown,
-                anchors=levels,
-                log_x=True,
-            )
-        ],
+        "panels": [research.panel(title, "ε", "test accuracy", shown, anchors=levels, log_x=True)],
     }
-
-
-def _tried(setting: Setting, rule: Rule) -> list[Experiment]:
-    """What is tried under a rule; of the secure sum something is proved for one step a round, or for small steps."""
-    if rule == "proved":
-        return setting.private(replace(setting.base(), sampling="poisson"))
-    if rule == "dp_sgd":
-        return setting.private(setting.one_step())
-    if rule == "with_secure_sum":
-        small = grid(setting.base(), {"step_size": (0.25,), "clip": setting.clips})
-        return [*setting.private(setting.one_step()), *(small if setting.model == "logistic" else [])]
-    return setting.private(setting.base())
-
-
-def _by_repeat(methods: Mapping[str, Method]) -> list[list[float]]:
-    """For each repeat its accuracies over ε."""
-    return [list(values) for values in zip(*(method.accuracy for method in methods.values()), strict=True)]

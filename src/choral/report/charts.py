@@ -26,7 +26,7 @@ STYLE = f"""\
 .chart .grid {{ stroke: currentColor; opacity: .15; }}
 .chart .line {{ fill: none; stroke-width: 2; stroke-linejoin: round; }}
 .chart .anchor {{ fill: none; stroke: currentColor; stroke-width: 1; opacity: .8; }}
-.chart .spread {{ opacity: .18; stroke: none; }}
+.chart .spread {{ opacity: .13; stroke: none; }}
 .chart .rest {{ opacity: .14; }}
 """ + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(5))
 
@@ -137,14 +137,18 @@ def _stroke(series: Series, style: int) -> dict[str, str | None]:
     return {"class_": f"line s{style}", "stroke_dasharray": _DASHES[style]}
 
 
+def _band(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
+    """The spread of a line; an anchor's would darken those that it is there to compare with."""
+    if series.anchor or not series.spread:
+        return Markup("")
+    upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, series.spread, strict=True)]
+    lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, series.spread, strict=True)]
+    return element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}")
+
+
 def _line(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
     places = [(x.at(a), y.at(b)) for a, b in series.points]
-    pieces = []
-    if series.spread:
-        upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, series.spread, strict=True)]
-        lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, series.spread, strict=True)]
-        pieces.append(element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}"))
-    pieces.append(element("path", d=_path(places), **_stroke(series, style)))
+    pieces = [element("path", d=_path(places), **_stroke(series, style))]
     if series.marks and not series.anchor and len(places) <= 40:
         pieces += [element("circle", cx=a, cy=b, r=2.6, class_=f"f{style}") for a, b in places]
     return together(*pieces)
@@ -167,7 +171,7 @@ def line_chart(series: Sequence[Series], *, title: str, summary: str, x: Axis, y
     styled += enumerate([line for line in some if line.anchor][: len(_ANCHOR_DASHES)])
     drawn = [line for _, line in styled]
     points = [point for line in drawn for point in line.points]
-    edges = [edge for line in drawn for pair in line.spread for edge in pair]
+    edges = [edge for line in drawn if not line.anchor for pair in line.spread for edge in pair]
     if not points:
         return element("p", f"{title}: nothing to draw yet.")
     top = _LEGEND * len(drawn) + 6
@@ -178,7 +182,8 @@ def line_chart(series: Sequence[Series], *, title: str, summary: str, x: Axis, y
         at = 8 + _LEGEND * row
         legend.append(element("path", d=f"M{_LEFT:g} {at:g}h28", **_stroke(line, style)))
         legend.append(element("text", line.name, x=_LEFT + 36, y=at + 4))
-    lines = [_line(line, style, across, upward) for style, line in styled]
+    # Bands first: a line that lies within another's band stays as it is.
+    lines = [draw(line, style, across, upward) for draw in (_band, _line) for style, line in styled]
     return _svg(WIDTH, height, title, summary, together(*legend, _frame(across, upward), *lines))
 
 

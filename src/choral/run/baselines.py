@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.vectorised import Vectorised
-from choral.federation import draw_cohort
+from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate
 from choral.learning.local import Recipe
 from choral.learning.records import Records
@@ -55,11 +55,8 @@ def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray
     engine = Vectorised(
         model=study.model, records=study.split.train, plan=plan, codec=study.codec, seed=study.seed, recipe=recipe
     )
-    everybody, counts = np.arange(plan.devices), np.zeros(plan.devices, dtype=np.int64)
-    for number in watch(range(1, plan.rounds + 1), total=plan.rounds, label=label):
-        rng = np.random.Generator(np.random.Philox(key=[study.seed, number << 8]))
-        cohort = np.array(draw_cohort(everybody, counts, plan.cohort, rng, "balanced"))
-        counts[cohort] += 1
+    drawn = enumerate(balanced_cohorts(plan, seed=study.seed), start=1)
+    for number, cohort in watch(drawn, total=plan.rounds, label=label):
         parameters = parameters + engine.updates(parameters, number, cohort).mean(axis=0)
     return parameters
 

@@ -16,8 +16,11 @@ def line(
     *,
     over: str = "round",
     extremes: bool = False,
+    anchor: bool = False,
 ) -> dict[str, Any]:
     """The mean of a measure over the repeats at each look, and one deviation to either side or the extremes.
+
+    An anchor is drawn thin, to compare the others with.
 
     >>> line("a", [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}], "loss", extremes=True)["spread"]
     [[0.4, 0.6]]
@@ -30,6 +33,7 @@ def line(
         "name": name,
         "points": [[x, round(float(y), 6)] for x, y in zip(curves[0][over], mean, strict=True)],
         "spread": [[round(float(a), 6), round(float(b), 6)] for a, b in zip(low, high, strict=True)],
+        **({"anchor": True} if anchor else {}),
     }
 
 
@@ -64,6 +68,7 @@ def chart_of(panel: Mapping[str, Any]) -> Markup:
             name=one["name"],
             points=[(x, y) for x, y in one["points"]],
             spread=[(low, high) for low, high in one["spread"]],
+            anchor=one.get("anchor", False),
         )
         for one in panel["lines"]
     ]

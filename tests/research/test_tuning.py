@@ -1,4 +1,4 @@
-"""The shelf and the choice: measured once, chosen by validation alone, judged afterwards."""
+"""The shelf and the choice: measured once, chosen by validation alone, judged afterwards, beside anchors."""
 
 import json
 from dataclasses import replace
@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 
 from choral.errors import StorageError
-from choral.paper import tuning
-from choral.paper.experiment import Experiment
-from choral.paper.numbers import paired
-from choral.paper.tuning import Shelf, tuned
+from choral.paper.adult import experiment
+from choral.research import Experiment, Shelf, anchors, levels, tuned
 
-SMALL = Experiment(model="logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
+SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 
 
 def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(tuning, "curve", lambda *given: calls.append(given) or {"round": [1.0]})
+    monkeypatch.setattr(Experiment, "curve", lambda *given: calls.append(given) or {"round": [1.0]})
     shelf = Shelf(tmp_path, 2)
     assert shelf.curves(SMALL) == shelf.curves(SMALL) == [{"round": [1.0]}] * 2
     assert calls == [(SMALL, 0, "test"), (SMALL, 1, "test")]
@@ -31,11 +29,11 @@ def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):
 
 
 def test_devices_alone_are_kept_apart_from_the_curve(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "curve", lambda *_: {"round": [1.0]})
-    monkeypatch.setattr(tuning, "alone", lambda *_: 0.5)
+    monkeypatch.setattr(Experiment, "curve", lambda *_: {"round": [1.0]})
+    monkeypatch.setattr(Experiment, "alone", lambda *_: 0.5)
     shelf = Shelf(tmp_path, 1)
     assert (shelf.alone(SMALL, 0), shelf.curve(SMALL, 0, "test")) == (0.5, {"round": [1.0]})
-    monkeypatch.setattr(tuning, "alone", lambda *_: pytest.fail("measured twice"))
+    monkeypatch.setattr(Experiment, "alone", lambda *_: pytest.fail("measured twice"))
     assert shelf.alone(SMALL, 0) == 0.5
 
 
@@ -57,21 +55,13 @@ def test_the_choice_is_by_validation_alone_and_only_the_chosen_is_judged(monkeyp
         accuracy, loss = table[one.step_size, repeat]
         return {"validation_accuracy": [accuracy], "validation_loss": [loss]}
 
-    monkeypatch.setattr(tuning, "curve", measured)
+    monkeypatch.setattr(Experiment, "curve", measured)
     method = tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size) for size in (0.5, 1.0, 2.0)])
     assert judged == [(1.0, 0), (0.5, 1)]
     assert method.accuracy == [1.0, 0.5]
     told = method.told()
     assert [one["step_size"] for one in told["chosen"]] == [1.0, 0.5]
     assert [one["validation_accuracy"] for one in told["tried"]] == [[0.85, 0.85], [0.849, 0.84], [0.84, 0.84]]
-
-
-def test_differences_are_taken_repeat_by_repeat():
-    told = paired([0.86, 0.80], [0.85, 0.78])
-    assert told["each"] == [0.01, 0.02]
-    assert told["verdict"] == "above in every repeat"
-    assert paired([0.86, 0.80], [0.80, 0.81])["verdict"] == "above on average"
-    assert paired([0.80, 0.801], [0.80, 0.80])["verdict"] == "tie"
 
 
 def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_traceback(tmp_path):
@@ -84,3 +74,29 @@ def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_trac
     next(tmp_path.glob("*.json")).write_text('{"0": ')
     with pytest.raises(StorageError, match="CH802"):
         shelf.curve(SMALL, 0, "validation")
+
+
+def test_anchors_take_as_many_steps_as_the_federation_each_with_all_rows_or_its_own(tmp_path, monkeypatch):
+    asked = []
+
+    def measured(one, _, part):
+        asked.append((one, part))
+        return {f"{part}_accuracy": [0.8 if one.cohort == 10 else 0.9], f"{part}_loss": [0.4]}
+
+    monkeypatch.setattr(Experiment, "curve", measured)
+    monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
+    several = replace(SMALL, local_steps=4, also=("train_loss",))
+    free, found = anchors(Shelf(tmp_path, 1), [several])
+    together = asked[-1][0]
+    assert (together.cohort, together.local_steps, together.rounds) == (16, 1, 2 * 4)
+    assert (together.noise, together.clip, together.also) == (0.0, SMALL.clip, ())
+    assert free.accuracy == [0.8]
+    assert levels(found) == {"all rows in one place": 0.9, "each device alone": 0.7}
+
+
+def test_a_method_is_set_against_no_privacy_where_that_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "curve", lambda one, *_: {
+        "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [one.step_size]})  # fmt: skip
+    ours, free = (tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size)]) for size in (0.5, 0.75))
+    assert ours.told(non_private=free)["minus_non_private"]["each"] == [-0.25, -0.25]
+    assert "minus_non_private" not in ours.told()

@@ -40,3 +40,39 @@ def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> dict[
     side = "above" if told["mean"] > 0 else "below"
     all_of_them = all((one > 0) == (told["mean"] > 0) for one in each)
     return {**told, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}
+
+
+def judged(difference: Mapping[str, Any], expected: str) -> str:
+    """What paired differences say of the claim that they lie on one side.
+
+    >>> judged({"verdict": "above in every repeat"}, "above"), judged({"verdict": "below on average"}, "above")
+    ('holds, in every repeat', 'does not hold: the opposite, on average')
+    """
+    if difference["verdict"] == "tie":
+        return "tie"
+    side, _, how = difference["verdict"].partition(" ")
+    if side == expected:
+        return f"holds, {how}" if how == "in every repeat" else "holds on average only"
+    return f"does not hold: the opposite, {how}"
+
+
+def judged_over(symbol: str, differences: Mapping[str, Mapping[str, Any]], expected: str) -> str:
+    """The same over a range, which is named where not all of it says the same.
+
+    >>> up, tie = {"verdict": "above in every repeat"}, {"verdict": "tie"}
+    >>> judged_over("ε", {"0.5": up, "1": up, "2": tie}, "above")
+    'holds, in every repeat, at ε = 0.5 and 1; tie at ε = 2'
+    """
+    at: dict[str, list[str]] = {}
+    for place, difference in differences.items():
+        at.setdefault(judged(difference, expected), []).append(place)
+    if len(at) == 1:
+        return next(iter(at))
+    joiner = ", at" if any("," in verdict for verdict in at) else " at"
+    return "; ".join(
+        f"{verdict}{joiner if ',' in verdict else ' at'} {symbol} = {_listed(places)}" for verdict, places in at.items()
+    )
+
+
+def _listed(places: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))

@@ -1,0 +1,247 @@
+"""One experiment as data: what is learned from which rows, how devices train, and the noise that a rule asks for."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.backends.vectorised import Vectorised
+from choral.federation import balanced_cohorts
+from choral.learning.evaluate import evaluate, squared_gradient_norm
+from choral.learning.local import Recipe
+from choral.learning.models import Model
+from choral.learning.records import Records
+from choral.learning.sampling import OVERFLOW
+from choral.learning.splits import Split, hold_out
+from choral.plan import Plan, Sampling
+from choral.privacy.account import account
+from choral.privacy.calibrate import PAPER_RULES, Rule, loss_under, noise_for
+from choral.privacy.exposure import Exposure
+from choral.run.costs import OUT_OF_RANGE, rounds_each
+
+Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
+Part = Literal["validation", "test"]
+Measure = Literal["train_loss", "squared_gradient_norm"]  # over all training rows, which costs as much as a round
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """So fine a grid that rounding is no part of an experiment, and the most steps of one coordinate."""
+
+    grid: float
+    largest: int = 2**30
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """What is learned from which rows: for every repeat a split, and for its features a model, the same object always.
+
+    `rows` is what the smallest device trains on. `smoothness` is L of a convex loss, where it is known: some rules
+    count on it. Updates are rounded to `grid`. A shelf keeps what it measured under the `name`.
+    """
+
+    name: str
+    devices: int
+    rows: int
+    split: Callable[[int], Split]
+    model: Callable[[int], Model]
+    smoothness: float | None = None
+    grid: float = 2.0**-22
+
+    @classmethod
+    def of(cls, name: str, records: Records, model: Callable[[int], Model], *, smoothness: float | None = None) -> Self:
+        """The task of these records, each device's rows held out 80/10/10 anew in every repeat.
+
+        >>> rows = np.random.default_rng(0).normal(size=(400, 3))
+        >>> from choral.learning.models import logistic
+        >>> records = Records.of([(name, rows, rows[:, 0] > 0) for name in ("a", "b", "c")])
+        >>> Task.of("signs", records, logistic).rows
+        320
+        """
+        split = cache(lambda repeat: hold_out(records, seed=repeat))
+        rows = int(split(0).train.sizes.min())
+        return cls(name=name, devices=records.devices, rows=rows, split=split, model=model, smoothness=smoothness)
+
+    def begun(self, repeat: int) -> tuple[Model, Split, NDArray[np.float32]]:
+        """The model, the rows and the start of a repeat."""
+        split = self.split(repeat)
+        model = self.model(split.train.features.shape[1])
+        return model, split, model.start(repeat)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One line of a figure: the task, how a cohort trains it, and how often the model is looked at.
+
+    `clip = inf` with `noise = 0` is FedAvg; `local_steps = 1` is DP-SGD; `update_clip` is DP-FedAvg, whose server is
+    trusted with the sum; `cohort` = devices is training on all rows. Cohorts are in balance. Split, start, cohorts and
+    batches come from the number of the repeat, so that experiments of one repeat can be compared.
+    """
+
+    task: Task
+    cohort: int
+    rounds: int
+    local_steps: int
+    batch: int
+    step_size: float
+    clip: float = math.inf
+    noise: float = 0.0
+    update_clip: float = math.inf
+    update_noise: float = 0.0
+    sampling: Sampling = "partition"
+    colluders: int = 0  # of a cohort, where the secure sum is counted on
+    looks: int = 10
+    also: tuple[Measure, ...] = ()
+
+    def plan(self) -> Plan:
+        """The plan of the run; where nothing is clipped its clip stands for nothing."""
+        return Plan(
+            devices=self.task.devices,
+            cohort=self.cohort,
+            rounds=self.rounds,
+            rows=self.task.rows,
+            batch=self.batch,
+            step_size=self.step_size,
+            clip=self.clip if self.clip < math.inf else 1.0,
+            noise=self.noise,
+            local_steps=self.local_steps,
+            sampling=self.sampling,
+        )
+
+    def recipe(self) -> Recipe:
+        """How a device trains in a round."""
+        planned = Recipe.of(self.plan())
+        return replace(planned, clip=self.clip, update_clip=self.update_clip, update_noise=self.update_noise)
+
+    def described(self) -> dict[str, Any]:
+        """The experiment as plain values, for a results file."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told |= {"task": self.task.name, "also": list(self.also)}
+        return {name: "none" if value == math.inf else value for name, value in told.items()}
+
+    def within(self, rule: Rule, *, epsilon: float, delta: float) -> "Experiment":
+        """The same with the least noise that keeps every device within the budget by a rule.
+
+        The proved rules also pay for batches that overflow and updates out of range, as a run does.
+        """
+        spare = 0.0 if rule in PAPER_RULES else OVERFLOW + OUT_OF_RANGE
+        # Noise grows with the clip: what is found for a clip of 1 serves for all.
+        exposed = {**self._exposed(rule), "clip": 1.0}
+        noise = _noise(rule, epsilon, delta - spare, tuple(exposed.items()))
+        if rule == "clipped_updates":
+            return replace(self, update_noise=self.update_clip * noise)
+        return replace(self, noise=self.clip * noise)
+
+    def privacy(self, rule: Rule, delta: float) -> dict[str, Any]:
+        """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
+        exposed = self._exposed(rule)
+        if rule == "clipped_updates":
+            loss = loss_under(rule, Exposure(noise=self.update_noise, **exposed))
+            return {
+                "delta": delta,
+                "adjacency": loss.adjacency,
+                "proved_with_a_trusted_server": {
+                    "rule": "S4",
+                    "epsilon": loss.epsilon(delta),
+                    "adversary": "whoever sees the models; the server is trusted with the sums",
+                },
+            }
+        told = account(noise=self.noise, delta=delta, **exposed)
+        said = {
+            "delta": delta,
+            "adjacency": told["adjacency"],
+            "proved_against_everyone": told["proved"]["against_everyone"],
+        }
+        if rule == "with_secure_sum":
+            said["proved_with_secure_sum"] = told["proved"]["with_secure_sum"]
+        elif rule != "proved":
+            published = told["dp_sgd"]["corrected"] if rule == "dp_sgd" else told[rule]
+            said["published"] = {"rule": rule, **published}
+        return said
+
+    def _exposed(self, rule: Rule) -> dict[str, Any]:
+        """What a rule may use; a device is charged the most rounds that any takes part in."""
+        about_steps = rule in ("paper", "with_secure_sum") and self.task.smoothness is not None
+        known = {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
+        return {
+            "rounds": rounds_each(self.plan()),
+            "local_steps": self.local_steps,
+            "cohort": self.cohort,
+            "devices": self.task.devices,
+            "rows": self.task.rows,
+            "batch": self.batch,
+            "clip": self.update_clip if rule == "clipped_updates" else self.clip,
+            "sampling": self.sampling,
+            "colluders": self.colluders if rule == "with_secure_sum" else 0,
+            **(known if about_steps else {}),
+        }
+
+    def curve(self, repeat: int, part: Part) -> Curve:
+        """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.
+
+        To choose by, the last look is enough.
+
+        >>> from choral.learning.models import logistic
+        >>> rows = np.random.default_rng(0).normal(size=(400, 3))
+        >>> task = Task.of("signs", Records.of([(name, rows, rows[:, 0] > 0) for name in ("a", "b", "c")]), logistic)
+        >>> plain = Experiment(task=task, cohort=2, rounds=4, local_steps=2, batch=80, step_size=4.0, looks=2)
+        >>> plain.curve(0, "test")["round"], plain.curve(0, "test")["test_accuracy"][-1] > 0.9
+        ([2.0, 4.0], True)
+        """
+        seen: Curve = {name: [] for name in ("round", f"{part}_accuracy", f"{part}_loss", *self.also)}
+        (model, split, _), looks = self.task.begun(repeat), _trained(self, repeat)
+        for done, parameters in looks[-1:] if part == "validation" else looks:
+            found = evaluate(model, parameters, getattr(split, part))
+            look = [done, found.accuracy or 0.0, found.loss]
+            for measure in self.also:
+                if measure == "train_loss":
+                    look.append(evaluate(model, parameters, split.train).loss)
+                else:
+                    look.append(squared_gradient_norm(model, parameters, split.train))
+            for name, value in zip(seen, look, strict=True):
+                seen[name].append(float(f"{value:.6g}"))
+        return seen
+
+    def gradient_at_start(self, repeat: int) -> float:
+        """‖∇f‖² where a run begins."""
+        model, split, start = self.task.begun(repeat)
+        return squared_gradient_norm(model, start, split.train)
+
+    def alone(self, repeat: int) -> float:
+        """The mean test accuracy of every device trained by itself, without noise, as many steps as in a federation."""
+        steps, everyone = self.local_steps * rounds_each(self.plan()), self.task.devices
+        engine = _engine(replace(self, rounds=1, local_steps=steps, cohort=everyone), repeat)
+        model, split, start = self.task.begun(repeat)
+        ends = [start + update for update in engine.updates(start, 1, np.arange(everyone))]
+        return float(np.mean([evaluate(model, end, split.test).accuracy or 0.0 for end in ends]))
+
+
+@cache
+def _noise(rule: Rule, epsilon: float, delta: float, exposed: tuple[tuple[str, Any], ...]) -> float:
+    """Kept, since a search costs as much as a run."""
+    return noise_for(epsilon=epsilon, delta=delta, rule=rule, **dict(exposed))
+
+
+def _engine(experiment: Experiment, repeat: int) -> Vectorised:
+    model, split, _ = experiment.task.begun(repeat)
+    return Vectorised(
+        model=model,
+        records=split.train,
+        plan=experiment.plan(),
+        codec=_Grid(grid=experiment.task.grid),
+        seed=repeat,
+        recipe=experiment.recipe(),
+    )
+
+
+@lru_cache(maxsize=8)
+def _trained(experiment: Experiment, repeat: int) -> tuple[tuple[int, NDArray[np.float32]], ...]:
+    """The model at each look; the last few runs are kept, so that what is chosen need not be trained again."""
+    engine, (_, _, start) = _engine(experiment, repeat), experiment.task.begun(repeat)
+    every = max(1, experiment.rounds // experiment.looks)
+    rounds = engine.rounds(start, balanced_cohorts(experiment.plan(), seed=repeat), first=1, every=every)
+    return tuple((progress.done, progress.parameters) for progress in rounds)

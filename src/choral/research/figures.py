@@ -1,0 +1,58 @@
+"""A figure from one end to the other: its work counted, measured, written as a results file, and drawn."""
+
+import json
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from choral import __version__
+from choral.report.charts import alone
+from choral.report.png import png_of
+from choral.research.panels import chart_of
+from choral.research.shelf import Counting, Shelf
+from choral.run.folder import write_whole
+
+Figure = Callable[[Shelf], dict[str, Any]]  # its results, with "panels" and "claims" among them
+
+
+def measure(
+    name: str,
+    figure: Figure,
+    out: Path,
+    *,
+    repeats: int,
+    tell: Callable[[str], object] = lambda _: None,
+    **about: Any,  # noqa: ANN401 - plain values
+) -> dict[str, Any]:
+    """The results of a figure, gone on with where it was interrupted; NAME.json and its charts lie in `out` then.
+
+    The figure is called twice, first with a shelf that only counts. `about` goes into the results file as it is.
+    """
+    counting = Counting(out / "curves", repeats)
+    figure(counting)
+    found = figure(Shelf(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
+    versions = {"choral": __version__, "jax": version("jax"), "numpy": version("numpy")}
+    seeds = list(range(repeats))
+    result = {"figure": name, **found, "repeats": repeats, "seeds": seeds, **about, "versions": versions}
+    write_whole(out / f"{name}.json", (json.dumps(result, indent=1) + "\n").encode())
+    for number, panel in enumerate(result["panels"], start=1):
+        chart = chart_of(panel)
+        write_whole(out / f"{name}-{number}.svg", alone(chart).encode())
+        if picture := png_of(chart):
+            write_whole(out / f"{name}-{number}.png", picture)
+    return result
+
+
+def _timed(name: str, total: int, tell: Callable[[str], object]) -> Callable[[str], None]:
+    """Tells of each measurement which of how many it is, and about how long the rest will take."""
+    began, done = time.monotonic(), 0
+
+    def said(what: str) -> None:
+        nonlocal done
+        left = round((time.monotonic() - began) / done * (total - done)) if done else None
+        done += 1
+        tell(f"{name} {done}/{total}" + ("" if left is None else f" {left // 60:02}:{left % 60:02} left") + f"  {what}")
+
+    return said

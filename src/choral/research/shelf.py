@@ -1,0 +1,80 @@
+"""What was measured before, one file an experiment: a figure that was interrupted goes on where it stopped."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from choral import __version__
+from choral.errors import StorageError
+from choral.research.experiment import Curve, Experiment, Part
+from choral.run.folder import write_whole
+
+
+class Shelf:
+    """The curves of experiments over some repeats, each measured once and kept in a folder."""
+
+    def __init__(self, folder: Path, repeats: int, *, tell: Callable[[str], object] = lambda _: None) -> None:
+        self.folder, self.repeats, self.tell = folder, repeats, tell
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                "CH801", f"can't be made: {error.strerror}.", where=str(folder), fix="Give another --out."
+            ) from None
+
+    def curves(self, experiment: Experiment) -> list[Curve]:
+        """The curve of each repeat on its test rows: for what is not chosen among others."""
+        return [self.curve(experiment, repeat, "test") for repeat in range(self.repeats)]
+
+    def curve(self, experiment: Experiment, repeat: int, part: Part) -> Curve:
+        """The curve of one repeat on one part of the rows."""
+        found: Curve = self._kept(experiment, part, repeat, lambda: experiment.curve(repeat, part))
+        return found
+
+    def alone(self, experiment: Experiment, repeat: int) -> float:
+        """The mean test accuracy of every device by itself."""
+        found: float = self._kept(experiment, "alone", repeat, lambda: experiment.alone(repeat))
+        return found
+
+    def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
+        """What lies on the shelf, measured if it does not."""
+        path, kept = self._file(experiment, what)
+        if str(repeat) not in kept:
+            self.tell(f"{experiment.task.name} τ={experiment.local_steps} σ={experiment.noise:.3g} repeat {repeat + 1}")
+            kept[str(repeat)] = measure()
+            write_whole(path, json.dumps(kept, indent=1).encode())
+        return kept[str(repeat)]
+
+    def _file(self, experiment: Experiment, what: str) -> tuple[Path, dict[str, Any]]:
+        """Where an experiment lies, and what was measured of it."""
+        described = {**experiment.described(), "measured": what, "version": __version__}
+        text = json.dumps(described, sort_keys=True)
+        path = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        try:
+            return path, json.loads(path.read_text()) if path.exists() else {"experiment": described}
+        except ValueError:
+            raise StorageError(
+                "CH802", "is not what was written.", where=str(path), fix="Delete it: it is measured again."
+            ) from None
+
+
+class Counting(Shelf):
+    """A shelf that measures nothing and counts what a figure would have to measure, to tell how long it will take.
+
+    What is chosen depends on what is measured, how much is measured does not.
+    """
+
+    def __init__(self, folder: Path, repeats: int) -> None:
+        super().__init__(folder, repeats)
+        self.missing: set[tuple[Path, int]] = set()
+
+    def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002 - as above
+        path, kept = self._file(experiment, what)
+        if str(repeat) not in kept:
+            self.missing.add((path, repeat))
+        if what == "alone":
+            return 0.5
+        names = (f"{what}_accuracy", f"{what}_loss", *experiment.also)
+        return {"round": list(range(1, experiment.looks + 1)), **{name: [0.5] * experiment.looks for name in names}}

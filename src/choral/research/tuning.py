@@ -1,0 +1,116 @@
+"""Which candidate the validation rows prefer: the test rows are read after the choice; and lines to judge it by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from choral.privacy.calibrate import Rule
+from choral.research.experiment import Curve, Experiment
+from choral.research.repeats import last, paired, spread
+from choral.research.shelf import Shelf
+
+NEAR = 0.0015  # of validation accuracy: closer candidates are told apart by their loss
+
+
+def grid(base: Experiment, choices: dict[str, tuple[Any, ...]]) -> list[Experiment]:
+    """Every combination of the choices, in order.
+
+    >>> from choral.learning.models import logistic
+    >>> from choral.learning.records import Records
+    >>> from choral.research.experiment import Task
+    >>> task = Task.of("none", Records.of([("a", [[0.0]] * 10, [0] * 10)]), logistic)
+    >>> base = Experiment(task=task, cohort=1, rounds=1, local_steps=1, batch=8, step_size=1.0)
+    >>> [one.step_size for one in grid(base, {"step_size": (1.0, 2.0), "clip": (1.0,)})]
+    [1.0, 2.0]
+    """
+    return [replace(base, **dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What was tried and chosen for each repeat, what it reached, and what may be said of its privacy."""
+
+    tried: list[dict[str, Any]]
+    chosen: list[Experiment]
+    curves: list[Curve]
+    privacy: dict[str, Any] | None
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Test accuracy at the end of each repeat."""
+        return last(self.curves, "test_accuracy")
+
+    def told(self, *, non_private: "Method | None" = None) -> dict[str, Any]:
+        """The method for a results file, set against the one without privacy if it is given."""
+        told = {
+            "test_accuracy": spread(self.accuracy),
+            "chosen": [_setting(one) for one in self.chosen],
+            "tried": self.tried,
+            "privacy": self.privacy,
+        }
+        return (
+            told if non_private is None else told | {"minus_non_private": paired(self.accuracy, non_private.accuracy)}
+        )
+
+
+def tuned(
+    shelf: Shelf, candidates: Sequence[Experiment], rule: Rule | None = None, epsilon: float = 0.0, delta: float = 0.0
+) -> Method:
+    """For each repeat the candidate that its own validation rows prefer, each with the least noise for the budget.
+
+    The lowest validation loss within 0.0015 of the best validation accuracy: accuracy alone picks at random among
+    neighbours, some of them with a poor loss. Only what was chosen is then measured on the test rows.
+    """
+    if rule is not None:
+        candidates = [one.within(rule, epsilon=epsilon, delta=delta) for one in candidates]
+    chosen, curves, scores = [], [], []
+    for repeat in range(shelf.repeats):
+        found = [shelf.curve(one, repeat, "validation") for one in candidates]
+        ends = [(one["validation_accuracy"][-1], one["validation_loss"][-1]) for one in found]
+        best = max(accuracy for accuracy, _ in ends)
+        near = [n for n, (accuracy, _) in enumerate(ends) if accuracy >= best - NEAR]
+        pick = candidates[min(near, key=lambda n: ends[n][1])]
+        chosen.append(pick)
+        curves.append(shelf.curve(pick, repeat, "test"))
+        scores.append(ends)
+    tried = [
+        {
+            **_setting(one),
+            "validation_accuracy": [ends[n][0] for ends in scores],
+            "validation_loss": [ends[n][1] for ends in scores],
+        }
+        for n, one in enumerate(candidates)
+    ]
+    # Of the settings chosen the largest steps are the hardest to prove anything of.
+    boldest = max(chosen, key=lambda one: one.step_size)
+    return Method(tried=tried, chosen=chosen, curves=curves, privacy=boldest.privacy(rule, delta) if rule else None)
+
+
+def anchors(shelf: Shelf, candidates: Sequence[Experiment]) -> tuple[Method, dict[str, dict[str, Any]]]:
+    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
+    free = tuned(shelf, candidates)
+    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
+    by_itself = [round(shelf.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
+    found = {"centralised": last(together, "test_accuracy"), "each_alone": by_itself}
+    return free, {name: {"test_accuracy": spread(values)} for name, values in found.items()}
+
+
+def _central(free: Experiment) -> Experiment:
+    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
+    return replace(
+        free, cohort=free.task.devices, local_steps=1, rounds=free.rounds * free.local_steps, looks=1, also=()
+    )
+
+
+def levels(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """What `anchors` found as level lines of a panel."""
+    means = {name: one["test_accuracy"]["mean"] for name, one in found.items()}
+    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
+
+
+def _setting(one: Experiment) -> dict[str, Any]:
+    """What differs between candidates."""
+    told = one.described()
+    names = ("local_steps", "batch", "step_size", "clip", "noise", "update_clip", "update_noise", "sampling")
+    return {name: told[name] for name in names if told[name] not in ("none", 0.0)}
