@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from choral.cli import ledger as ledger_verb
 from choral.cli import terminal
 from choral.cli.phases import phases
+from choral.errors import CODES
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _run(args: argparse.Namespace) -> int:
         json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}",
         flush=True,
     )
-    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop)
+    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop, tell=_warn)
     return 0
 
 
@@ -181,6 +182,9 @@ def _status(args: argparse.Namespace) -> int:
 
 def _told(told: dict[str, Any]) -> list[str]:
     lines = [f"DEVICE    {told['name']} · server {told['server']} · {'running' if told['running'] else 'not running'}"]
+    if told["cut_off"]:
+        code, since = told["cut_off"]["code"], told["cut_off"]["at"]
+        lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
     if told["approved"] is None:
         return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
     lines.append(
@@ -217,6 +221,10 @@ def _passphrase(args: argparse.Namespace) -> str | None:
     from choral.run.agreement import read_text
 
     return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _say(*lines: str) -> None:

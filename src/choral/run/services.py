@@ -11,6 +11,7 @@ from choral.errors import DeploymentError
 from choral.run.agent import Agent
 from choral.run.agreement import Agreement
 from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
+from choral.run.lookout import Lookout, Tell
 from choral.run.serving import require_unfinished, run_folder, status
 from choral.run.site import NODE_KEY, Home
 
@@ -89,8 +90,13 @@ def listens_at(address: str) -> str:
     return address if local else f"0.0.0.0:{address.rpartition(':')[2]}"
 
 
-def attend(home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event) -> None:
-    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it."""
+def attend(
+    home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event, tell: Tell
+) -> None:
+    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it.
+
+    What keeps the node from its server is told in words as it begins and ends, and is in the log.
+    """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
         door = threading.Thread(target=agent.serve, args=(stop,), name="door")
         stack.callback(door.join)
@@ -98,17 +104,26 @@ def attend(home: Home, passphrase: str | None = None, *, agent_only: bool = Fals
         door.start()
         children = None
         if not agent_only:
-            from choral.backends.flower import processes  # Flower is an extra
+            from choral.backends.flower import processes, reach  # Flower is an extra
 
+            address, authority = home.joined.server.address, home.path / AUTHORITY
+            lookout = Lookout(
+                lambda: reach.check_reach(address, authority=authority),
+                lambda: reach.not_let_in(address),
+                journal=agent.journal,
+                tell=tell,
+            )
             children = stack.enter_context(processes.Children())
             processes.connect(
                 children,
                 home.path / FLOWER,
-                superlink=home.joined.server.address,
-                authority=home.path / AUTHORITY,
+                superlink=address,
+                authority=authority,
                 key=home.path / NODE_KEY,
                 door=home.socket,
+                gave_up=lookout.gave_up,
             )
+            threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
         while not stop.wait(_LOOK):
             if children is not None:
                 children.check()
