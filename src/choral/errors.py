@@ -77,6 +77,7 @@ CODES: dict[str, str] = {
     "CH903": "devices of the study are not connected",
     "CH904": "a site can't connect to its server",
     "CH905": "a site's clock and its server's differ too much",
+    "CH906": "a certificate is not valid at this time",
 }
 
 

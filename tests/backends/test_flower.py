@@ -1,7 +1,10 @@
 """Flower as a place of rounds: the same integers as everywhere else, and nothing in clear on the way."""
 
+import shutil
 import socket
 import ssl
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +17,19 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from choral.backends import relay
 from choral.backends.faults import DroppingTransport, drops_out
+from choral.backends.flower import processes
+from choral.backends.flower.children import Children
 from choral.backends.flower.observe import Observed, observe
+from choral.backends.flower.reach import check_reach
+from choral.errors import DeploymentError
 from choral.protocol.messages import Turn
 from choral.run.books import Books
+from choral.run.certificates import node_key
 from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
+from tests.backends.wrong_clock import wrong_clock
 from tests.run import small
 
 FIRST = Turn(1, 0)
@@ -154,6 +164,55 @@ def test_an_error_of_the_conductor_is_the_reason_why_its_run_ended(stage):
 def test_nodes_that_were_let_in_before_are_let_in_again_without_a_word(stage):
     stage.control.admit(stage.keys)
     stage.control.admit(stage.keys)
+
+
+@pytest.fixture
+def fifth(stage):
+    """A function that lets one more site in and starts its node, on a machine whose clock is wrong by some seconds."""
+    home = stage.home(0).with_name("fifth")
+    home.mkdir()
+    secret, public = node_key()
+    (home / "node.key").write_bytes(secret)
+    stop, door = threading.Event(), home / "door"
+    serving = threading.Thread(target=relay.serve, args=(door, lambda _: b"fifth"), kwargs={"stop": stop})
+    serving.start()
+    stage.control.admit([public])
+
+    with Children() as children:
+
+        def start(seconds, gave_up):
+            with wrong_clock(home, seconds):
+                processes.connect(
+                    children, home / "flower", superlink=stage.way_in, authority=stage.folder / "authority.pem",
+                    key=home / "node.key", door=door, gave_up=gave_up,
+                )  # fmt: skip
+            return children
+
+        yield start
+    stop.set()
+    serving.join()
+    shutil.rmtree(home)
+
+
+def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_told_why(stage, fifth):
+    ended = []
+    children = fifth(20.0, gave_up=lambda: ended.append(True))
+    stage.until(lambda: children.check() or ended, 60)
+    told = (stage.home(0).with_name("fifth") / "flower" / "supernode.log").read_text()
+    assert "Starting Flower SuperNode" in told and "SuperNode ID" not in told  # it was not let in
+    assert "clock" not in told.lower()  # and Flower does not say why
+    with pytest.raises(DeploymentError, match=r"CH905 this machine's clock is 2[012] s ahead of the server's"):
+        check_reach(stage.address, authority=stage.folder / "authority.pem", clock=lambda: time.time() + 20)
+
+
+def test_a_node_whose_clock_is_four_minutes_behind_takes_part(stage, fifth):
+    fifth(-240.0, gave_up=None)
+    stage.transport.expect([*stage.ids, "fifth"], deadline=stage.deadline)
+    try:
+        assert stage.transport.gather(5, patience=60) == {0, 1, 2, 3, 4}
+        assert dict(stage.transport.exchange({4: b"x"})) == {4: b"fifth"}
+    finally:
+        stage.transport.expect(stage.ids, deadline=stage.deadline)
 
 
 def test_a_stranger_finds_every_door_shut(stage):

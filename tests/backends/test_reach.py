@@ -126,9 +126,14 @@ def test_a_certificate_that_is_really_outdated_or_too_new_is_told_as_that_and_no
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(days=days)
 
-    monkeypatch.setattr(certificates, "datetime", Then)  # the server's clock on the day of `choral server init`
-    with Gates(tmp_path) as gate, pytest.raises(DeploymentError, match=r"CH904 a certificate .*on both sides.*--again"):
-        check_reach(gate.address, authority=gate.authority)
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "datetime", Then)  # the server's clock on the day of `choral server init`
+        gate = Gates(tmp_path)
+    with gate:
+        shown = check_reach(gate.address, authority=gate.authority)
+    assert shown == (tmp_path / "server.pem").read_text()
+    with pytest.raises(DeploymentError, match=r"CH906 CN=127\.0\.0\.1 a certificate is valid from .*--again"):
+        certificates.check_dates(shown, gate.authority.read_text())
 
 
 def test_another_authority_than_the_invitations_is_told_whatever_the_clock_says(gate, tmp_path):

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from choral.errors import DeploymentError
+from choral.errors import ChoralError
 from choral.run.agent import CUT_OFF, REACHED, Journal
 
 _EVERY = 30.0  # seconds between two looks
@@ -17,7 +17,7 @@ class Lookout:
     """Looks by `check`, which raises what is in the way; `refused` is in the way if the node gives up nevertheless."""
 
     def __init__(
-        self, check: Callable[[], None], refused: Callable[[], DeploymentError], *, journal: Journal, tell: Tell
+        self, check: Callable[[], None], refused: Callable[[], ChoralError], *, journal: Journal, tell: Tell
     ) -> None:
         self._check, self._refused, self._journal, self._tell = check, refused, journal, tell
         self._gave_up: float | None = None
@@ -48,10 +48,10 @@ class Lookout:
             if before is not None:
                 self._tell("the server can be reached again.")
 
-    def _found(self) -> DeploymentError | None:
+    def _found(self) -> ChoralError | None:
         try:
             self._check()
-        except DeploymentError as error:
+        except ChoralError as error:
             return error
         recent = self._gave_up is not None and time.monotonic() - self._gave_up < _RECENT
         return self._refused() if recent else None

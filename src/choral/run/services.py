@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from choral.errors import DeploymentError
 from choral.run.agent import Agent
-from choral.run.agreement import Agreement
+from choral.run.agreement import Agreement, read_text
+from choral.run.certificates import check_dates
 from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
 from choral.run.lookout import Lookout, Tell
 from choral.run.serving import require_unfinished, run_folder, status
@@ -27,6 +28,7 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
+    check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 
     with processes.Children() as children:
@@ -107,12 +109,12 @@ def attend(
             from choral.backends.flower import processes, reach  # Flower is an extra
 
             address, authority = home.joined.server.address, home.path / AUTHORITY
-            lookout = Lookout(
-                lambda: reach.check_reach(address, authority=authority),
-                lambda: reach.not_let_in(address),
-                journal=agent.journal,
-                tell=tell,
-            )
+
+            def look() -> None:
+                trusted = read_text(authority)
+                check_dates(reach.check_reach(address, authority=authority), trusted)
+
+            lookout = Lookout(look, lambda: reach.not_let_in(address), journal=agent.journal, tell=tell)
             children = stack.enter_context(processes.Children())
             processes.connect(
                 children,
