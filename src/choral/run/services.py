@@ -131,32 +131,3 @@ def attend(
                 children.check()
             if not door.is_alive():
                 raise DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
-
-
-def unit(description: str, command: str) -> str:
-    """A systemd unit that keeps a command running, with what it may touch kept small.
-
-    >>> print(unit("choral device", "/usr/bin/choral device run").splitlines()[1])
-    Description=choral device
-    """
-    return f"""[Unit]
-Description={description}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-ExecStart={command}
-Restart=on-failure
-RestartSec=30
-UMask=0077
-NoNewPrivileges=yes
-PrivateTmp=yes
-ProtectSystem=full
-ProtectKernelTunables=yes
-ProtectControlGroups=yes
-RestrictSUIDSGID=yes
-LimitCORE=0
-
-[Install]
-WantedBy=default.target
-"""
