@@ -21,8 +21,8 @@ RestartSec=30
 KillMode=mixed
 TimeoutStopSec=30
 """
-# By seccomp and limits, which a user's own service manager can set too. Left out on purpose: what forbids memory that is
-# writable and executable, since training is compiled, and what hides devices, since one may be an accelerator.
+# By seccomp and limits, which a user's own service manager can set too. Left out on purpose: what forbids memory that
+# is writable and executable, since training is compiled, and what hides devices, since one may be an accelerator.
 _HELD = """\
 UMask=0077
 LimitCORE=0
