@@ -131,6 +131,44 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
 
 
+def end_all_under(folder):
+    """End what names a folder in its words; `flwr run` leaves its SuperLink running on purpose."""
+    for pid, command in commands():
+        if str(folder) in command and pid != os.getpid():
+            os.kill(pid, signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path, monkeypatch):
+    from choral.backends.flower import control
+    from choral.backends.flower.children import QUIET, Children
+
+    for name, value in {**HERE, **QUIET, "FLWR_HOME": str(tmp_path / "flwr")}.items():
+        monkeypatch.setenv(name, value)
+    folder, app = tmp_path / "d", tmp_path / "app"
+    folder.mkdir()
+    app.mkdir()
+    deployment = local.of_job(folder, job, 3, 2)
+    doors = str(folder / "sites/{}/agent.sock")
+    (app / "pyproject.toml").write_text(control.app(deployment.study_folder, doors=doors))
+    beside = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join([str(beside), os.environ["PATH"]]))
+    with Children() as sites:
+        for home in deployment.homes:
+            words = [sys.executable, "-m", "choral", "device", "run", "--agent-only", "--home", str(home.path)]
+            sites.start(home.joined.name, words, home.path)
+        deployment._await_agents(sites)
+        command = [str(beside / "flwr"), "run", str(app), "--federation-config", "num-supernodes=3", "--stream"]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        finally:
+            end_all_under(tmp_path / "flwr")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = deployment.result()
+    assert told["stopped"] == "all rounds are done" and told["included"] == [list(consortium.NAMES)] * 2
+    assert all(spent["charges"] == 2 for spent in told["spent"].values())
+
+
 def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsys):
     assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("CH800")

@@ -11,7 +11,7 @@ from choral.errors import DeploymentError
 from choral.run.agent import Agent
 from choral.run.agreement import Agreement, read_text
 from choral.run.certificates import check_dates
-from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
+from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.run.lookout import Lookout, Tell
 from choral.run.serving import require_unfinished, run_folder, status
 from choral.run.site import NODE_KEY, Home
@@ -47,10 +47,14 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
 
 
 def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
-    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device."""
-    from choral.backends.flower import processes  # Flower is an extra
+    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device.
+
+    The app is left in the study's folder, for whoever wants to hand it to `flwr run`.
+    """
+    from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
+    keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
         with processes.Control(inner, authority=None) as link:
