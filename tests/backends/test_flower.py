@@ -46,12 +46,16 @@ def study():
     return small.study(devices=4, cohort=4, seed=seed_of_a_lost_device())
 
 
-@pytest.fixture(scope="module")
-def reference(study):
-    """What each device would encode by itself in the first turn."""
-    engine, number = engine_of(study), turn_number(*(FIRST.round, FIRST.attempt))
+def integers_of(study, turn):
+    """What each device would encode by itself in a turn."""
+    engine, number = engine_of(study), turn_number(turn.round, turn.attempt)
     updates = engine.updates(study.model.start(study.seed), number, np.arange(4))
     return [study.codec.integers(updates[device], engine.dither(number, device)) for device in range(4)]
+
+
+@pytest.fixture(scope="module")
+def reference(study):
+    return integers_of(study, FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +180,11 @@ def fifth(stage):
     stop, door = threading.Event(), home / "door"
     serving = threading.Thread(target=relay.serve, args=(door, lambda _: b"fifth"), kwargs={"stop": stop})
     serving.start()
-    stage.control.admit([public])
-
     with Children() as children:
 
-        def start(seconds, gave_up):
+        def start(seconds=0.0, gave_up=None, *, admitted=True):
+            if admitted:
+                stage.control.admit([public])
             with wrong_clock(home, seconds):
                 processes.connect(
                     children, home / "flower", superlink=stage.way_in, authority=stage.folder / "authority.pem",
@@ -205,8 +209,15 @@ def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_tol
         check_reach(stage.address, authority=stage.folder / "authority.pem", clock=lambda: time.time() + 20)
 
 
+def test_a_node_whose_key_the_study_does_not_hold_gives_up(stage, fifth):
+    ended = []
+    children = fifth(gave_up=lambda: ended.append(True), admitted=False)
+    stage.until(lambda: children.check() or ended, 60)
+    assert check_reach(stage.address, authority=stage.folder / "authority.pem")  # nothing else is in its way
+
+
 def test_a_node_whose_clock_is_four_minutes_behind_takes_part(stage, fifth):
-    fifth(-240.0, gave_up=None)
+    fifth(-240.0)
     stage.transport.expect([*stage.ids, "fifth"], deadline=stage.deadline)
     try:
         assert stage.transport.gather(5, patience=60) == {0, 1, 2, 3, 4}
@@ -232,3 +243,22 @@ def test_the_gate_passes_nothing_but_fleet_requests(path, stage):
         gate.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
         # One of the paths is a fleet request, with a query that the gate leaves away: the SuperLink has refused it.
         assert gate.recv(100).split()[1] == (b"415" if "?" in path else b"404")
+
+
+def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, stage):
+    # The last test of this file: the stage has one node less afterwards.
+    stage.transport.expect(stage.ids, deadline=15.0)
+    stage.transport.gather(4, patience=60)
+    place = OverFlower(study, Books(study, None), stage, drop=0.0)
+    answer, model = stage.answers[GONE], study.model.start(study.seed)
+
+    def loses_power(frame):
+        if len(frame) > 4 * model.size:  # the model has arrived, and nothing is sent back
+            stage.kill(GONE)
+        return answer(frame)
+
+    stage.answers[GONE] = loses_power
+    opened = place.round(model, range(4), round=3, attempt=0)
+    left = [device for device in range(4) if device != GONE]
+    encoded = integers_of(study, Turn(3, 0))
+    assert list(opened.included) == left and (opened.total == sum(encoded[device] for device in left)).all()
