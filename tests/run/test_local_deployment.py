@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 from choral.cli import main
 from choral.errors import ConfigError, DeploymentError
 from choral.run import local_deployment as local
+from choral.run import services
+from choral.run.agent import status
+from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +133,41 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     held = engine == "superlink"  # the simulation engine has neither, and says so
     assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
     assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+
+
+@pytest.mark.long
+def test_a_site_whose_clock_is_wrong_is_told_by_choral_device_run_and_let_in_once_it_is_set(job, tmp_path, monkeypatch):
+    for name, value in HERE.items():
+        monkeypatch.setenv(name, value)
+    folder, clock = tmp_path / "d", tmp_path / "clock"
+    folder.mkdir()
+    clock.mkdir()
+    deployment = local.of_job(folder, job, 3, 1)
+    home = deployment.homes[0]
+    words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
+    states = services.serve_study(deployment.study_folder)
+    try:
+        next(states)  # the server is up
+        for seconds, told in ((20.0, "CH905 this machine's clock is 2[012] s ahead of the server's"), (0.0, None)):
+            with wrong_clock(clock, seconds):
+                site = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            try:
+                if told is not None:
+                    assert re.match(told, site.stderr.readline())
+                    assert status(home)["cut_off"]["code"] == "CH905"
+                else:
+                    end = time.monotonic() + 60
+                    while "SuperNode ID" not in (home.path / "flower" / "supernode.log").read_text():
+                        assert time.monotonic() < end
+                        time.sleep(0.2)
+                    assert status(home)["cut_off"] is None
+            finally:
+                site.terminate()
+                assert "Traceback" not in site.communicate(timeout=60)[1]
+            assert site.returncode == 0
+    finally:
+        states.close()
+    assert gone(folder)
 
 
 def end_all_under(folder):
