@@ -75,6 +75,9 @@ CODES: dict[str, str] = {
     "CH901": "a device's own process can't be reached",
     "CH902": "a device's own process failed on a request",
     "CH903": "devices of the study are not connected",
+    "CH904": "a site can't connect to its server",
+    "CH905": "a site's clock and its server's differ too much",
+    "CH906": "a certificate is not valid at this time",
 }
 
 

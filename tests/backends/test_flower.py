@@ -1,7 +1,10 @@
 """Flower as a place of rounds: the same integers as everywhere else, and nothing in clear on the way."""
 
+import shutil
 import socket
 import ssl
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +17,19 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from choral.backends import relay
 from choral.backends.faults import DroppingTransport, drops_out
+from choral.backends.flower import processes
+from choral.backends.flower.children import Children
 from choral.backends.flower.observe import Observed, observe
+from choral.backends.flower.reach import check_reach
+from choral.errors import DeploymentError
 from choral.protocol.messages import Turn
 from choral.run.books import Books
+from choral.run.certificates import node_key
 from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
+from tests.backends.wrong_clock import wrong_clock
 from tests.run import small
 
 FIRST = Turn(1, 0)
@@ -36,12 +46,16 @@ def study():
     return small.study(devices=4, cohort=4, seed=seed_of_a_lost_device())
 
 
-@pytest.fixture(scope="module")
-def reference(study):
-    """What each device would encode by itself in the first turn."""
-    engine, number = engine_of(study), turn_number(*(FIRST.round, FIRST.attempt))
+def integers_of(study, turn):
+    """What each device would encode by itself in a turn."""
+    engine, number = engine_of(study), turn_number(turn.round, turn.attempt)
     updates = engine.updates(study.model.start(study.seed), number, np.arange(4))
     return [study.codec.integers(updates[device], engine.dither(number, device)) for device in range(4)]
+
+
+@pytest.fixture(scope="module")
+def reference(study):
+    return integers_of(study, FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +170,62 @@ def test_nodes_that_were_let_in_before_are_let_in_again_without_a_word(stage):
     stage.control.admit(stage.keys)
 
 
+@pytest.fixture
+def fifth(stage):
+    """A function that lets one more site in and starts its node, on a machine whose clock is wrong by some seconds."""
+    home = stage.home(0).with_name("fifth")
+    home.mkdir()
+    secret, public = node_key()
+    (home / "node.key").write_bytes(secret)
+    stop, door = threading.Event(), home / "door"
+    serving = threading.Thread(target=relay.serve, args=(door, lambda _: b"fifth"), kwargs={"stop": stop})
+    serving.start()
+    with Children() as children:
+
+        def start(seconds=0.0, gave_up=None, *, admitted=True):
+            if admitted:
+                stage.control.admit([public])
+            with wrong_clock(home, seconds):
+                processes.connect(
+                    children, home / "flower", superlink=stage.way_in, authority=stage.folder / "authority.pem",
+                    key=home / "node.key", door=door, gave_up=gave_up,
+                )  # fmt: skip
+            return children
+
+        yield start
+    stop.set()
+    serving.join()
+    shutil.rmtree(home)
+
+
+def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_told_why(stage, fifth):
+    ended = []
+    children = fifth(20.0, gave_up=lambda: ended.append(True))
+    stage.until(lambda: children.check() or ended, 60)
+    told = (stage.home(0).with_name("fifth") / "flower" / "supernode.log").read_text()
+    assert "Starting Flower SuperNode" in told and "SuperNode ID" not in told  # it was not let in
+    assert "clock" not in told.lower()  # and Flower does not say why
+    with pytest.raises(DeploymentError, match=r"CH905 this machine's clock is 2[012] s ahead of the server's"):
+        check_reach(stage.address, authority=stage.folder / "authority.pem", clock=lambda: time.time() + 20)
+
+
+def test_a_node_whose_key_the_study_does_not_hold_gives_up(stage, fifth):
+    ended = []
+    children = fifth(gave_up=lambda: ended.append(True), admitted=False)
+    stage.until(lambda: children.check() or ended, 60)
+    assert check_reach(stage.address, authority=stage.folder / "authority.pem")  # nothing else is in its way
+
+
+def test_a_node_whose_clock_is_four_minutes_behind_takes_part(stage, fifth):
+    fifth(-240.0)
+    stage.transport.expect([*stage.ids, "fifth"], deadline=stage.deadline)
+    try:
+        assert stage.transport.gather(5, patience=60) == {0, 1, 2, 3, 4}
+        assert dict(stage.transport.exchange({4: b"x"})) == {4: b"fifth"}
+    finally:
+        stage.transport.expect(stage.ids, deadline=stage.deadline)
+
+
 def test_a_stranger_finds_every_door_shut(stage):
     assert observe(stage.address, authority=stage.folder / "authority.pem") == Observed(
         tls=True, node_authentication=True, control_closed=True
@@ -173,3 +243,22 @@ def test_the_gate_passes_nothing_but_fleet_requests(path, stage):
         gate.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
         # One of the paths is a fleet request, with a query that the gate leaves away: the SuperLink has refused it.
         assert gate.recv(100).split()[1] == (b"415" if "?" in path else b"404")
+
+
+def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, stage):
+    # The last test of this file: the stage has one node less afterwards.
+    stage.transport.expect(stage.ids, deadline=15.0)
+    stage.transport.gather(4, patience=60)
+    place = OverFlower(study, Books(study, None), stage, drop=0.0)
+    answer, model = stage.answers[GONE], study.model.start(study.seed)
+
+    def loses_power(frame):
+        if len(frame) > 4 * model.size:  # the model has arrived, and nothing is sent back
+            stage.kill(GONE)
+        return answer(frame)
+
+    stage.answers[GONE] = loses_power
+    opened = place.round(model, range(4), round=3, attempt=0)
+    left = [device for device in range(4) if device != GONE]
+    encoded = integers_of(study, Turn(3, 0))
+    assert list(opened.included) == left and (opened.total == sum(encoded[device] for device in left)).all()

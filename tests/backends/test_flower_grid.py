@@ -118,6 +118,19 @@ def test_a_silent_node_costs_one_deadline_and_the_others_go_on():
     assert [number for number, _ in replies] == [0, 2] and took < 15  # nobody waits for it again
 
 
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_deadline_is_counted_and_does_not_move_when_the_clock_is_set(days, monkeypatch):
+    slow, silent = Node("a"), Node("b")
+    transport, grid = transport_over(three(a=slow, b=silent), deadline=0.5)
+    transport.gather(3, patience=5)
+    slow.delay, silent.silent = next(grid.pulls) + 15, True  # one answers in the middle of the exchange, one never
+    right, begin = time.time, time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: right() + 86400 * days * (time.monotonic() > begin + 0.1))
+    replies, took = exchange(transport, ALL)
+    assert [number for number, _ in replies] == [0, 2] and 0.5 < took < 15
+    assert all(0 < ttl <= 0.5 + 60 for _, frame, ttl in grid.pushed if frame != relay.HELLO)
+
+
 def test_a_node_that_speaks_again_is_sent_its_frame_in_the_same_exchange(monkeypatch):
     monkeypatch.setattr(grid_module, "_GREETING", 0.05)
     silent = Node("b")

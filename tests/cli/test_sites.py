@@ -131,6 +131,39 @@ def test_units_for_systemd_start_the_same_verb(study, capsys):
     assert "NoNewPrivileges=yes" in unit
 
 
+def test_a_service_is_installed_and_told_how_to_start(study, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    words = ["device", "run", "--home", str(study / "hill"), "--install-service", "--user"]
+    path = tmp_path / "systemd/user/choral-device-hill.service"
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"WROTE     {path}",
+        "NEXT      systemctl --user daemon-reload",
+        "          systemctl --user enable --now choral-device-hill.service",
+        "ALSO      loginctl enable-linger, or it ends when you log out",
+    ]
+    assert main([*words[:-2], "--systemd", "--user"]) == 0
+    assert capsys.readouterr().out == path.read_text()
+    status, told = said(capsys, *words)
+    assert (status, told["unit"], len(told["next"])) == (0, str(path), 2)
+    status, told = said(capsys, *words, "--agent-only")  # another service of the same name
+    assert (status, told["error"]["code"]) == (1, "CH800")
+    table(study / "public.csv", seed=9)
+    words = ["server", "run", study / "study", "--test", study / "public.csv", "--install-service", "--user"]
+    status, told = said(capsys, *words)
+    assert status == 0
+    text = (tmp_path / "systemd/user/choral-server-study.service").read_text()
+    assert f"server run {study / 'study'} --test {study / 'public.csv'}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"), [(["--user"], "CH104"), (["--systemd", "--install-service"], "CH101")]
+)  # fmt: skip
+def test_flags_of_a_service_that_do_not_go_together_are_refused(study, capsys, flags, code):
+    status, told = said(capsys, "device", "run", "--home", study / "hill", *flags)
+    assert (status, told["error"]["code"]) == (2, code)
+
+
 def test_a_sealed_home_takes_its_passphrase_from_a_file(study, tmp_path, capsys):
     (tmp_path / "secret").write_text("correct horse\n")
     words = ["device", "join", study / "study/invitation.toml", "--name", "sealed", "--home", tmp_path / "home"]

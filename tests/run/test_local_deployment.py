@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 from choral.cli import main
 from choral.errors import ConfigError, DeploymentError
 from choral.run import local_deployment as local
+from choral.run import services
+from choral.run.agent import status
+from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +133,79 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     held = engine == "superlink"  # the simulation engine has neither, and says so
     assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
     assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+
+
+@pytest.mark.long
+def test_a_site_whose_clock_is_wrong_is_told_by_choral_device_run_and_let_in_once_it_is_set(job, tmp_path, monkeypatch):
+    for name, value in HERE.items():
+        monkeypatch.setenv(name, value)
+    folder, clock = tmp_path / "d", tmp_path / "clock"
+    folder.mkdir()
+    clock.mkdir()
+    deployment = local.of_job(folder, job, 3, 1)
+    home = deployment.homes[0]
+    words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
+    states = services.serve_study(deployment.study_folder)
+    try:
+        next(states)  # the server is up
+        for seconds, told in ((20.0, "CH905 this machine's clock is 2[012] s ahead of the server's"), (0.0, None)):
+            with wrong_clock(clock, seconds):
+                site = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            try:
+                if told is not None:
+                    assert re.match(told, site.stderr.readline())
+                    assert status(home)["cut_off"]["code"] == "CH905"
+                else:
+                    end = time.monotonic() + 60
+                    while "SuperNode ID" not in (home.path / "flower" / "supernode.log").read_text():
+                        assert time.monotonic() < end
+                        time.sleep(0.2)
+                    assert status(home)["cut_off"] is None
+            finally:
+                site.terminate()
+                assert "Traceback" not in site.communicate(timeout=60)[1]
+            assert site.returncode == 0
+    finally:
+        states.close()
+    assert gone(folder)
+
+
+def end_all_under(folder):
+    """End what names a folder in its words; `flwr run` leaves its SuperLink running on purpose."""
+    for pid, command in commands():
+        if str(folder) in command and pid != os.getpid():
+            os.kill(pid, signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path, monkeypatch):
+    from choral.backends.flower import control
+    from choral.backends.flower.children import QUIET, Children
+
+    for name, value in {**HERE, **QUIET, "FLWR_HOME": str(tmp_path / "flwr")}.items():
+        monkeypatch.setenv(name, value)
+    folder, app = tmp_path / "d", tmp_path / "app"
+    folder.mkdir()
+    app.mkdir()
+    deployment = local.of_job(folder, job, 3, 2)
+    doors = str(folder / "sites/{}/agent.sock")
+    (app / "pyproject.toml").write_text(control.app(deployment.study_folder, doors=doors))
+    beside = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", os.pathsep.join([str(beside), os.environ["PATH"]]))
+    with Children() as sites:
+        for home in deployment.homes:
+            words = [sys.executable, "-m", "choral", "device", "run", "--agent-only", "--home", str(home.path)]
+            sites.start(home.joined.name, words, home.path)
+        deployment._await_agents(sites)
+        command = [str(beside / "flwr"), "run", str(app), "--federation-config", "num-supernodes=3", "--stream"]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        finally:
+            end_all_under(tmp_path / "flwr")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = deployment.result()
+    assert told["stopped"] == "all rounds are done" and told["included"] == [list(consortium.NAMES)] * 2
+    assert all(spent["charges"] == 2 for spent in told["spent"].values())
 
 
 def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsys):

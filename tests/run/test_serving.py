@@ -195,6 +195,24 @@ def test_a_device_that_refuses_for_good_is_not_called_again_and_the_others_go_on
     assert record.rounds[1]["cohort"] == [0, 1, 2]
 
 
+def test_a_device_of_another_version_is_left_out_and_the_others_go_on(four, tmp_path):
+    made = four.copy(tmp_path)
+
+    class AnotherVersion(Sockets):
+        """What one device says, whatever that is, is of a version that is not out yet."""
+
+        def exchange(self, outbox):
+            for number, reply in super().exchange(outbox):
+                yield number, reply[:4] + b"\x63\x00" + reply[6:] if number == 3 else reply
+
+    with agents(made.homes):
+        made.conductor(AnotherVersion(made.homes)).run()
+    record = run_of(made)
+    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
+    assert record.result["refused"] == {"moor": "CH602"}
+    assert charges(made.homes["moor"]) == []
+
+
 def test_a_device_that_is_gone_costs_its_share_and_not_the_round(four, tmp_path):
     made = four.copy(tmp_path)
     here = {name: made.homes[name] for name in NAMES}

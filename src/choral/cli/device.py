@@ -7,7 +7,6 @@ only its owner can read.
 
 import argparse
 import json
-import shlex
 import signal
 import sys
 import threading
@@ -15,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import ledger as ledger_verb
-from choral.cli import terminal
+from choral.cli import service, terminal
 from choral.cli.phases import phases
+from choral.errors import CODES
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--yes", action="store_true", help="record the approval")
     run = phase("run", _run, "answer for this site until stopped")
     run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
-    run.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
+    service.configure(run)
     status = phase("status", _status, "what is approved, what is spent, whether it runs")
     ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
@@ -148,22 +148,29 @@ def _run(args: argparse.Namespace) -> int:
     from choral.run import services
     from choral.run.site import Home
 
-    if args.systemd:
-        words = [sys.executable, "-m", "choral", "device", "run", "--home", str(args.home.resolve())]
-        words += ["--passphrase-file", str(args.passphrase_file.resolve())] if args.passphrase_file else []
-        words += ["--agent-only"] if args.agent_only else []
-        print(services.unit(f"choral device {Home(args.home).joined.name}", shlex.join(words)), end="")
-        return 0
+    home = Home(args.home)
+    if service.asked(args):
+        from choral.run.enrolment import host_of
+        from choral.run.units import Service
+
+        words = ("device", "run", *["--agent-only"] * args.agent_only)
+        made = Service(
+            name=f"choral-device-{home.joined.name}",
+            description=f"choral device {home.joined.name}",
+            command=service.command(*words, home=args.home, passphrase_file=args.passphrase_file),
+            folder=args.home,
+            only_peer=host_of(home.joined.server.address),
+        )
+        return service.show(args, made)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    home = Home(args.home)
     told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
     print(
         json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}",
         flush=True,
     )
-    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop)
+    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop, tell=_warn)
     return 0
 
 
@@ -181,6 +188,9 @@ def _status(args: argparse.Namespace) -> int:
 
 def _told(told: dict[str, Any]) -> list[str]:
     lines = [f"DEVICE    {told['name']} · server {told['server']} · {'running' if told['running'] else 'not running'}"]
+    if told["cut_off"]:
+        code, since = told["cut_off"]["code"], told["cut_off"]["at"]
+        lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
     if told["approved"] is None:
         return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
     lines.append(
@@ -217,6 +227,10 @@ def _passphrase(args: argparse.Namespace) -> str | None:
     from choral.run.agreement import read_text
 
     return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _say(*lines: str) -> None:

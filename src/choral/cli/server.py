@@ -6,14 +6,12 @@ card. Everything of a study lies in one folder that only its owner can read.
 
 import argparse
 import json
-import shlex
 import signal
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from choral.cli import terminal
+from choral.cli import service, terminal
 from choral.cli.phases import phases
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("study", type=Path, help="the study's folder")
     run.add_argument("--listen", metavar="HOST:PORT", help="where to listen, if not at the study's address")
     run.add_argument("--test", type=Path, metavar="FILE", help="a public table to measure the model on")
-    run.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
+    service.configure(run)
     status = phase("status", _status, "where the run stands, who took part, who refused")
     status.add_argument("study", type=Path, help="the study's folder")
     stop = phase("stop", _stop, "end after the round under way, with the model so far")
@@ -124,11 +122,21 @@ def _described(study: "Agreement") -> dict[str, Any]:
 def _run(args: argparse.Namespace) -> int:
     from choral.run import services, serving
 
-    if args.systemd:
-        words = [sys.executable, "-m", "choral", "server", "run", str(args.study.resolve())]
-        words += ["--listen", args.listen] if args.listen else []
-        print(services.unit(f"choral server of {args.study.resolve().name}", shlex.join(words)), end="")
-        return 0
+    if service.asked(args):
+        from choral.run.agreement import Agreement
+        from choral.run.enrolment import STUDY, host_of
+        from choral.run.units import Service
+
+        address = args.listen or Agreement.read(args.study / STUDY).file.address
+        host_of(address)  # refuses what is none
+        made = Service(
+            name=f"choral-server-{args.study.resolve().name}",
+            description=f"choral server of {args.study.resolve().name}",
+            command=service.command("server", "run", args.study, listen=args.listen, test=args.test),
+            folder=args.study,
+            port=int(address.rpartition(":")[2]),
+        )
+        return service.show(args, made)
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too

@@ -23,6 +23,7 @@ from choral.protocol.messages import Refusal, Vector, decode
 from choral.run.folder import read_lines
 from choral.run.site import LOG, Home
 
+CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
 _SHOWN = 200  # the last lines of a log that a status looks at
 
 
@@ -146,6 +147,9 @@ def status(home: Home) -> dict[str, Any]:
     lines = deque(read_lines(home.path / LOG), maxlen=_SHOWN)
     told["last"] = next((line for line in reversed(lines) if "round" in line), None)
     told["last_refusal"] = next((line for line in reversed(lines) if line["event"] == "refusal"), None)
+    seen = next((line for line in reversed(lines) if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
+    # Known only while somebody looks: what a stopped agent saw last says nothing about now.
+    told["cut_off"] = seen if told["running"] and seen["event"] == CUT_OFF else None
     return told
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from choral.errors import ConfigError, TrustError
+from choral.errors import ConfigError, DeploymentError, TrustError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 825
 _EARLIER = timedelta(hours=1)  # clocks of two organisations differ
@@ -78,8 +78,31 @@ def node_key() -> tuple[bytes, str]:
 
 def fingerprint(certificate: str) -> str:
     """SHA-256 of a certificate, in the form in which OpenSSL and browsers show it."""
+    return _parsed(certificate).fingerprint(SHA256()).hex(":").upper()
+
+
+def check_dates(*certificates: str) -> None:
+    """Nothing, or CH906: by this machine's clock one of these certificates is not valid yet, or no more.
+
+    >>> check_dates(new_authority("trial").certificate)
+    """
+    now = datetime.now(UTC)
+    for one in map(_parsed, certificates):
+        begin, end = one.not_valid_before_utc, one.not_valid_after_utc
+        if not begin <= now <= end:
+            raise DeploymentError(
+                "CH906",
+                f"a certificate is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and this machine's "
+                f"clock says {now:%Y-%m-%d %H:%M}.",
+                where=one.subject.rfc4514_string(),
+                fix="If the clock is wrong, set it, for good by NTP. If it is right, the coordinator makes another "
+                "certificate (choral server init, in a new folder), and the sites join again with --again.",
+            )
+
+
+def _parsed(certificate: str) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(certificate.encode()).fingerprint(SHA256()).hex(":").upper()
+        return x509.load_pem_x509_certificate(certificate.encode())
     except ValueError:
         raise TrustError("CH600", "a certificate is not PEM.", fix="Get the file again.") from None
 

@@ -20,7 +20,7 @@ from choral.run.agreement import (
     read_text,
     to_toml,
 )
-from choral.run.certificates import Pair, fingerprint, new_authority, server_certificate
+from choral.run.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
 from choral.run.folder import write_whole
 from choral.secagg.keys import Identity
 
@@ -100,7 +100,7 @@ def prepare(
             "CH103", "a certificate of your own is not given whole.", fix="Give --certificate, --key and --authority."
         )
     invitation = Invitation(format=FORMAT, name=job.run.name, address=address, certificate=trusted)
-    _ = invitation.fingerprint  # refuses what is no certificate before anything is written
+    check_dates(server.certificate, trusted)  # and refuses what is no certificate, before anything is written
     private(folder)
     for name, text in (
         (JOB, job.text),

@@ -36,7 +36,7 @@ class RunRecord:
     attack: dict[str, Any] | None = None
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.new")
     try:
@@ -46,9 +46,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise StorageError(
-            "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space or use --out."
-        ) from None
+        raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from choral.errors import DeploymentError
 from choral.run.agent import Agent
-from choral.run.agreement import Agreement
-from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of
+from choral.run.agreement import Agreement, read_text
+from choral.run.certificates import check_dates
+from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
+from choral.run.lookout import Lookout, Tell
 from choral.run.serving import require_unfinished, run_folder, status
 from choral.run.site import NODE_KEY, Home
 
@@ -26,6 +28,7 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
+    check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 
     with processes.Children() as children:
@@ -44,10 +47,14 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
 
 
 def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
-    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device."""
-    from choral.backends.flower import processes  # Flower is an extra
+    """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device.
+
+    The app is left in the study's folder, for whoever wants to hand it to `flwr run`.
+    """
+    from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
+    keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
         with processes.Control(inner, authority=None) as link:
@@ -89,8 +96,13 @@ def listens_at(address: str) -> str:
     return address if local else f"0.0.0.0:{address.rpartition(':')[2]}"
 
 
-def attend(home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event) -> None:
-    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it."""
+def attend(
+    home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event, tell: Tell
+) -> None:
+    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it.
+
+    What keeps the node from its server is told in words as it begins and ends, and is in the log.
+    """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
         door = threading.Thread(target=agent.serve, args=(stop,), name="door")
         stack.callback(door.join)
@@ -98,48 +110,28 @@ def attend(home: Home, passphrase: str | None = None, *, agent_only: bool = Fals
         door.start()
         children = None
         if not agent_only:
-            from choral.backends.flower import processes  # Flower is an extra
+            from choral.backends.flower import processes, reach  # Flower is an extra
 
+            address, authority = home.joined.server.address, home.path / AUTHORITY
+
+            def look() -> None:
+                trusted = read_text(authority)
+                check_dates(reach.check_reach(address, authority=authority), trusted)
+
+            lookout = Lookout(look, lambda: reach.not_let_in(address), journal=agent.journal, tell=tell)
             children = stack.enter_context(processes.Children())
             processes.connect(
                 children,
                 home.path / FLOWER,
-                superlink=home.joined.server.address,
-                authority=home.path / AUTHORITY,
+                superlink=address,
+                authority=authority,
                 key=home.path / NODE_KEY,
                 door=home.socket,
+                gave_up=lookout.gave_up,
             )
+            threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
         while not stop.wait(_LOOK):
             if children is not None:
                 children.check()
             if not door.is_alive():
                 raise DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
-
-
-def unit(description: str, command: str) -> str:
-    """A systemd unit that keeps a command running, with what it may touch kept small.
-
-    >>> print(unit("choral device", "/usr/bin/choral device run").splitlines()[1])
-    Description=choral device
-    """
-    return f"""[Unit]
-Description={description}
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-ExecStart={command}
-Restart=on-failure
-RestartSec=30
-UMask=0077
-NoNewPrivileges=yes
-PrivateTmp=yes
-ProtectSystem=full
-ProtectKernelTunables=yes
-ProtectControlGroups=yes
-RestrictSUIDSGID=yes
-LimitCORE=0
-
-[Install]
-WantedBy=default.target
-"""

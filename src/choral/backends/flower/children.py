@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -39,6 +40,7 @@ class _Child:
     log: Path
     lasting: bool
     process: subprocess.Popen[bytes]
+    when_it_ends: Callable[[], None] | None
     ended: float | None = None
 
 
@@ -48,11 +50,19 @@ class Children:
     def __init__(self) -> None:
         self._children: dict[str, _Child] = {}
 
-    def start(self, name: str, command: list[str], folder: Path, *, lasting: bool = False) -> None:
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        folder: Path,
+        *,
+        lasting: bool = False,
+        when_it_ends: Callable[[], None] | None = None,
+    ) -> None:
         """Start a command under a name, with its log in the folder; a lasting one is started again when it ends."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = folder / f"{name}.log"
-        self._children[name] = _Child(command, folder, log, lasting, _spawn(command, folder, log))
+        self._children[name] = _Child(command, folder, log, lasting, _spawn(command, folder, log), when_it_ends)
 
     def pid(self, name: str) -> int:
         """The number of a process."""
@@ -71,6 +81,8 @@ class Children:
                 )
             if child.ended is None:
                 child.ended = now
+                if child.when_it_ends is not None:
+                    child.when_it_ends()
             elif now - child.ended > _PAUSE:
                 child.process, child.ended = _spawn(child.command, child.folder, child.log), None
 

@@ -52,6 +52,12 @@ doors = {doors}
 """
 
 
+def app(folder: Path, *, conductor: str = CONDUCTOR, doors: str = "") -> str:
+    """The pyproject.toml of the Flower app that carries the study in a folder; it is all that the app consists of."""
+    values = {"conductor": conductor, "folder": str(folder.resolve()), "doors": doors}
+    return _APP.format(**{name: json.dumps(value) for name, value in values.items()})
+
+
 @dataclass(frozen=True)
 class State:
     """Where a run stands, in Flower's words: pending, starting, running or finished; how it ended, and why."""
@@ -96,9 +102,7 @@ class Control:
 
     def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
         """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
-        text = _APP.format(
-            conductor=json.dumps(conductor), folder=json.dumps(str(folder.resolve())), doors=json.dumps(doors)
-        )
+        text = app(folder, conductor=conductor, doors=doors)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed
             bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]

@@ -4,7 +4,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -69,8 +69,20 @@ def simulate(children: Children, folder: Path) -> str:
     return inner
 
 
-def connect(children: Children, folder: Path, *, superlink: str, authority: Path, key: Path, door: Path) -> None:
-    """Start a SuperNode that calls out to a SuperLink, and the relay that takes its messages to the device's door."""
+def connect(
+    children: Children,
+    folder: Path,
+    *,
+    superlink: str,
+    authority: Path,
+    key: Path,
+    door: Path,
+    gave_up: Callable[[], None] | None = None,
+) -> None:
+    """Start a SuperNode that calls out to a SuperLink, and the relay that takes its messages to the device's door.
+
+    `gave_up` is called whenever the SuperNode has ended by itself, before it is started again.
+    """
     runtime = free_address()
     host, _, port = runtime.rpartition(":")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,6 +98,7 @@ def connect(children: Children, folder: Path, *, superlink: str, authority: Path
         ],
         folder,
         lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
+        when_it_ends=gave_up,
     )  # fmt: skip
     children.start(
         "relay",

@@ -1,0 +1,53 @@
+"""Flags of a phase that can also be a service: print its systemd unit, or put it in its place."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from choral.errors import ConfigError
+
+if TYPE_CHECKING:
+    from choral.run.units import Service
+
+
+def configure(phase: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    way = phase.add_mutually_exclusive_group()
+    way.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
+    way.add_argument("--install-service", action="store_true", help="write that unit to where systemd looks for it")
+    phase.add_argument("--user", action="store_true", help="with either: a service of your own, without root")
+
+
+def asked(args: argparse.Namespace) -> bool:
+    """Whether the phase is to be made a service, and not to be done now."""
+    wanted: bool = args.systemd or args.install_service
+    if args.user and not wanted:
+        raise ConfigError("CH104", "--user says whose service it is.", fix="Add --systemd or --install-service.")
+    return wanted
+
+
+def command(*words: str | Path, **flags: str | Path | None) -> tuple[str, ...]:
+    """The words that do a phase, with the flags that are given; paths are whole, since systemd starts in none."""
+    given: Sequence[str | Path] = [
+        part for flag, value in flags.items() if value for part in (f"--{flag.replace('_', '-')}", value)
+    ]
+    whole = (str(word.resolve()) if isinstance(word, Path) else word for word in (*words, *given))
+    return (sys.executable, "-m", "choral", *whole)
+
+
+def show(args: argparse.Namespace, service: "Service") -> int:
+    """Print the unit, or install it and tell what to type next."""
+    if args.systemd:
+        print(service.unit(user=args.user), end="")
+        return 0
+    path, lines = service.install(user=args.user), service.start_lines(user=args.user)
+    if args.json:
+        print(json.dumps({"unit": str(path), "next": lines}))
+        return 0
+    print(f"WROTE     {path}", f"NEXT      {lines[0]}", f"          {lines[1]}", sep="\n")
+    if args.user:
+        print("ALSO      loginctl enable-linger, or it ends when you log out")
+    return 0

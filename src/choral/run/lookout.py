@@ -1,0 +1,57 @@
+"""A site's lookout: tells why its node can't connect to the server, when that begins and when it is over."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from choral.errors import ChoralError
+from choral.run.agent import CUT_OFF, REACHED, Journal
+
+_EVERY = 30.0  # seconds between two looks
+_RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
+
+Tell = Callable[[str], None]
+
+
+class Lookout:
+    """Looks by `check`, which raises what is in the way; `refused` is in the way if the node gives up nevertheless."""
+
+    def __init__(
+        self, check: Callable[[], None], refused: Callable[[], ChoralError], *, journal: Journal, tell: Tell
+    ) -> None:
+        self._check, self._refused, self._journal, self._tell = check, refused, journal, tell
+        self._gave_up: float | None = None
+        self._now: str | None = None  # the code of what is in the way, and the empty one if nothing is
+
+    def gave_up(self) -> None:
+        """Note that the node has ended by itself a moment ago."""
+        self._gave_up = time.monotonic()
+
+    def watch(self, stop: threading.Event) -> None:
+        """Look at once and then again and again; a thread of its own, since an address may take long to be found."""
+        while not stop.is_set():
+            self.look()
+            stop.wait(_EVERY)
+
+    def look(self) -> None:
+        """Look once, and tell what has changed: to people in words, to the log by its code."""
+        error = self._found()
+        code = "" if error is None else error.code
+        if code == self._now:
+            return
+        before, self._now = self._now, code
+        if error is not None:
+            self._journal.note(CUT_OFF, code=code)
+            self._tell(str(error))
+        else:
+            self._journal.note(REACHED)
+            if before is not None:
+                self._tell("the server can be reached again.")
+
+    def _found(self) -> ChoralError | None:
+        try:
+            self._check()
+        except ChoralError as error:
+            return error
+        recent = self._gave_up is not None and time.monotonic() - self._gave_up < _RECENT
+        return self._refused() if recent else None

@@ -1,0 +1,101 @@
+"""Nothing that is decided depends on the time of day: deadlines are counted, and stamps are only stamps."""
+
+import ast
+import itertools
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import choral
+from choral.errors import DeploymentError
+from choral.privacy import ledger as ledger_module
+from choral.privacy.ledger import Ledger
+from choral.report.verify import verify
+from choral.run import agent, certificates, serving, site
+from choral.run.enrolment import prepare
+from choral.run.folder import read_run
+from choral.run.services import serve_study
+from tests.run.consortium import JOB, Consortium, Sockets, agents
+
+# Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
+ASK = {
+    "backends/flower/reach.py": "is this clock right?",
+    "cli/training.py": "the name of a run's folder",
+    "privacy/ledger.py": "a stamp on every entry",
+    "run/agent.py": "a stamp on every line of the log",
+    "run/certificates.py": "from when to when a certificate is valid",
+    "run/runs.py": "stamps in the run's folder",
+    "run/serving.py": "stamps in the run's folder",
+    "run/site.py": "a stamp on an approval",
+}
+ROOM = Path(choral.__file__).parent
+
+
+def jumping(*days):
+    """A datetime whose now() is wrong by these days, in turns."""
+    turns = itertools.cycle(days)
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=next(turns))
+
+    return Wrong
+
+
+def asks_for_the_time(path):
+    names = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(isinstance(node, ast.Attribute) and ast.unparse(node) in names for node in nodes)
+
+
+def test_the_time_of_day_is_asked_for_in_these_files_only():
+    assert {str(path.relative_to(ROOM)) for path in ROOM.rglob("*.py") if asks_for_the_time(path)} == set(ASK)
+
+
+@pytest.fixture
+def study(tmp_path):
+    made = Consortium(tmp_path, job=JOB.replace("rounds = 3", "rounds = 2"))
+    made.approve()
+    return made
+
+
+def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch):
+    for module in (ledger_module, agent, serving, site):
+        monkeypatch.setattr(module, "datetime", jumping(1, -1))
+    right, days = time.time, itertools.cycle((1, -1))
+    monkeypatch.setattr(time, "time", lambda: right() + 86400 * next(days))
+    with agents(study.homes):
+        study.conductor(Sockets(study.homes)).run()
+    record = read_run(next((study.study / "runs").iterdir()))
+    assert [line["included"] for line in record.rounds] == [[0, 1, 2]] * 2
+    assert all(0 <= line["seconds"] < 3600 for line in record.rounds)
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    stamps = []
+    for home in study.homes.values():
+        entries = Ledger.read(home.ledger_path).entries
+        assert [(entry["round"], entry["attempt"]) for entry in entries] == [(1, 0), (2, 0)]
+        stamps.append([entry["at"] for entry in entries])
+    assert any(first > second for first, second in stamps)  # the clocks did jump
+
+
+def test_a_server_whose_clock_makes_its_certificate_invalid_says_so_before_anything_is_started(study, monkeypatch):
+    monkeypatch.setattr(certificates, "datetime", jumping(-2))
+    today = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    with pytest.raises(DeploymentError, match=rf"CH906 CN=127\.0\.0\.1 .*this machine's clock says {today} .*NTP"):
+        next(serve_study(study.study))
+
+
+def test_a_certificate_of_ones_own_that_is_outdated_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "datetime", jumping(-900))
+        authority = certificates.new_authority("an organisation")
+        server = certificates.server_certificate(authority, "fl.example.org")
+    for name, text in (("a", authority.certificate), ("s", server.certificate), ("k", server.key), ("j", JOB)):
+        (tmp_path / name).write_text(text)
+    own = {"certificate": tmp_path / "s", "key": tmp_path / "k", "authority": tmp_path / "a"}
+    with pytest.raises(DeploymentError, match=r"CH906 CN=fl\.example\.org"):
+        prepare(tmp_path / "study", tmp_path / "j", "fl.example.org:9092", **own)
+    assert not (tmp_path / "study").exists()
