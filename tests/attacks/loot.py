@@ -80,7 +80,7 @@ class Loot:
     def final(self, number: int, included: Iterable[int]) -> None:
         """Ask one device for its shares of these."""
         mail = {sender: self.envelope(sender, number) for sender in included if sender != number}
-        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail))))
+        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail), following=None)))
 
     def envelope(self, sender: int, receiver: int) -> bytes:
         records = unpack(self.uploads[sender][0].envelopes, ENVELOPE_BYTES, most=len(self.cohort))

@@ -242,7 +242,7 @@ def test_it_refuses_everything_after_final(live):
 def test_it_refuses_drop_and_final_before_its_upload(world):
     world.muster()
     assert refusal_of(world, encode(Drop(turn=FIRST, dropped=pack_numbers({1})))) == "CH605"
-    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b""))) == "CH605"
+    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b"", following=None))) == "CH605"
 
 
 def test_a_later_call_ends_the_turn_under_way(live):
@@ -279,7 +279,7 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
         encode(Call(turn=Turn(0, 1))),
         omega(world, live.muster.nonces),
         encode(Drop(turn=FIRST, dropped=pack_numbers({1, 2}))),
-        encode(Final(turn=FIRST, envelopes=mail)),
+        encode(Final(turn=FIRST, envelopes=mail, following=None)),
     ]
     for _ in range(3000):
         if world.devices[0]._live is None:

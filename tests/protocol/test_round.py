@@ -169,7 +169,7 @@ def test_a_wrong_share_is_noticed_and_no_sum_comes_out(world):
         opening = world.read(world.devices[number].answer(frame))
         if number == 0:
             shares = unpack(opening.shares, SHARE_BYTES, most=10)
-            opening = Opening(turn=FIRST, device=0, shares=pack(shares | {5: bytes(32)}))
+            opening = Opening(turn=FIRST, device=0, shares=pack(shares | {5: bytes(32)}), nonce=None)
         round.receive(number, encode(opening))
     failure = failure_of(round.advance)
     assert failure.code == "CH504" and '"device-0005"' in str(failure)

@@ -33,7 +33,7 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGES
 Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
 
 
-class Turn(msgspec.Struct, array_like=True, frozen=True, order=True):
+class Turn(msgspec.Struct, array_like=True, frozen=True, order=True, forbid_unknown_fields=True):
     """Round t, attempt a: no device takes part in the same turn twice.
 
     >>> Turn(3, 1) < Turn(4, 0)
@@ -92,7 +92,7 @@ class Final(_Message, frozen=True, tag=7):
     """Server to device: the envelopes that the included sent you; open them. May call for the next turn."""
 
     envelopes: bytes
-    following: Turn | None = None
+    following: Turn | None  # no default: msgspec would take a header that leaves it out
 
 
 class Opening(_Message, frozen=True, tag=8):
@@ -100,7 +100,7 @@ class Opening(_Message, frozen=True, tag=8):
 
     device: Whole
     shares: bytes
-    nonce: Nonce | None = None
+    nonce: Nonce | None
 
 
 class Refusal(_Message, frozen=True, tag=9):
