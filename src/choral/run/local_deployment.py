@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from choral.backends.flower.observe import Observed
 
 Engine = Literal["superlink", "simulation"]
-ENGINES: tuple[Engine, ...] = ("superlink", "simulation")
 FEWEST = 3  # devices: a site's policy wants a sum of three at the least
 _START = 180.0  # seconds that all agents may take to read their tables and compile
 
