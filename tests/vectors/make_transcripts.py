@@ -27,7 +27,7 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.round import Muster, Round
-from choral.protocol.terms import SHARE_BYTES
+from choral.secagg.shares import SHARE_SIZE
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 
@@ -146,7 +146,7 @@ def wrong_share(number, data):
     if number != 1 or tag_of(data) != 8:
         return data
     message = decode(data, vector_bytes=0, records_bytes=680)[0]
-    shares = unpack(message.shares, SHARE_BYTES, most=10)
+    shares = unpack(message.shares, SHARE_SIZE, most=10)
     return encode(Opening(turn=TURN, device=1, shares=pack(shares | {0: bytes(32)}), nonce=None))
 
 

@@ -19,7 +19,6 @@ VERSION = 2
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
-KEY_BYTES = 32
 
 _PREFIX = struct.Struct("<4sHI")
 _NUMBER = struct.Struct("<I")
@@ -82,7 +81,7 @@ class Drop(_Message, frozen=True, tag=5):
 
 
 class Edges(_Message, frozen=True, tag=6):
-    """Device to server: this turn's pair keys with the newly dropped."""
+    """Device to server: this turn's pair keys with its neighbours among the dropped, all of them each time."""
 
     device: Whole
     keys: bytes
