@@ -20,9 +20,9 @@ ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
 _RECORD_BYTES = 4 + max(ENVELOPE_BYTES, 2 * KEY_SIZE)
 
 
-def refused(what: str, *, code: str = "CH605", fix: str = "The device drops out of this turn.") -> TrustError:
+def refused(what: str, *, code: str = "CH605") -> TrustError:
     """The error of a device that will not answer, since the answer could break the protocol."""
-    return TrustError(code, what, fix=fix)
+    return TrustError(code, what, fix="The device drops out of this turn.")
 
 
 @dataclass(frozen=True, kw_only=True)
