@@ -8,7 +8,7 @@ from tests.run.small import study
 
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 def test_the_chances_that_an_update_leaves_its_range_or_a_batch_its_room_are_in_the_charges(sampling):
-    """Both are chances over a whole run of 3 rounds (docs/secure-sum.md, Numbers), so three charges hold all of them."""
+    """Both are chances over a whole run of 3 rounds (docs/secure-sum.md, Numbers), so three charges hold all of it."""
     told = study(sampling=sampling)
     spare = told.codec.failure + (OVERFLOW if sampling == "poisson" else 0.0)
     assert told.codec.failure > 0
