@@ -1,6 +1,7 @@
 """Every vector in tests/vectors, by choral and by the second implementation; the files say where each comes from."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,10 @@ def test_the_second_implementation_is_short_and_knows_nothing_of_choral():
     assert len(text.splitlines()) <= 200
     assert "from choral" not in text
     assert "import choral" not in text
+
+
+def test_every_code_that_the_second_implementation_knows_is_in_the_document():
+    text, known = (
+        (FOLDER.parents[1] / path).read_text("utf-8") for path in ("tests/vectors/second.py", "docs/secure-sum.md")
+    )
+    assert set(re.findall(r"CH\d{3}", text)) <= set(re.findall(r"CH\d{3}", known))
