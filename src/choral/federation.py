@@ -111,8 +111,8 @@ def rounds(
 ) -> Iterator[Step]:
     """Algorithm 1 from round `first` on, a Step a round; ends early when too few devices have budget left.
 
-    The cohort of a round depends on the seed, the round and who is willing, on nothing that came before: a run that
-    goes on after a crash draws the same. `first_attempt` is the first that nobody has used of round `first`.
+    A run that goes on after a crash draws the same cohorts, if it says who took part how often (`counts`).
+    `first_attempt` is the first that nobody has used of round `first`.
     """
     counts = np.zeros(plan.devices, dtype=np.int64) if counts is None else counts.copy()
     update = np.empty(parameters.shape, np.float32)

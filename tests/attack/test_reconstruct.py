@@ -36,8 +36,8 @@ def test_a_decoded_row_has_the_cells_of_the_file():
 
     folder = resources.files("choral.learning") / "adult"
     with resources.as_file(folder / "adult.csv.xz") as path:
-        table = read_csv(path).take(np.arange(200))
-    encoded = np.concatenate([column.encode(table.cells(column.name), source="t") for column in COLUMNS], axis=1)
+        table = read_csv(path)
+    encoded = np.concatenate([column.encode(table.cells(column.name)[:200], source="t") for column in COLUMNS], axis=1)
     for row in range(200):
         cells = decode(COLUMNS, encoded[row].astype(np.float64))
         for column in COLUMNS:

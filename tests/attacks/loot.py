@@ -8,7 +8,6 @@ import numpy as np
 
 from choral.errors import SumError
 from choral.protocol.messages import (
-    KEY_BYTES,
     Drop,
     Edges,
     Final,
@@ -23,10 +22,10 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.round import Muster
-from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort, context_of
-from choral.secagg.keys import PairSecret, unseal
+from choral.protocol.terms import ENVELOPE_BYTES, Cohort, context_of
+from choral.secagg.keys import KEY_SIZE, PairSecret, unseal
 from choral.secagg.masks import Mask, add_masks, pair_masks, ring, self_mask
-from choral.secagg.shares import commitment, join
+from choral.secagg.shares import SHARE_SIZE, commitment, join
 from tests.protocol.world import FIRST, World
 
 
@@ -68,7 +67,7 @@ class Loot:
                 for other, keys in unpack(message.keys, self.world.terms.edge_bytes, most=len(self.cohort)).items():
                     self.edges[min(number, other), max(number, other)] = keys
             case Opening():
-                for owner, share in unpack(message.shares, SHARE_BYTES, most=len(self.cohort)).items():
+                for owner, share in unpack(message.shares, SHARE_SIZE, most=len(self.cohort)).items():
                     self.shares.setdefault(owner, {})[number] = share
             case Refusal():
                 self.refusals[number] = message.code
@@ -80,7 +79,7 @@ class Loot:
     def final(self, number: int, included: Iterable[int]) -> None:
         """Ask one device for its shares of these."""
         mail = {sender: self.envelope(sender, number) for sender in included if sender != number}
-        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail))))
+        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail), following=None)))
 
     def envelope(self, sender: int, receiver: int) -> bytes:
         records = unpack(self.uploads[sender][0].envelopes, ENVELOPE_BYTES, most=len(self.cohort))
@@ -125,7 +124,7 @@ class Loot:
         keys = self.edges.get((min(one, other), max(one, other)))
         if keys is None:
             return None
-        halves = [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
+        halves = [keys[start : start + KEY_SIZE] for start in range(0, len(keys), KEY_SIZE)]
         return [Mask(key, (one < other) == (index == 0)).undone() for index, key in enumerate(halves)]
 
     def _self_key(self, owner: int) -> bytes | None:

@@ -100,7 +100,7 @@ def replay_envelopes(world: World) -> tuple[Loot, Loot]:
     for number in OTHERS:
         mail = {sender: new.envelope(sender, number) for sender in range(10) if sender not in (number, LATE)}
         mail[LATE] = old.envelope(LATE, number)
-        new.ask(number, encode(Final(turn=new.turn, envelopes=pack(mail))))
+        new.ask(number, encode(Final(turn=new.turn, envelopes=pack(mail), following=None)))
     old.shares = new.shares
     return old, new
 
@@ -123,10 +123,10 @@ def test_an_envelope_for_another_device_or_from_another_does_not_open(receiver):
     loot = after_upload(World())
     mail = {sender: loot.envelope(sender, receiver) for sender in range(10) if sender != receiver}
     wrong_receiver = mail | {0: loot.envelope(0, 9)}
-    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(wrong_receiver))))
+    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(wrong_receiver), following=None)))
     assert loot.refusals == {receiver: "CH606"}
     # It has dropped out: the right envelopes don't help any more.
-    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(mail))))
+    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(mail), following=None)))
     assert loot.refusals == {receiver: "CH605"} and loot.shares == {}
 
 
@@ -138,7 +138,7 @@ def test_messages_of_an_earlier_turn_are_refused_and_do_not_disturb_the_present_
         encode(Call(turn=FIRST)),
         encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.muster.nonces)), world.model.tobytes()),
         encode(Drop(turn=FIRST, dropped=pack_numbers({LATE}))),
-        encode(Final(turn=FIRST, envelopes=pack({n: old.envelope(n, 0) for n in range(1, 10)}))),
+        encode(Final(turn=FIRST, envelopes=pack({n: old.envelope(n, 0) for n in range(1, 10)}), following=None)),
     ]
     for frame in frames:
         old.refusals.clear()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from choral.errors import PlanError
 from choral.plan import SecureSum
 from choral.protocol.device import Device, _Live
-from choral.protocol.messages import Drop, Edges, Final, Opening
+from choral.protocol.messages import Drop, Edges, Final, Opening, Turn
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.world import TEN, World
 
@@ -118,13 +118,38 @@ def test_whatever_a_server_says_no_sum_of_fewer_than_g_min_honest_devices_can_be
         assert integers == world.expected([world.terms.ids[number] for number in opened], loot.turn)
 
 
+@given(st.sampled_from(SMALL), st.data())
+@settings(max_examples=150, deadline=None)
+def test_nor_by_asking_anybody_anything_in_any_order_as_often_as_it_likes(secure, data):
+    world = World(secure, parameters=2)
+    cohort = range(secure.cohort)
+    colluders = frozenset(list(cohort)[secure.cohort - secure.colluders :])
+    loot = after_upload(world, colluders=colluders)
+    honest = sorted(set(cohort) - colluders)
+    some = st.just(set(honest)) | st.sets(st.sampled_from(honest))
+    gone = st.just({VICTIM}) | st.sets(st.sampled_from(cohort), max_size=secure.cohort - secure.smallest_sum)
+    told: dict[int, set[int]] = {number: set() for number in honest}
+    for _ in range(data.draw(st.integers(1, 4))):
+        question = data.draw(st.sampled_from(["more have dropped", "these have dropped", "open", "open all"]))
+        asked, dropped = data.draw(some), data.draw(gone)
+        for number in sorted(asked - dropped):
+            if question in ("more have dropped", "these have dropped"):
+                told[number] = dropped | (told[number] if question == "more have dropped" else set())
+                loot.drop(number, told[number])
+            else:
+                loot.final(number, set(cohort) - (told[number] if question == "open" else set()))
+    for opened, integers in loot.openable().items():
+        assert len(opened) >= secure.honest_noises("lying")
+        assert integers == world.expected([world.terms.ids[number] for number in opened], loot.turn)
+
+
 def test_every_small_split_of_a_lying_server_is_tried_and_none_opens_fewer_than_g_min():
     # Exhaustive where the property above is random: each device may be told that one other has gone.
     secure = SMALL[3]
-    fewest = secure.cohort
-    for lies in combinations([(told, gone) for told in range(5) for gone in range(5) if told != gone], 3):
-        world = World(secure, parameters=1)
-        loot = after_upload(world)
+    world, fewest = World(secure, parameters=1), secure.cohort
+    lists = combinations([(told, gone) for told in range(5) for gone in range(5) if told != gone], 3)
+    for round, lies in enumerate(lists):
+        loot = after_upload(world, Turn(round, 0))
         views: dict[int, set[int]] = {number: set() for number in range(5)}
         for told, gone in lies:
             views[told] = {gone}

@@ -38,6 +38,13 @@ def test_every_verb_explains_itself_in_80_columns(verb, capsys, monkeypatch):
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_commands_in_a_verbs_help_stand_on_lines_of_their_own(capsys):
+    for verb in VERBS:
+        main([verb, "--help"])
+        for line in capsys.readouterr().out.splitlines():
+            assert line.count(f"choral {verb} ") <= 1, line
+
+
 def test_a_misspelt_verb_gets_a_suggestion_and_exit_2(capsys):
     assert main(["dmo"]) == 2
     assert capsys.readouterr().err == 'CH101 unknown verb "dmo". Did you mean "choral demo"?\n'

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.errors import PlanError, StorageError, TrainingError
+from choral.errors import LedgerError, PlanError, StorageError, TrainingError
 from choral.plan import SecureSum
 from choral.protocol.messages import (
     Call,
@@ -115,6 +115,30 @@ def test_it_refuses_when_its_ledger_does_and_nothing_was_sent(world):
     world.ledgers[0].limit = 0
     assert refusal_of(world, omega(world, world.muster().nonces)) == "CH401"
     assert Vault.open(world.stores[0]).memory.turn is None
+
+
+def broke_from(first: int):
+    """A ledger that can pay for the rounds before this one."""
+
+    def payable(round: int, _attempt: int) -> None:
+        if round >= first:
+            raise LedgerError("CH401", "the budget is spent.")
+
+    return payable
+
+
+def test_it_refuses_when_called_what_its_ledger_would_refuse(world):
+    world.devices[0] = world.start(0, payable=broke_from(0))
+    assert refusal_of(world, encode(Call(turn=FIRST))) == "CH401"
+    assert world.ledgers[0].charged == []
+
+
+def test_who_can_not_pay_for_the_next_turn_still_opens_this_one(world):
+    world.devices[0] = world.start(0, payable=broke_from(1))
+    loot = after_upload(world)
+    mail = {sender: loot.envelope(sender, 0) for sender in range(1, 10)}
+    opening = world.read(world.devices[0].answer(encode(Final(turn=FIRST, envelopes=pack(mail), following=Turn(1, 0)))))
+    assert isinstance(opening, Opening) and opening.shares and opening.nonce is None
 
 
 def test_it_refuses_to_send_what_it_can_not_remember(world):
@@ -242,7 +266,7 @@ def test_it_refuses_everything_after_final(live):
 def test_it_refuses_drop_and_final_before_its_upload(world):
     world.muster()
     assert refusal_of(world, encode(Drop(turn=FIRST, dropped=pack_numbers({1})))) == "CH605"
-    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b""))) == "CH605"
+    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b"", following=None))) == "CH605"
 
 
 def test_a_later_call_ends_the_turn_under_way(live):
@@ -279,7 +303,7 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
         encode(Call(turn=Turn(0, 1))),
         omega(world, live.muster.nonces),
         encode(Drop(turn=FIRST, dropped=pack_numbers({1, 2}))),
-        encode(Final(turn=FIRST, envelopes=mail)),
+        encode(Final(turn=FIRST, envelopes=mail, following=None)),
     ]
     for _ in range(3000):
         if world.devices[0]._live is None:

@@ -19,7 +19,8 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.round import Muster, Round
-from choral.protocol.terms import SHARE_BYTES, context_of
+from choral.protocol.terms import context_of
+from choral.secagg.shares import SHARE_SIZE
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, World
 
@@ -168,8 +169,8 @@ def test_a_wrong_share_is_noticed_and_no_sum_comes_out(world):
     for number, frame in round.outbox().items():
         opening = world.read(world.devices[number].answer(frame))
         if number == 0:
-            shares = unpack(opening.shares, SHARE_BYTES, most=10)
-            opening = Opening(turn=FIRST, device=0, shares=pack(shares | {5: bytes(32)}))
+            shares = unpack(opening.shares, SHARE_SIZE, most=10)
+            opening = Opening(turn=FIRST, device=0, shares=pack(shares | {5: bytes(32)}), nonce=None)
         round.receive(number, encode(opening))
     failure = failure_of(round.advance)
     assert failure.code == "CH504" and '"device-0005"' in str(failure)

@@ -1,4 +1,4 @@
-"""choral's own answers to the vectors: each function of KINDS takes what a vector gives, and returns what it must."""
+"""choral's own answers to the vectors: a function bears the name of a kind, and returns what the vector must give."""
 
 import numpy as np
 
@@ -106,9 +106,3 @@ def encode(update, dither, grid, largest, bits, lanes):
 def decode(words, dimensions, count, largest, bits, lanes):
     codec = Codec(grid=1.0, largest=largest, cohort=count, word_bits=bits, lanes=lanes)
     return {"integers": codec.decode(np.array(words, ring(bits)), dimensions, count=count).tolist()}
-
-
-KINDS = {
-    f.__name__: f
-    for f in (bundle, roster, pair, envelope, context, round_keys, stream, masked, graph, split, join, encode, decode)
-}

@@ -51,6 +51,3 @@ def step(half, exchange):
     for number, _, reply in exchange:
         if reply is not None:
             half.receive(number, bytes.fromhex(reply))
-
-
-KINDS = {"frame": frame, "turn": turn}

@@ -11,9 +11,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from choral.errors import ChoralError
 from choral.secagg.keys import framed
-from tests.vectors.first import KINDS
+from tests.vectors import first
+from tests.vectors.answers import outcome
 
 HERE = Path(__file__).parent
 OURS = "inputs made up for this file; answers by choral, and again by tests/vectors/second.py"
@@ -25,11 +25,8 @@ def some(label, size=32):
 
 
 def vector(kind, name, origin=OURS, **given):
-    try:
-        outcome = {"gives": KINDS[kind](**given)}
-    except ChoralError as error:
-        outcome = {"refused": error.code}
-    return {"kind": kind, "name": name, "origin": origin, "given": given} | outcome
+    question = {"kind": kind, "name": name, "origin": origin, "given": given}
+    return question | outcome(first, question)
 
 
 def secret(name):
@@ -37,7 +34,7 @@ def secret(name):
 
 
 def shown(id):
-    return {name: value for name, value in KINDS["bundle"](id, secret(id)).items() if name != "safety_number"}
+    return {name: value for name, value in first.bundle(id, secret(id)).items() if name != "safety_number"}
 
 
 def second_way(bundle):
@@ -74,13 +71,15 @@ def keys():
     yield vector("roster", "the same three in another order", bundles=three[::-1])
     yield vector("roster", "nobody", bundles=[])
     yield vector("roster", "one id twice", bundles=[three[0], three[0]])
-    yield vector("roster", "one identity under two ids", bundles=[three[0], KINDS["bundle"]("b", secret("a"))])
+    yield vector("roster", "one identity under two ids", bundles=[three[0], first.bundle("b", secret("a"))])
     yield vector("roster", "a signature of another id", bundles=[three[0] | {"id": "z"}])
     yield vector(
         "roster", "an agreement key that was swapped", bundles=[three[0] | {"agreement": three[1]["agreement"]}]
     )
     yield vector("roster", "an agreement key written a second way", bundles=[second_way(three[0])])
-    yield vector("roster", "an id of 65 bytes", bundles=[KINDS["bundle"]("e" * 65, secret("e"))])
+    yield vector("roster", "an id of 65 bytes", bundles=[first.bundle("e" * 65, secret("e"))])
+    yield vector("roster", "an id that does not print", bundles=[first.bundle("a\nb", secret("e"))])
+    yield vector("roster", "an id of no bytes", bundles=[first.bundle("", secret("e"))])
     session = some("session").hex()
     yield vector("pair", "Alice and Bob of RFC 7748", RFC, id="alice", secret=ALICE, peer_id="bob",
                  peer_agreement=BOB_AGREEMENT, session=session)  # fmt: skip

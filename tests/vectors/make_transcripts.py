@@ -27,7 +27,7 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.round import Muster, Round
-from choral.protocol.terms import SHARE_BYTES
+from choral.secagg.shares import SHARE_SIZE
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 
@@ -45,9 +45,9 @@ GOOD = {
     "drop": encode(Drop(turn=TURN, dropped=pack_numbers({2, 1}))),
     "edges": encode(Edges(turn=TURN, device=5, keys=pack({1: b"k" * 32}))),
     "edges of none": encode(Edges(turn=TURN, device=5, keys=b"")),
-    "final": encode(Final(turn=TURN, envelopes=pack({1: b"e" * 60}))),
+    "final": encode(Final(turn=TURN, envelopes=pack({1: b"e" * 60}), following=None)),
     "final that calls": encode(Final(turn=TURN, envelopes=b"", following=Turn(4, 0))),
-    "opening": encode(Opening(turn=TURN, device=5, shares=pack({1: b"s" * 32}))),
+    "opening": encode(Opening(turn=TURN, device=5, shares=pack({1: b"s" * 32}), nonce=None)),
     "opening that is ready": encode(Opening(turn=TURN, device=5, shares=b"", nonce=b"n" * 16)),
     "refusal": encode(Refusal(turn=TURN, device=5, code="CH401")),
 }
@@ -72,6 +72,12 @@ BAD = {
     "an unknown tag": headed(b"\x92\x0a\x92\x03\x01"),
     "a field too many": headed(b"\x93" + call[1:] + b"\x00"),
     "a field too few": headed(b"\x93\x02\x92\x03\x01\x05"),
+    "a turn of three numbers": headed(b"\x92\x01\x93\x03\x01\x05"),
+    "a final without nil": headed(b"\x93\x07\x92\x03\x01\xc4\x00"),
+    "an opening without nil": headed(b"\x94\x08\x92\x03\x01\x05\xc4\x00"),
+    "nothing in the header": headed(b"\x90"),
+    "no array in the header": headed(b"\x01"),
+    "a code that is not UTF-8": headed(b"\x94\x09\x92\x03\x01\x05\xa5CH4\xff1"),
     "a negative number": headed(b"\x92\x01\x92\x03\xff"),
     "a number of five bytes": headed(b"\x92\x01\x92\x03\xcf\x00\x00\x00\x01\x00\x00\x00\x00"),
     "a short nonce": headed(b"\x94\x02\x92\x03\x01\x05\xc4\x0f" + bytes(15)),
@@ -140,8 +146,8 @@ def wrong_share(number, data):
     if number != 1 or tag_of(data) != 8:
         return data
     message = decode(data, vector_bytes=0, records_bytes=680)[0]
-    shares = unpack(message.shares, SHARE_BYTES, most=10)
-    return encode(Opening(turn=TURN, device=1, shares=pack(shares | {0: bytes(32)})))
+    shares = unpack(message.shares, SHARE_SIZE, most=10)
+    return encode(Opening(turn=TURN, device=1, shares=pack(shares | {0: bytes(32)}), nonce=None))
 
 
 def wrong_edge(number, data):

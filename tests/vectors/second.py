@@ -1,148 +1,117 @@
 """A second implementation of docs/secure-sum.md, from the document alone: nothing of choral, and by other routes.
 
-Keystreams are single AES blocks, HKDF is two lines of HMAC, rounding is done in fractions, words are Python integers.
-Each function of KINDS maps what a vector gives it to what it must return, or raises Refused with a code.
+A function bears the name of a kind of vector; a refusal is a failed assertion, or what a library raises (REFUSALS).
 """
 
-import hashlib
 import hmac
 import json
 import math
+import struct
 from fractions import Fraction
+from functools import partial
+from hashlib import sha256, sha512
+from typing import Annotated
 
-import msgspec
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers import Cipher, aead, algorithms, modes
+from msgspec import DecodeError, Meta, defstruct, msgpack
 
 P = 2**256 - 189
-# Headers after the tag: t turn, T turn or nil, w number, b bytes, n and d bytes of 16 and 32, N n or nil, c code.
-FIELDS = {1: "t", 2: "twn", 3: "tdb", 4: "twddb", 5: "tb", 6: "twb", 7: "tbT", 8: "twbN", 9: "twc"}
+WORDS = {16: "H", 32: "I", 64: "Q"}
+REFUSALS = {"CH600": (DecodeError, UnicodeDecodeError), "CH606": (InvalidSignature, InvalidTag, ValueError)}
+Whole = Annotated[int, Meta(ge=0, lt=2**32)]
+Turn = Annotated[list[Whole], Meta(min_length=2, max_length=2)]
+Nonce, Digest = (Annotated[bytes, Meta(min_length=size, max_length=size)] for size in (16, 32))
+Code = Annotated[str, Meta(pattern=r"\ACH[0-9]{3}\Z")]
+Tagged = defstruct("Tagged", [("tag", Annotated[int, Meta(ge=1, le=9)])], array_like=True)
+FIELDS = [(), (Whole, Nonce), (Digest, bytes), (Whole, Digest, Digest, bytes), (bytes,), (Whole, bytes)]
+FIELDS += [(bytes, Turn | None), (Whole, bytes, Nonce | None), (Whole, Code)]  # of each tag, after the turn
 unhex = bytes.fromhex
-
-
-class Refused(Exception): ...
-
-
-def need(condition, code):
-    if not condition:
-        raise Refused(code)
-
-
-def attempt(code, error, action, *given):
-    try:
-        return action(*given)
-    except error:
-        raise Refused(code) from None
-
-
-def little(data):
-    return int.from_bytes(data, "little")
+little = partial(int.from_bytes, byteorder="little")
+mac = partial(hmac.digest, digest="sha256")
 
 
 def framed(label, *fields):
     return b"".join(len(part).to_bytes(8, "little") + part for part in (b"choral/1 " + label.encode(), *fields))
 
 
-def h(label, *fields):
-    return hashlib.sha256(framed(label, *fields)).digest()
-
-
-def mac(key, data):
-    return hmac.new(key, data, hashlib.sha256).digest()
-
-
 def digits(data):
-    wide = hashlib.sha512(framed("safety number", data)).digest()
+    wide = sha512(framed("safety number", data)).digest()
     return " ".join(f"{int.from_bytes(wide[5 * g : 5 * g + 5], 'big') % 100000:05d}" for g in range(12))
-
-
-def signed(shown):
-    return framed("bundle", shown["id"].encode(), unhex(shown["identity"]), unhex(shown["agreement"]))
 
 
 def bundle(id, secret):
     signer = Ed25519PrivateKey.from_private_bytes(unhex(secret)[:32])
     agreement = X25519PrivateKey.from_private_bytes(unhex(secret)[32:]).public_key().public_bytes_raw()
     shown = {"id": id, "identity": signer.public_key().public_bytes_raw().hex(), "agreement": agreement.hex()}
-    return shown | {"signature": signer.sign(signed(shown)).hex(), "safety_number": digits(signed(shown))}
+    signed = framed("bundle", id.encode(), unhex(shown["identity"]), agreement)
+    return shown | {"signature": signer.sign(signed).hex(), "safety_number": digits(signed)}
 
 
 def roster(bundles):
-    for key, code in (("id", "CH600"), ("identity", "CH606"), ("agreement", "CH606")):
-        need(len({shown[key] for shown in bundles}) == len(bundles), code)
+    for name, code in (("id", "CH600"), ("identity", "CH606"), ("agreement", "CH606")):
+        assert len({shown[name] for shown in bundles}) == len(bundles), code
     parts = []
-    for shown in sorted(bundles, key=lambda shown: shown["id"]):
-        need(0 < len(shown["id"].encode()) <= 64 and little(unhex(shown["agreement"])) < 2**255 - 19, "CH600")
-        verify = Ed25519PublicKey.from_public_bytes(unhex(shown["identity"])).verify
-        attempt("CH606", InvalidSignature, verify, unhex(shown["signature"]), signed(shown))
-        parts.append(signed(shown) + unhex(shown["signature"]))
-    return {"digest": h("roster", *parts).hex(), "safety_number": digits(h("roster", *parts))}
+    for id, shown in sorted((shown["id"], shown) for shown in bundles):
+        identity, agreement, signature = (unhex(shown[name]) for name in ("identity", "agreement", "signature"))
+        assert 0 < len(id.encode()) <= 64 and id.isprintable() and little(agreement) < 2**255 - 19, "CH600"
+        signed = framed("bundle", id.encode(), identity, agreement)
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, signed)
+        parts.append(signed + signature)
+    digest = sha256(framed("roster", *parts))
+    return {"digest": digest.hexdigest(), "safety_number": digits(digest.digest())}
 
 
 def pair(id, secret, peer_id, peer_agreement, session):
-    own = X25519PrivateKey.from_private_bytes(unhex(secret)[32:])
-    shared = attempt("CH606", ValueError, own.exchange, X25519PublicKey.from_public_bytes(unhex(peer_agreement)))
-    keys = {id: own.public_key().public_bytes_raw(), peer_id: unhex(peer_agreement)}
-    low, high = sorted(keys)
-    info = framed("pair", low.encode(), high.encode(), keys[low], keys[high])
-    root, blocks = mac(h("session", unhex(session)), shared), [b""]
-    for count in range(1, 5):
-        blocks.append(mac(root, blocks[-1] + info + bytes([count])))
+    own, peer = X25519PrivateKey.from_private_bytes(unhex(secret)[32:]), unhex(peer_agreement)
+    shared = own.exchange(X25519PublicKey.from_public_bytes(peer))
+    (low, first), (high, second) = sorted([(id, own.public_key().public_bytes_raw()), (peer_id, peer)])
+    info = framed("pair", low.encode(), high.encode(), first, second)
+    root, block = mac(sha256(framed("session", unhex(session))).digest(), shared), b""
+    blocks = [block := mac(root, block + info + bytes([count])) for count in range(1, 5)]  # HKDF
     names = ("rising", "falling", "seals", "opens") if id == low else ("rising", "falling", "opens", "seals")
-    return {name: block.hex() for name, block in zip(names, blocks[1:], strict=True)}
+    return {name: block.hex() for name, block in zip(names, blocks, strict=True)}
 
 
 def envelope(key, ctx, sender, receiver, sealed):
-    given = unhex(sealed)[:12], unhex(sealed)[12:], framed("envelope", unhex(ctx), sender.encode(), receiver.encode())
-    return {"share": attempt("CH606", InvalidTag, AESGCM(unhex(key)).decrypt, *given).hex()}
+    bound = framed("envelope", unhex(ctx), sender.encode(), receiver.encode())
+    return {"share": aead.AESGCM(unhex(key)).decrypt(unhex(sealed)[:12], unhex(sealed)[12:], bound).hex()}
 
 
 def context(config, roster, round, attempt, model, cohort):
     who = [field for id, nonce in cohort for field in (id.encode(), unhex(nonce))]
     turn = [number.to_bytes(8, "little") for number in (round, attempt)]
-    return {"ctx": h("context", unhex(config), unhex(roster), *turn, unhex(model), *who).hex()}
+    return {"ctx": sha256(framed("context", unhex(config), unhex(roster), *turn, unhex(model), *who)).hexdigest()}
 
 
 def round_keys(seed, ctx, id):
-    return {
-        "pair_key": mac(unhex(seed), framed("pair mask", unhex(ctx))).hex(),
-        "self_key": mac(unhex(seed), framed("self mask", unhex(ctx), id.encode())).hex(),
-        "commitment": h("commitment", unhex(ctx), id.encode(), unhex(seed)).hex(),
-    }
-
-
-def words_in(data, bits):
-    return [little(data[at : at + bits // 8]) for at in range(0, len(data), bits // 8)]
+    seed, ctx, id = unhex(seed), unhex(ctx), id.encode()
+    keys = {"pair_key": mac(seed, framed("pair mask", ctx)), "self_key": mac(seed, framed("self mask", ctx, id))}
+    keys["commitment"] = sha256(framed("commitment", ctx, id, seed)).digest()
+    return {name: key.hex() for name, key in keys.items()}
 
 
 def stream(key, bits, count):
-    need(bits in (16, 32, 64) and len(unhex(key)) == 32, "CH500")
+    assert bits in WORDS and len(unhex(key)) == 32, "CH500"
     block = Cipher(algorithms.AES(unhex(key)), modes.ECB()).encryptor().update
     data = b"".join(block((2 + i).to_bytes(16, "big")) for i in range(count * bits // 128 + 1))
-    return {"words": words_in(data, bits)[:count]}
-
-
-def plus(words, bits, signed_keys):
-    for sign, key in signed_keys:
-        words = [(a + sign * b) % 2**bits for a, b in zip(words, stream(key, bits, len(words))["words"], strict=True)]
-    return words
-
-
-def pair_signs(lower, *keys):
-    return zip((1, -1) if lower else (-1, 1), keys, strict=False)  # one key, or two where masks are directed
+    return {"words": list(struct.unpack_from(f"<{count}{WORDS[bits]}", data))}
 
 
 def masked(vector, bits, id, peers, self_key, directed):
-    keys = [pair for peer, *both in peers for pair in pair_signs(id < peer, *both[: 1 + directed])]
-    return {"words": plus(vector, bits, [(1, self_key), *keys])}
+    keys = [(1, self_key)] if self_key else []  # the paper's mode has none
+    for peer, *both in peers:
+        keys += zip((1, -1) if id < peer else (-1, 1), both[: 1 + directed], strict=False)
+    for sign, k in keys:
+        vector = [(a + sign * b) % 2**bits for a, b in zip(vector, stream(k, bits, len(vector))["words"], strict=True)]
+    return {"words": vector}
 
 
 def graph(ids, ctx, degree):
-    need(degree is None or (0 < degree < len(ids) and degree % 2 == 0), "CH200")
-    circle = sorted(ids, key=lambda id: h("graph", unhex(ctx), id.encode()))
+    assert degree is None or (0 < degree < len(ids) and degree % 2 == 0), "CH200"
+    circle = sorted(ids, key=lambda id: sha256(framed("graph", unhex(ctx), id.encode())).digest())
     steps = range(-len(ids), len(ids)) if degree is None else range(-degree // 2, degree // 2 + 1)
     near = {id: {circle[(at + step) % len(ids)] for step in steps} for at, id in enumerate(circle)}
     return {"neighbours": {id: sorted(near[id] - {id}) for id in ids}}
@@ -150,117 +119,82 @@ def graph(ids, ctx, degree):
 
 def split(secret, coefficients, points):
     numbers = [little(unhex(text)) for text in (secret, *coefficients)]
-    need(max(numbers) < P and len(numbers) <= len(points) == len(set(points)) and min(points) > 0, "CH500")
-    values = (sum(number * point**power for power, number in enumerate(numbers)) % P for point in points)
+    assert max(numbers) < P and len(numbers) <= len(points) == len(set(points)) and min(points) > 0, "CH500"
+    values = (sum(c * x**i for i, c in enumerate(numbers)) % P for x in points)
     return {"shares": [value.to_bytes(32, "little").hex() for value in values]}
 
 
 def join(values, threshold):
-    need(len(values) >= threshold, "CH503")
+    assert len(values) >= threshold, "CH503"
     chosen = dict(sorted((int(point), little(unhex(share))) for point, share in values.items())[:threshold])
-    need(max(chosen.values()) < P and min(chosen) > 0, "CH500")
+    assert max(chosen.values()) < P and min(chosen) > 0, "CH500"
     weights = {at: math.prod(other * pow(other - at, -1, P) for other in chosen if other != at) for at in chosen}
-    total = sum(weights[at] * value for at, value in chosen.items()) % P
-    return {"secret": total.to_bytes(32, "little").hex()}
+    return {"secret": (sum(weights[at] * chosen[at] for at in chosen) % P).to_bytes(32, "little").hex()}
 
 
 def encode(update, dither, grid, largest, bits, lanes):
-    update = [float(x) for x in update]
-    need(all(math.isfinite(x) and abs(x) <= (largest - 1) * grid for x in update), "CH501")
-    exact = [Fraction(x) / Fraction(grid) for x in update]
-    numbers = [largest + math.ceil(y - Fraction(u)) for y, u in zip(exact, dither, strict=True)]
-    words = [0] * -(-(len(update) + 2) // lanes)
-    for place, value in enumerate([*numbers, 1, 0]):
-        words[place % len(words)] += value << 21 * (place // len(words))
+    assert all(abs(float(x)) <= (largest - 1) * grid for x in update), "CH501"
+    steps = [math.ceil(Fraction(x) / Fraction(grid) - Fraction(u)) for x, u in zip(update, dither, strict=True)]
+    numbers, length = [*(largest + step for step in steps), 1, 0], -(-(len(steps) + 2) // lanes)
+    words = (sum(value << 21 * lane for lane, value in enumerate(numbers[at::length])) for at in range(length))
     return {"words": [word % 2**bits for word in words]}
 
 
 def decode(words, dimensions, count, largest, bits, lanes):
-    length = -(-(dimensions + 2) // lanes)
-    need(len(words) == length and max(words) < 2**bits, "CH500")
-    found = [words[place % length] >> 21 * (place // length) for place in range(lanes * length)]
-    found = [value % 2**21 if place < (lanes - 1) * length else value for place, value in enumerate(found)]
-    need(found[dimensions] == count and not any(found[dimensions + 1 :]), "CH504")
-    need(max(found[:dimensions], default=0) <= 2 * count * largest, "CH502")
+    assert len(words) == -(-(dimensions + 2) // lanes) and max(words) < 2**bits, "CH500"
+    found = [(word >> 21 * lane) % 2 ** (21 if lane < lanes - 1 else 64) for lane in range(lanes) for word in words]
+    assert found[dimensions] == count and not any(found[dimensions + 1 :]), "CH504"
+    assert max(found[:dimensions], default=0) <= 2 * count * largest, "CH502"
     return {"integers": [value - count * largest for value in found[:dimensions]]}
 
 
-def fits(kind, value):
-    if kind in "TN":
-        return value is None or fits(kind.lower(), value)
-    if type(value) is bytes:
-        return kind == "b" or len(value) == {"n": 16, "d": 32}.get(kind)
-    if type(value) is list:
-        return kind == "t" and len(value) == 2 and all(fits("w", item) for item in value)
-    if type(value) is str:
-        return kind == "c" and len(value.encode()) == 5 and value[:2] == "CH" and value[2:].isdecimal()
-    return kind == "w" and type(value) is int and 0 <= value < 2**32
-
-
-def read(data, vector_bytes, records_bytes):
-    need(10 <= len(data) <= 10 + 256 + records_bytes + 7 + vector_bytes and data[:4] == b"chrl", "CH600")
-    need(little(data[4:6]) == 2, "CH602")
+def frame(frame, vector_bytes, records_bytes):
+    data = unhex(frame)
+    assert 10 <= len(data) <= 10 + 256 + records_bytes + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
+    assert little(data[4:6]) == 2, "CH602"
     end = 10 + little(data[6:10])
     start = end + -end % 8
-    need(end <= 266 + records_bytes and start <= len(data) and not any(data[end:start]), "CH600")
-    header = attempt("CH600", msgspec.DecodeError, msgspec.msgpack.decode, data[10:end])
-    kinds = FIELDS.get(header[0]) if type(header) is list and header else None
-    need(kinds and len(header) == 1 + len(kinds) and all(map(fits, kinds, header[1:])), "CH600")
-    need(len(data) - start == (vector_bytes if header[0] in (3, 4) else 0), "CH600")
-    return header, data[start:]
+    assert end <= 10 + 256 + records_bytes and start <= len(data) and not any(data[end:start]), "CH600"
+    tag = msgpack.decode(data[10:end], type=Tagged).tag
+    header = msgpack.decode(data[10:end], type=tuple[(int, Turn, *FIELDS[tag - 1])])
+    assert len(data) - start == (vector_bytes if tag in (3, 4) else 0), "CH600"
+    return {"header": [x.hex() if type(x) is bytes else x for x in header], "vector": data[start:].hex()}
 
 
-def frame(frame, vector_bytes, records_bytes):
-    header, vector = read(unhex(frame), vector_bytes, records_bytes)
-    return {"header": [value.hex() if type(value) is bytes else value for value in header], "vector": vector.hex()}
+def records(text, width):
+    data, size = unhex(text), 4 + width
+    numbers = [little(data[at : at + 4]) for at in range(0, len(data), size)]
+    assert len(data) == len(numbers) * size and numbers == sorted(set(numbers)), "CH600"
+    return {number: data[size * at + 4 : size * (at + 1)].hex() for at, number in enumerate(numbers)}
 
 
-def records(data, width):
-    numbers = [little(data[at : at + 4]) for at in range(0, len(data), 4 + width)]
-    need(len(data) == len(numbers) * (4 + width) and numbers == sorted(set(numbers)), "CH600")
-    return {number: data[(4 + width) * at + 4 : (4 + width) * (at + 1)].hex() for at, number in enumerate(numbers)}
-
-
-def turn(terms, devices, exchanges):
-    """The server's end of a turn, from its exchanges: for each device what was sent and what came back, or null."""
-    secure, codec, size = terms["secure"], terms["codec"], terms["parameters"]
-    bits, lanes, most = codec["word_bits"], codec["lanes"], 68 * secure["cohort"]
-    ids, length = [device["id"] for device in devices], -(-(size + 2) // lanes)
-    digest = roster([bundle(**device) for device in devices])["digest"]
-    config = h("terms", json.dumps(terms, sort_keys=True, separators=(",", ":")).encode(), unhex(digest))
-    answers, dropped = {4: {}, 6: {}, 8: {}}, {}
-    for exchange in exchanges:
-        replies = {}
-        for number, request, reply in exchange:
-            asked, vector = read(unhex(request), 4 * size, most)
-            if asked[0] == 3:
-                need(asked[2] == config, "CH603")
-                nonces = records(asked[3], 16)
-                where = *asked[1], hashlib.sha256(vector).hexdigest(), [(ids[n], nonces[n]) for n in nonces]
-                ctx = context(config.hex(), digest, *where)["ctx"]
-            dropped = records(asked[2], 0) if asked[0] == 5 else dropped
-            heard, vector = ([0], b"") if reply is None else read(unhex(reply), length * bits // 8, most)
-            if heard[0] == asked[0] + 1 and heard[2] == number:  # a refusal is as good as silence
-                replies[number] = (heard, vector)
-        answers[asked[0] + 1] = replies
-    included = [n for n in nonces if n in answers[4] and n not in dropped and answers[4][n][0][3].hex() == ctx]
-    need(len(included) >= secure["smallest_sum"], "CH503")
-    total, keys = [0] * length, []
+def turn(terms, devices, exchanges):  # an exchange has what each device was sent, and what came back or null
+    secure, codec, size, lanes = terms["secure"], terms["codec"], terms["parameters"], terms["codec"]["lanes"]
+    bits, length, width = codec["word_bits"], -(-(size + 2) // lanes), 64 if secure["masks"] == "directed" else 32
+    ids, digest = [device["id"] for device in devices], roster([bundle(**device) for device in devices])["digest"]
+    config = sha256(framed("terms", json.dumps(terms, sort_keys=True, separators=(",", ":")).encode(), unhex(digest)))
+    said = {tag: {} for tag in range(1, 10)}
+    for number, *both in [row for exchange in exchanges for row in exchange]:
+        for text, vector_bytes in zip(both, (4 * size, length * bits // 8), strict=True):
+            if text:
+                header, vector = frame(text, vector_bytes, 68 * secure["cohort"]).values()
+                said[header[0]][number] = [*header, vector]
+    (_, where, _, who, model), *_ = said[3].values()
+    nonces = records(who, 16)
+    cohort = [(ids[n], nonces[n]) for n in nonces]
+    ctx = context(config.hexdigest(), digest, *where, sha256(unhex(model)).hexdigest(), cohort)["ctx"]
+    dropped = {n for drop in said[5].values() for n in records(drop[2], 0)}
+    included = [n for n in nonces if n in said[4] and n not in dropped and said[4][n][3] == ctx]
+    assert len(included) >= secure["smallest_sum"], "CH503"
+    held = {n: records(opening[3], 32) for n, opening in said[8].items()}
+    total, own = [0] * length, {"self_key": None}
     for number in included:
-        upload, words = answers[4][number]
-        total = [(a + b) % 2**bits for a, b in zip(total, words_in(words, bits), strict=True)]
-        edges = records(answers[6][number][0][3], 64 if secure["masks"] == "directed" else 32) if dropped else {}
-        for other, both in edges.items():
-            keys += pair_signs(number > other, *filter(None, (both[:64], both[64:])))
         if secure["mode"] != "paper":
-            held = {at: records(answers[8][n][0][3], 32) for at, n in enumerate(nonces, 1) if n in answers[8]}
-            shares = {at: found[number] for at, found in held.items() if number in found}
+            shares = {at: held[n][number] for at, n in enumerate(nonces, 1) if number in held.get(n, {})}
             own = round_keys(join(shares, secure["threshold"])["secret"], ctx, ids[number])
-            need(own["commitment"] == upload[4].hex(), "CH504")
-            keys.append((-1, own["self_key"]))
-    opened = decode(plus(total, bits, keys), size, len(included), codec["largest"], bits, lanes)
-    return opened | {"included": [ids[number] for number in included]}
-
-
-KINDS = {f.__name__: f for f in (bundle, roster, pair, envelope, context, round_keys, stream, masked, graph)}
-KINDS |= {f.__name__: f for f in (split, join, encode, decode, frame, turn)}
+            assert own["commitment"] == said[4][number][4], "CH504"
+        peers = [(ids[n], k[:64], k[64:]) for n, k in records(said[6][number][3] if dropped else "", width).items()]
+        masks = masked([0] * length, bits, ids[number], peers, own["self_key"], width == 64)["words"]
+        words = struct.unpack(f"<{length}{WORDS[bits]}", unhex(said[4][number][6]))
+        total = [(a + b - c) % 2**bits for a, b, c in zip(total, words, masks, strict=True)]
+    return decode(total, size, len(included), codec["largest"], bits, lanes) | {"included": [ids[n] for n in included]}

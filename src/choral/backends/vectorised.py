@@ -86,7 +86,7 @@ class Progress:
 
 
 class Vectorised:
-    """Rounds of Algorithm 1 for whole cohorts; `train` is the one method that a federation needs of a backend.
+    """Rounds of Algorithm 1 for whole cohorts; `train` is all that a simulated round needs of it.
 
     `lanes`, the devices in one compiled call, is part of what fixes the bits; `chunk`, the devices under way before the
     host waits, is not.

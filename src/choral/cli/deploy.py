@@ -20,7 +20,10 @@ from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
 from choral.privacy.shown import up
 
-EPILOG = "choral deploy --local 4 --demo\nchoral deploy --local 3 examples/hospitals/choral.toml"
+EPILOG = """\
+examples:
+  choral deploy --local 4 --demo
+  choral deploy --local 3 examples/hospitals/choral.toml"""
 ROUNDS = 3
 
 

@@ -84,7 +84,7 @@ def _join(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(told))
         return 0
-    _say(
+    terminal.say(
         f"HOME      {args.home} (keys were made here; they stay here)",
         f"SERVER    {invitation.address}, of the study {invitation.name}",
         f"          certificate SHA-256 {invitation.fingerprint[:47]}",
@@ -113,14 +113,14 @@ def _approve(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
         return 0
-    _say(*_preview(told))
+    terminal.say(*_preview(told))
     if args.yes:
-        _say(
+        terminal.say(
             "APPROVED  and nothing else: a change of the study, its keys or its server is refused.",
             "NEXT      choral device run",
         )
     else:
-        _say("NOTHING was recorded or sent. If the number is the one that all others see, add --yes.")
+        terminal.say("NOTHING was recorded or sent. If the number is the one that all others see, add --yes.")
     return 0
 
 
@@ -182,7 +182,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(told))
         return 0
-    _say(*_told(told))
+    terminal.say(*_told(told))
     return 0
 
 
@@ -231,7 +231,3 @@ def _passphrase(args: argparse.Namespace) -> str | None:
 
 def _warn(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _say(*lines: str) -> None:
-    print("\n".join(map(terminal.wrap, lines)))

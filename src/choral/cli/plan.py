@@ -87,8 +87,8 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
     )
     yield ""
     yield _head("WHY", plain)
-    for choice in told.choices:
-        yield from _wrapped("", f"{choice.name} = {choice.value}: {choice.why} {choice.moves}", plain, hang=4)
+    for line in told.explanation:
+        yield from _wrapped("", line, plain, hang=4)
     yield ""
     yield _head("ALTERNATIVES", plain) + "   guide: smaller learns better"
     yield from _table((chosen, *told.alternatives))

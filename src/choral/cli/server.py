@@ -67,7 +67,7 @@ def _init(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**told, "invitation": str(path)}))
         return 0
-    _say(
+    terminal.say(
         f"STUDY        {invitation.name}, at {invitation.address}",
         f"CERTIFICATE  SHA-256 {invitation.fingerprint[:47]}",
         f"                     {invitation.fingerprint[48:]}",
@@ -86,7 +86,7 @@ def _enrol(args: argparse.Namespace) -> int:
         print(json.dumps({**told, "file": str(args.study / "study.toml")}))
         return 0
     plan, limit = told["plan"], told["limit"]
-    _say(
+    terminal.say(
         f"ENROLLED  {len(told['devices'])} devices; compare each number with its site by phone",
         *(line for one in told["devices"] for line in (f"  {one['id']}", *terminal.digits(one["safety_number"]))),
         f"PLAN      {told['model']} with {told['parameters']:,} parameters · {plan['rounds']} rounds · "
@@ -150,7 +150,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(told))
     elif told["state"] == "finished":
-        _say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
+        terminal.say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
     return 0 if told["state"] == "finished" else 1
 
 
@@ -175,7 +175,7 @@ def _status(args: argparse.Namespace) -> int:
         print(json.dumps(told))
         return 0
     refused = told.get("gone", {})
-    _say(
+    terminal.say(
         f"RUN       {_line(told)}{' · stopping after this round' if told['stopping'] else ''}",
         "DEVICES   rounds taken part in",
         *(
@@ -194,7 +194,3 @@ def _stop(args: argparse.Namespace) -> int:
     stop(args.study)
     print(json.dumps({"stopping": True}) if args.json else "The run ends after the round under way.")
     return 0
-
-
-def _say(*lines: str) -> None:
-    print("\n".join(map(terminal.wrap, lines)))

@@ -73,6 +73,11 @@ def wrap(line: str, columns: int | None = None) -> str:
     return textwrap.fill(line.rstrip(), room, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
+def say(*lines: str) -> None:
+    """Print the lines, each broken to the terminal's width."""
+    print("\n".join(map(wrap, lines)))
+
+
 def progress(items: Iterable[T], *, total: int, label: str, show: bool = True) -> Iterator[T]:
     """The items as they come, with a bar and the time left on a terminal's stderr; silent anywhere else.
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Cell
 
@@ -36,12 +33,6 @@ class Table:
                 "CH302", f'has no column "{name}".', where=self.source, fix=_closest(name, list(self.columns))
             )
         return self.columns[name]
-
-    def take(self, rows: NDArray[np.intp]) -> "Table":
-        """The table with only these rows."""
-        return Table(
-            source=self.source, columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        )
 
 
 def _closest(name: str, known: list[str]) -> str:

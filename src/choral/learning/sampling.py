@@ -157,7 +157,7 @@ def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None
 
 
 class Uses:
-    """How often each record has entered a step, counted from the batches really used; the ledger needs the most.
+    """How often each record has entered a step, counted from the batches really used; charges are made before, by rule.
 
     >>> uses = Uses(np.array([0, 2, 5]))
     >>> uses.count(np.array([1]), Batches(rows=np.int32([[[0, 2], [2, 0]]]), counts=np.int32([[2, 1]])))

@@ -40,7 +40,7 @@ class Proposal:
     @property
     def explanation(self) -> tuple[str, ...]:
         """One line a number, in plain words."""
-        return tuple(f"{choice.name} {choice.value}: {choice.why} {choice.moves}" for choice in self.choices)
+        return tuple(f"{choice.name} = {choice.value}: {choice.why} {choice.moves}" for choice in self.choices)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, for `choral plan --json`."""

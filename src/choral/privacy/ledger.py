@@ -62,7 +62,7 @@ class Charge:
 
 
 class Balance:
-    """A device's limit and charges, in memory: what a simulation needs of a ledger.
+    """A device's limit and charges, in memory: what a ledger is without its file.
 
     >>> balance = Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5))
     >>> balance.take(Charge(rule="S1", plan="9f3c", round=1, event=events.Gaussian(mu=0.2)))

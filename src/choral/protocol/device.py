@@ -31,7 +31,7 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, SHARE_BYTES, Cohort, Terms, context_of, refused
+from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, Cohort, Terms, context_of, refused
 from choral.protocol.vault import Vault
 from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, seal, unseal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
@@ -264,8 +264,6 @@ class Device:
         if envelopes.keys() != included:
             raise refused("the envelopes are not those of the devices that are still in the sum.", code="CH604")
         shares = {peer: unseal(self._pair(peer), live.cohort.context, envelopes[peer]) for peer in envelopes}
-        if any(len(share) != SHARE_BYTES for share in shares.values()):
-            raise malformed("a share of the wrong size")
         nonce = None if message.following is None else self._ready_to_follow(message.following)
         return Opening(turn=message.turn, device=self.number, shares=pack(shares), nonce=nonce)
 

@@ -19,7 +19,6 @@ VERSION = 2
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
-KEY_BYTES = 32
 
 _PREFIX = struct.Struct("<4sHI")
 _NUMBER = struct.Struct("<I")
@@ -33,7 +32,7 @@ Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGES
 Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
 
 
-class Turn(msgspec.Struct, array_like=True, frozen=True, order=True):
+class Turn(msgspec.Struct, array_like=True, frozen=True, order=True, forbid_unknown_fields=True):
     """Round t, attempt a: no device takes part in the same turn twice.
 
     >>> Turn(3, 1) < Turn(4, 0)
@@ -82,7 +81,7 @@ class Drop(_Message, frozen=True, tag=5):
 
 
 class Edges(_Message, frozen=True, tag=6):
-    """Device to server: this turn's pair keys with the newly dropped."""
+    """Device to server: this turn's pair keys with its neighbours among the dropped, all of them each time."""
 
     device: Whole
     keys: bytes
@@ -92,7 +91,7 @@ class Final(_Message, frozen=True, tag=7):
     """Server to device: the envelopes that the included sent you; open them. May call for the next turn."""
 
     envelopes: bytes
-    following: Turn | None = None
+    following: Turn | None  # no default: msgspec would take a header that leaves it out
 
 
 class Opening(_Message, frozen=True, tag=8):
@@ -100,7 +99,7 @@ class Opening(_Message, frozen=True, tag=8):
 
     device: Whole
     shares: bytes
-    nonce: Nonce | None = None
+    nonce: Nonce | None
 
 
 class Refusal(_Message, frozen=True, tag=9):

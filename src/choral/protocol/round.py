@@ -8,7 +8,6 @@ import numpy as np
 
 from choral.errors import ChoralError, PlanError, SumError
 from choral.protocol.messages import (
-    KEY_BYTES,
     Call,
     Drop,
     Edges,
@@ -28,10 +27,11 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, SHARE_BYTES, Cohort, Terms, context_of
+from choral.protocol.terms import ENVELOPE_BYTES, Cohort, Terms, context_of
 from choral.secagg.codec import Integers
+from choral.secagg.keys import KEY_SIZE
 from choral.secagg.masks import Mask, Words, add_masks, ring, self_mask
-from choral.secagg.shares import commitment, join
+from choral.secagg.shares import SHARE_SIZE, commitment, join
 
 Stage = Literal["upload", "edges", "final", "done"]
 
@@ -165,7 +165,7 @@ class Round:
                 dropped = set(self._cohort.neighbours(sender)) & self._dropped
                 self._edges[sender] = self._records(message.keys, self.terms.edge_bytes, dropped)
             case Opening(), "final" if sender not in self._shares:
-                self._shares[sender] = self._records(message.shares, SHARE_BYTES, self._holders(sender))
+                self._shares[sender] = self._records(message.shares, SHARE_SIZE, self._holders(sender))
                 if self.following is not None and message.nonce is not None:
                     ready = Ready(turn=self.following.turn, device=sender, nonce=message.nonce)
                     self.following.note(sender, ready)
@@ -288,7 +288,7 @@ class Round:
     def _edge(self, one: int, other: int) -> list[Mask]:
         """The masks that an included device added for a dropped one, to be taken away."""
         keys = self._edges[one][other]
-        halves = [keys[start : start + KEY_BYTES] for start in range(0, len(keys), KEY_BYTES)]
+        halves = [keys[start : start + KEY_SIZE] for start in range(0, len(keys), KEY_SIZE)]
         # The first key of a pair is added by the lower device; the second, of directed masks, by the higher.
         return [Mask(key, (one < other) == (index == 0)).undone() for index, key in enumerate(halves)]
 

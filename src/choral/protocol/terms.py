@@ -8,22 +8,21 @@ from functools import cached_property, lru_cache
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
-from choral.protocol.messages import KEY_BYTES, VERSION, Turn, Vector
+from choral.protocol.messages import VERSION, Turn, Vector
 from choral.secagg.codec import Codec
 from choral.secagg.graph import Graph, require_private
-from choral.secagg.keys import NONCE_SIZE, Roster, digest
+from choral.secagg.keys import KEY_SIZE, NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
 from choral.secagg.shares import SHARE_SIZE
 
 MODEL_TYPE = "<f4"
-SHARE_BYTES = SHARE_SIZE
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
-_RECORD_BYTES = 4 + max(ENVELOPE_BYTES, 2 * KEY_BYTES)
+_RECORD_BYTES = 4 + max(ENVELOPE_BYTES, 2 * KEY_SIZE)
 
 
-def refused(what: str, *, code: str = "CH605", fix: str = "The device drops out of this turn.") -> TrustError:
+def refused(what: str, *, code: str = "CH605") -> TrustError:
     """The error of a device that will not answer, since the answer could break the protocol."""
-    return TrustError(code, what, fix=fix)
+    return TrustError(code, what, fix="The device drops out of this turn.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,7 @@ class Terms:
     @property
     def edge_bytes(self) -> int:
         """The size of a revealed pair key: two keys where masks are directed."""
-        return KEY_BYTES * (2 if self.secure.masks == "directed" else 1)
+        return KEY_SIZE * (2 if self.secure.masks == "directed" else 1)
 
     @property
     def self_masked(self) -> bool:

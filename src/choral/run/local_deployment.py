@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from choral.backends.flower.observe import Observed
 
 Engine = Literal["superlink", "simulation"]
-ENGINES: tuple[Engine, ...] = ("superlink", "simulation")
-FEWEST = 3  # devices: a site's policy wants a sum of three at the least
+FEWEST = 3  # devices: in a sum of two, each can take its own part away
 _START = 180.0  # seconds that all agents may take to read their tables and compile
 
 _DEMO = """\

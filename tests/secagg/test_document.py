@@ -1,0 +1,48 @@
+"""The tables of docs/secure-sum.md say what the code does."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from choral.plan import SecureSum
+from choral.protocol import messages
+from choral.secagg.graph import failure_bits, sparse
+
+TEXT = (Path(__file__).parents[2] / "docs" / "secure-sum.md").read_text(encoding="utf-8")
+
+
+def rows(head: str) -> list[list[str]]:
+    """The cells of the table under this head."""
+    lines = TEXT[TEXT.index(head) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_messages_have_the_tags_and_as_many_fields_as_the_document_says():
+    known = {kind.__struct_config__.tag: kind for kind in get_args(messages.Message)}
+    table = rows("| tag | message |")
+    assert [int(row[0]) for row in table] == sorted(known)
+    for tag, name, _, header, _ in table:
+        assert known[int(tag)].__name__.upper() == name
+        assert len(known[int(tag)].__struct_fields__) == len(re.sub(r"\(.*?\)|:.*", "", header).split(","))
+    assert f"Version is {messages.VERSION} " in TEXT
+
+
+@pytest.mark.parametrize("row", rows("| n | k | s |"), ids=lambda row: row[0])
+def test_the_sparse_graphs_have_the_degrees_and_bits_of_the_document(row):
+    n, k, s = (int(cell.replace(",", "")) for cell in row[:3])
+    secure = sparse(n)
+    assert (secure.neighbours, secure.threshold) == (k, s)
+    privacy, liveness = failure_bits(n, k, s, secure.colluders, n - secure.smallest_sum)
+    least, _ = failure_bits(secure.smallest_sum, k, s, secure.colluders, 0)
+    told = [float(cell.split()[0].replace("∞", "inf")) for cell in row[3:]]
+    assert told == [round(privacy, 1), round(least, 1), round(liveness, 1)]
+
+
+@pytest.mark.parametrize("row", rows("| words | bytes a parameter |"), ids=lambda row: row[0])
+def test_words_have_the_bits_for_a_value_that_the_document_says(row):
+    lanes, bits = (3, 64) if "lanes" in row[0] else (1, int(row[0].split()[0]))
+    assert float(row[1]) == round(bits / 8 / lanes, 2)
+    found = [SecureSum.for_cohort(r, modulus_bits=bits, lanes=lanes).value_bits for r in (10, 100)]
+    assert [int(cell) for cell in row[2:]] == found
