@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import webbrowser
 
 import pytest
@@ -34,6 +35,31 @@ def test_report_opens_in_the_browser_when_asked(tmp_path, monkeypatch):
     monkeypatch.chdir(make_run(tmp_path / "run").parent)
     assert cli.main(["report", "run", "--open"]) == 0
     assert opened == [(tmp_path / "run/report.html").as_uri()]
+
+
+def test_a_page_that_was_left_with_ctrl_c_has_really_ended_when_it_is_closed(tmp_path):
+    folder = make_run(tmp_path / "run", finished=False, done=1)
+    script = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from choral.report.live import serve\n"
+        "page = serve(sys.argv[1])\n"
+        "try:\n"
+        "    print(flush=True)\n"
+        "    page.wait()\n"
+        "except KeyboardInterrupt:\n"
+        "    page.close()\n"
+        "print(len(sys._current_frames()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        try:
+            child.stdout.readline()
+            time.sleep(0.5)  # so that Ctrl-C meets it waiting; earlier would do no harm
+            child.send_signal(signal.SIGINT)
+            assert child.communicate(timeout=30)[0] == "1\n"  # the main thread alone
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("verb", ["report", "watch"])

@@ -264,7 +264,7 @@ def _create(path: Path, first: bytes) -> None:
             pass
         finally:
             os.unlink(draft)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError("CH801", f"the ledger can't be made: {error.strerror}.", where=str(path)) from None
 
@@ -279,7 +279,7 @@ if sys.platform == "win32":
         except OSError:
             raise _in_use(path) from None
 
-    def _sync_folder(folder: Path) -> None:
+    def sync_folder(folder: Path) -> None:
         """Windows has no call for this; NTFS journals names by itself."""
 
 else:
@@ -291,7 +291,8 @@ else:
         except OSError:
             raise _in_use(path) from None
 
-    def _sync_folder(folder: Path) -> None:
+    def sync_folder(folder: Path) -> None:
+        """Make the names in a folder durable: a new file's own sync does not."""
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

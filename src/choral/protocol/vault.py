@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from choral.errors import StorageError, TrustError
+from choral.privacy.chain import sync_folder
 from choral.protocol.messages import Digest, Turn
 
 VERSION = 1
@@ -112,7 +113,7 @@ class FileStore:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
                 raise
-            _sync_folder(folder)
+            sync_folder(folder)
         except OSError as error:
             raise StorageError(
                 "CH801",
@@ -120,16 +121,6 @@ class FileStore:
                 why="A device that can't remember a turn must not take part in it.",
                 fix="Free the disk or mend its permissions, then start the device again.",
             ) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    # The new name is durable only with its folder. Windows has no such call and needs none.
-    if hasattr(os, "O_DIRECTORY"):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def _closed(where: str, what: str, fix: str) -> StorageError:

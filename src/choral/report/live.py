@@ -72,7 +72,7 @@ class LivePage:
                 fix='Use: pip install "choral[live]"',
             ) from None
         self._socket = _listen(port)
-        self._stopping = threading.Event()
+        self._stopping, self._ended = threading.Event(), threading.Event()
         token = secrets.token_urlsafe(24)
         number = self._socket.getsockname()[1]
         hosts = (f"{_LOOPBACK}:{number}", f"localhost:{number}")
@@ -88,12 +88,16 @@ class LivePage:
                 timeout_graceful_shutdown=2,
             )
         )
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="choral-live", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="choral-live", daemon=True)
         self._thread.start()
-        while not self._server.started and self._thread.is_alive():
+        while not self._server.started and not self._ended.is_set():
             time.sleep(0.01)
+
+    def _run(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._ended.set()
 
     def __repr__(self) -> str:
         """Without the address: its token is a secret."""
@@ -101,8 +105,10 @@ class LivePage:
 
     def wait(self) -> None:
         """Return when the page has been closed."""
-        while self._thread.is_alive():
-            self._thread.join(_PAUSE)  # in short steps, so that Ctrl-C comes through everywhere
+        # Not by join alone: in Python 3.11 a thread whose join is interrupted by Ctrl-C counts as ended.
+        while not self._ended.wait(_PAUSE):  # in short steps, so that Ctrl-C comes through everywhere
+            pass
+        self._thread.join()
 
     def close(self) -> None:
         """End the page; open browsers are told."""

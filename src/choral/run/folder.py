@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import StorageError
+from choral.privacy.chain import sync_folder
 
 FORMAT = 1
 ATTACK = "attack.json"
@@ -45,6 +46,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Fr
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
