@@ -53,6 +53,15 @@ def test_trouble_is_told_when_it_begins_and_when_it_is_over_and_not_in_between(l
     assert looking.events() == [("reached", None), ("cut_off", "CH905"), ("cut_off", "CH904"), ("reached", None)]
 
 
+def test_another_reason_is_told_even_under_the_same_code_and_the_same_one_only_once(looking):
+    assert looking.look(SHUT) == [str(SHUT)]
+    looking.lookout.gave_up()
+    assert looking.look() == [str(REFUSED)]
+    assert looking.look(CLOCK) == [str(CLOCK)]
+    later = DeploymentError("CH905", "this machine's clock is 21 s ahead of the server's.", fix="Set it.")
+    assert looking.look(later) == []
+
+
 def test_the_log_holds_the_code_and_not_the_words(looking):
     looking.look(CLOCK)
     assert "20 s" not in looking.log.read_text()

@@ -21,7 +21,7 @@ class Lookout:
     ) -> None:
         self._check, self._refused, self._journal, self._tell = check, refused, journal, tell
         self._gave_up: float | None = None
-        self._now: str | None = None  # the code of what is in the way, and the empty one if nothing is
+        self._now: tuple[str, str] | None = None  # the kind of what is in the way, and an empty one if nothing is
 
     def gave_up(self) -> None:
         """Note that the node has ended by itself a moment ago."""
@@ -36,12 +36,13 @@ class Lookout:
     def look(self) -> None:
         """Look once, and tell what has changed: to people in words, to the log by its code."""
         error = self._found()
-        code = "" if error is None else error.code
-        if code == self._now:
+        # A kind is told by its way out: how much a clock is wrong, say, changes all the time.
+        kind = ("", "") if error is None else (error.code, error.fix)
+        if kind == self._now:
             return
-        before, self._now = self._now, code
+        before, self._now = self._now, kind
         if error is not None:
-            self._journal.note(CUT_OFF, code=code)
+            self._journal.note(CUT_OFF, code=error.code)
             self._tell(str(error))
         else:
             self._journal.note(REACHED)
