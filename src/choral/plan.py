@@ -12,9 +12,11 @@ Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Adversary = Literal["curious", "lying"]
 Participation = Literal["uniform", "balanced"]
+SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
+SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 
 
 def require_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:

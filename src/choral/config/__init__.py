@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
 from choral.errors import ConfigError, TableError
 from choral.learning.splits import PARTITIONS, Partition
-from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, Participation, Passes, Sampling
+from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, SUM_KINDS, Participation, Passes, Sampling, SumKind
 
 T = TypeVar("T")
 _MODELS = ("logistic", "linear", "mlp")
@@ -43,6 +43,8 @@ class FederationSettings:
     rows: int | None = _setting(Whole(least=1, suggest="1000"))
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
+    secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
+    packed: bool = _setting(YesNo(), False)
     deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
 
 

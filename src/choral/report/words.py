@@ -300,6 +300,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
 def _masking(about: dict[str, Any]) -> str:
     if about["secure_sum"] is None:
         return "There was no secure sum."
+    if about["secure_sum"].get("mode") == "paper":
+        return "The paper's own protocol (Fig. 1): no self masks, a drop-out ends the round, no colluder is counted on."
     if about["kind"] == "simulation":
         return "A deployment masks updates and opens sums only; this simulation left the masks out."
     return "Updates are masked on the device; the server opens sums only."

@@ -111,6 +111,12 @@ class Run:
     ) -> None:
         self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
+        if self.drop and study.secure.mode == "paper":  # every round would be paid for, and none would end
+            raise ConfigError(
+                "CH102",
+                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
+                fix='Leave the drop-outs out, or use secure_sum = "complete".',
+            )
         self.watch: Watch = unwatched
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from choral.config import Job
+from choral.config import FederationSettings, Job
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
 from choral.learning.models import Model, linear, logistic, mlp
@@ -23,6 +23,7 @@ from choral.privacy import calibrate
 from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
+from choral.secagg.graph import sparse
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
@@ -232,10 +233,19 @@ def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
 def plan_of(job: Job, model: Model, *, devices: int, rows: int) -> tuple[Plan, SecureSum]:
     """The job's numbers as a plan, and the secure sum of its cohorts."""
     plan = _plan(job, model, devices=devices, rows=rows)
-    secure = SecureSum.for_cohort(max(2, plan.cohort))
-    if job.federation.colluders is not None:
-        secure = replace(secure, colluders=job.federation.colluders)
-    return plan, secure
+    return plan, secure_sum_of(job.federation, max(2, plan.cohort))
+
+
+def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
+    """The secure sum that [federation] asks for: the default, the sparse graph, or the paper's own protocol.
+
+    >>> secure_sum_of(FederationSettings(secure_sum="paper"), 10).mode
+    'paper'
+    """
+    words: dict[str, Any] = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
+    kinds = {"complete": SecureSum.for_cohort, "sparse": sparse, "paper": SecureSum.of_paper}
+    secure = kinds[settings.secure_sum](cohort, **words)
+    return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
 
 
 def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
