@@ -29,13 +29,16 @@ class Setting:
     step_sizes: tuple[float, ...] = STEP_SIZES
     clips: tuple[float, ...] = CLIPS
     free_sizes: tuple[float, ...] = FREE_SIZES
+    update_sizes: tuple[float, ...] = UPDATE_SIZES
     update_clips: tuple[float, ...] = UPDATE_CLIPS
 
     def quickly(self) -> "Setting":
         """The same with one candidate each, and the ends of the budgets."""
         ends = tuple(dict.fromkeys((self.epsilons[0], self.epsilons[-1])))
-        few = replace(self, step_sizes=(1.0,), clips=(3.0,), free_sizes=(1.0,), update_clips=(0.3,))
-        return replace(few, rounds=10, epsilons=ends, proved=self.proved[-1:])
+        one = replace(
+            self, step_sizes=(1.0,), clips=(3.0,), free_sizes=(1.0,), update_sizes=(1.0,), update_clips=(0.3,)
+        )
+        return replace(one, rounds=10, epsilons=ends, proved=self.proved[-1:])
 
     def base(self) -> research.Experiment:
         """The experiment without privacy that all others vary."""
@@ -53,7 +56,7 @@ class Setting:
         """What is tried under a rule; of the secure sum something is proved for one step a round, or for small ones."""
         choices = {"step_size": self.step_sizes, "clip": self.clips}
         if rule == "clipped_updates":
-            return research.grid(self.base(), {"step_size": UPDATE_SIZES, "update_clip": self.update_clips})
+            return research.grid(self.base(), {"step_size": self.update_sizes, "update_clip": self.update_clips})
         if rule == "proved":
             return research.grid(replace(self.base(), sampling="poisson"), choices)
         if rule == "dp_sgd":
