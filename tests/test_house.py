@@ -33,11 +33,15 @@ def lint_imports(house):
 def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     clean = lint_imports(copy_of_the_house)
     assert clean.returncode == 0, clean.stdout + clean.stderr
-    with (copy_of_the_house / "src/choral/plan.py").open("a") as file:
-        file.write("\nimport choral.learning.records\n")
+    for room in ("plan.py", "paper/figures.py"):
+        with (copy_of_the_house / "src/choral" / room).open("a") as file:
+            file.write("\nimport choral.learning.records\n")
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
     assert "choral.plan is not allowed to import choral.learning" in planted.stdout
+    assert (
+        "choral.paper is not allowed to import choral.learning" in planted.stdout
+    )  # the front doors are enough for it
 
 
 def test_a_room_that_is_not_on_the_map_is_caught(copy_of_the_house):

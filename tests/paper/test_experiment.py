@@ -114,9 +114,9 @@ def test_a_whole_device_is_hidden_by_noise_on_its_clipped_update():
 
 @pytest.mark.parametrize("setting", [*UTILITY.values(), *TRADEOFF.values()])
 def test_the_published_runs_meet_the_hypotheses_of_theorem_1_on_batches(setting):
-    batches, rest = divmod(ROWS, setting.batch)
+    batches, rest = divmod(ROWS, setting.base.batch)
     assert rest == 0
-    assert setting.local_steps % batches == 0
+    assert setting.base.local_steps % batches == 0
 
 
 @pytest.mark.parametrize("base", [*BASE.values(), RAW], ids=["logistic", "network", "raw"])

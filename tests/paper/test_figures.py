@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from itertools import count
 from types import SimpleNamespace
 
@@ -41,28 +42,36 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
 
 
 def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel(tmp_path, monkeypatch):
-    seen = []
+    seen = set()
 
     def curve(one, _, part):
-        seen.append(one)
+        seen.add(one)
         names = (f"{part}_accuracy", f"{part}_loss", *one.also)
-        return {"round": [5.0, 10.0], **{name: [0.7, 0.8] for name in names}}
+        return {"round": [50.0, 100.0], **{name: [0.7, 0.8] for name in names}}
 
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
-    told = figures.reproduce("convergence-logistic", tmp_path, repeats=2, quick=True)
-    noise = told["beside"]["scaled"]["proved"]["2"]["chosen"][0]["noise"]
-    for panel, note in zip(told["panels"][:4], ("", "", ", τ = 10", ", τ = 10"), strict=True):
-        *_, proved, free = panel["lines"]
-        assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {noise:.2g}{note}"
+    told = figures.reproduce("convergence-logistic", tmp_path, repeats=2)
+    noise, raw = (told["beside"][one]["proved"]["2"]["chosen"][0]["noise"] for one in ("scaled", "raw"))
+    notes = [*["", "", ", τ = 10", ", τ = 10"] * 2, *[", same clip"] * 2]
+    for panel, note in zip(told["panels"], notes, strict=True):
+        *others, proved, free = panel["lines"]
+        assert len(others) == 4
+        if note == ", same clip":
+            assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {raw:.2g}"
+        else:
+            assert proved["name"] == f"ε = 2 PROVED against everyone, σ = {noise:.2g}{note}"
         assert (free["name"], free["anchor"]) == (f"without privacy{note}", True)
         levels = {"all rows in one place": 0.8, "each device alone": 0.75} if panel["y"] == "test accuracy" else {}
         assert panel["anchors"] == levels
-    assert told["panels"][-1]["lines"][-1]["name"] == "without privacy, same clip"
-    poisson = {one for one in seen if one.sampling == "poisson"}
-    assert {(one.rounds, one.local_steps, one.batch, one.step_size, one.clip) for one in poisson} == {
-        (10, 10, 244, 0.5, 3.0),
-        (10, 10, 244, 0.1, 1e-3),
+    proved = {one for one in seen if one.sampling == "poisson"}
+    assert {(one.rounds, one.local_steps, one.batch, one.step_size, one.clip, one.noise) for one in proved} == {
+        (100, 10, 244, 0.5, 3.0, noise),
+        (100, 10, 244, 0.1, 1e-3, raw),
+    }
+    assert {(one.task.name, one.clip) for one in seen if one.noise == 0} == {
+        ("logistic, narrow columns", math.inf),
+        ("logistic, raw columns", 1e-3),
     }
 
 

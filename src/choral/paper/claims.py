@@ -88,7 +88,7 @@ def _of_local_steps(name: str, grid: str, second: tuple[str, str], found: Told) 
     ]
 
 
-def of_utility(name: str, local_steps: int, rounds: int, told: Told) -> list[Claim]:
+def of_utility(name: str, told: Told) -> list[Claim]:
     """Against the baselines at ε = 10 as published, and at a proved ε."""
     ours, device, columns = told["ours"], told["dp_fedavg"], told["validation_accuracy_by_columns"]
     published, everyone = (ours["privacy"][key] for key in ("published", "proved_against_everyone"))
@@ -96,7 +96,7 @@ def of_utility(name: str, local_steps: int, rounds: int, told: Told) -> list[Cla
     above = device["test_accuracy"]["mean"] > told["each_alone"]["test_accuracy"]["mean"]
     return [
         [
-            f"{name}, τ = {local_steps}, T = {rounds}, ε = 10 as published (Theorem 1, δ = 1e-4, one record replaced,"
+            f"{name}, ε = 10 as published (Theorem 1, δ = 1e-4, one record replaced,"
             " against a server that sees only sums): several local steps beat DP-SGD",
             judged(told["ours_minus_dp_sgd"], "above"),
             f"ours {_accuracy(ours)}, DP-SGD {_accuracy(told['dp_sgd'])}, {_each(told['ours_minus_dp_sgd'])}",
@@ -134,7 +134,7 @@ def of_utility(name: str, local_steps: int, rounds: int, told: Told) -> list[Cla
     ]
 
 
-def of_tradeoff(name: str, local_steps: int, rounds: int, told: Told) -> list[Claim]:
+def of_tradeoff(name: str, told: Told) -> list[Claim]:
     """Accuracy over ε, with and without the secure sum."""
 
     def over(key: str, expected: str, claim: str) -> Claim:
@@ -146,7 +146,7 @@ def of_tradeoff(name: str, local_steps: int, rounds: int, told: Told) -> list[Cl
         over(
             "with_minus_without",
             "above",
-            f"{name}, τ = {local_steps}, T = {rounds}, ε as published, δ = 1e-4: the secure sum keeps accuracy",
+            f"{name}, ε as published, δ = 1e-4: the secure sum keeps accuracy",
         ),
         over("with_minus_dp_sgd", "above", "… and several local steps beat DP-SGD at the same published ε"),
         over(

@@ -36,14 +36,14 @@ Lines = Mapping[str, list[research.Curve]]
 
 def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
-    base, raw = (replace(one, rounds=10, looks=2) if quick else one for one in (BASE[kind], RAW))
+    base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     panels, grids = [], {}
     beside = {"scaled": _Beside.of(shelf, base, replace(base, clip=math.inf), PROVED[kind])}
-    # A quick look is at the grid on which noise is seen.
+    # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
-        by_noise = _by_noise(shelf, base, noises, quick=quick)
         level = STEPS_NOISE[kind][grid]
-        steps = STEPS[kind][:2] if quick else STEPS[kind]
+        by_noise = _by_noise(shelf, base, (noises[0], level) if quick else noises)
+        steps = (1, base.local_steps) if quick else STEPS[kind]
         by_steps = {f"τ = {tau}": shelf.curves(replace(base, noise=level, local_steps=tau)) for tau in steps}
         one, *_, most = by_steps.values()
         grids[grid] = {
@@ -58,10 +58,10 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
         panels += _panels(
             kind, f"{NAMES[kind]}, σ = {level:g}", by_steps, beside["scaled"], f", τ = {base.local_steps}"
         )
-    if kind == "logistic":
-        by_noise = _by_noise(shelf, raw, NOISES[kind]["printed"], quick=quick)
+    if kind == "logistic" and not quick:
+        by_noise = _by_noise(shelf, RAW, NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(kind, by_noise)}
-        beside["raw"] = _Beside.of(shelf, raw, raw, PROVED[kind])  # without a clip such steps leave every range
+        beside["raw"] = _Beside.of(shelf, RAW, RAW, PROVED[kind])  # without a clip such steps leave every range
         title = f"{NAMES[kind]}, τ = {base.local_steps}, printed grid, raw columns"
         panels += _panels(kind, title, by_noise, beside["raw"])
     told = {columns: one.told() for columns, one in beside.items()}
@@ -101,10 +101,8 @@ class _Beside:
         ]
 
 
-def _by_noise(shelf: research.Shelf, base: research.Experiment, noises: tuple[float, ...], *, quick: bool) -> Lines:
-    """A line for each noise; the ends of the grid are enough for a quick look."""
-    levels = (noises[0], noises[-1]) if quick else noises
-    return {f"σ = {noise:g}": shelf.curves(replace(base, noise=noise)) for noise in levels}
+def _by_noise(shelf: research.Shelf, base: research.Experiment, noises: tuple[float, ...]) -> Lines:
+    return {f"σ = {noise:g}": shelf.curves(replace(base, noise=noise)) for noise in noises}
 
 
 def _of_noise(kind: Kind, by_noise: Lines) -> dict[str, Any]:

@@ -18,50 +18,47 @@ UPDATE_SIZES, UPDATE_CLIPS = (0.25, 1.0), (0.03, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One figure: rounds and local steps as the paper has them, the batch, the budgets, and what is tried."""
+    """One figure: the experiment without privacy that all others vary, the budgets, and what is tried."""
 
-    model: Kind
-    rounds: int
-    local_steps: int
-    batch: int
+    base: research.Experiment
     epsilons: tuple[float, ...] = (10.0,)
     proved: tuple[float, ...] = ()
     step_sizes: tuple[float, ...] = STEP_SIZES
     clips: tuple[float, ...] = CLIPS
     free_sizes: tuple[float, ...] = FREE_SIZES
+    update_sizes: tuple[float, ...] = UPDATE_SIZES
     update_clips: tuple[float, ...] = UPDATE_CLIPS
 
     def quickly(self) -> "Setting":
         """The same with one candidate each, and the ends of the budgets."""
         ends = tuple(dict.fromkeys((self.epsilons[0], self.epsilons[-1])))
-        few = replace(self, step_sizes=(1.0,), clips=(3.0,), free_sizes=(1.0,), update_clips=(0.3,))
-        return replace(few, rounds=10, epsilons=ends, proved=self.proved[-1:])
+        one = replace(
+            self, step_sizes=(1.0,), clips=(3.0,), free_sizes=(1.0,), update_sizes=(1.0,), update_clips=(0.3,)
+        )
+        return replace(one, base=replace(self.base, rounds=10), epsilons=ends, proved=self.proved[-1:])
 
-    def base(self) -> research.Experiment:
-        """The experiment without privacy that all others vary."""
-        return experiment(self.model, rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, step_size=1.0)
+    def named(self, kind: Kind) -> str:
+        """The figure in a claim."""
+        return f"{NAMES[kind]}, τ = {self.base.local_steps}, T = {self.base.rounds}"
 
-    def one_step(self) -> research.Experiment:
-        """One step a round on all rows: for one step no smaller batch is better."""
-        return replace(self.base(), local_steps=1, batch=ROWS)
-
-    def free(self, columns: Columns = "narrow") -> list[research.Experiment]:
+    def free(self) -> list[research.Experiment]:
         """What is tried without privacy."""
-        return research.grid(replace(self.base(), task=task(self.model, columns)), {"step_size": self.free_sizes})
+        return research.grid(self.base, {"step_size": self.free_sizes})
 
     def tried(self, rule: research.Rule) -> list[research.Experiment]:
         """What is tried under a rule; of the secure sum something is proved for one step a round, or for small ones."""
         choices = {"step_size": self.step_sizes, "clip": self.clips}
+        one_step = replace(self.base, local_steps=1, batch=ROWS)  # for one step no smaller batch is better
         if rule == "clipped_updates":
-            return research.grid(self.base(), {"step_size": UPDATE_SIZES, "update_clip": self.update_clips})
+            return research.grid(self.base, {"step_size": self.update_sizes, "update_clip": self.update_clips})
         if rule == "proved":
-            return research.grid(replace(self.base(), sampling="poisson"), choices)
+            return research.grid(replace(self.base, sampling="poisson"), choices)
         if rule == "dp_sgd":
-            return research.grid(self.one_step(), choices)
+            return research.grid(one_step, choices)
         if rule == "with_secure_sum":
-            small = research.grid(self.base(), {"step_size": (0.25,), "clip": self.clips})
-            return [*research.grid(self.one_step(), choices), *(small if self.model == "logistic" else [])]
-        return research.grid(self.base(), choices)
+            small = research.grid(self.base, {"step_size": (0.25,), "clip": self.clips})
+            return [*research.grid(one_step, choices), *(small if self.base.task.smoothness else [])]
+        return research.grid(self.base, choices)
 
     def within(self, shelf: research.Shelf, rule: research.Rule, epsilon: float, delta: float) -> research.Method:
         """The best of what is tried under a rule, in a budget."""
@@ -69,8 +66,10 @@ class Setting:
 
 
 UTILITY = {
-    "logistic": Setting(model="logistic", rounds=20, local_steps=10, batch=488, proved=(1.0, 2.0)),
-    "network": Setting(model="network", rounds=50, local_steps=5, batch=488, proved=(4.0,)),
+    "logistic": Setting(
+        base=experiment("logistic", rounds=20, local_steps=10, batch=488, step_size=1.0), proved=(1.0, 2.0)
+    ),
+    "network": Setting(base=experiment("network", rounds=50, local_steps=5, batch=488, step_size=1.0), proved=(4.0,)),
 }
 RULES: dict[str, research.Rule] = {
     "ours": "paper",
@@ -97,7 +96,7 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]
         "ours_minus_dp_sgd": research.paired(ours, found["dp_sgd"].accuracy),
         "ours_minus_local_noise": research.paired(ours, found["local_noise"].accuracy),
         "ours_minus_non_private": research.paired(ours, free.accuracy),
-        "validation_accuracy_by_columns": _by_columns(shelf, setting),
+        "validation_accuracy_by_columns": _by_columns(kind, shelf, setting),
     }
     for_records = {
         "without privacy (FedAvg)": free,
@@ -113,27 +112,28 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]
 
     def shown(what: str, methods: dict[str, research.Method]) -> dict[str, Any]:
         lines = [research.line(name, method.curves, "test_accuracy") for name, method in methods.items()]
-        title = f"{NAMES[kind]}, {setting.rounds} rounds: {what}"
+        title = f"{NAMES[kind]}, {setting.base.rounds} rounds: {what}"
         return research.panel(title, "round", "test accuracy", lines, anchors=research.levels(anchors))
 
     return {
         **told,
-        "claims": of_utility(NAMES[kind], setting.local_steps, setting.rounds, told),
+        "claims": of_utility(setting.named(kind), told),
         "panels": [
-            shown(f"{setting.local_steps} local steps against one", for_records),
+            shown(f"{setting.base.local_steps} local steps against one", for_records),
             shown("a whole device hidden", for_devices),
         ],
     }
 
 
-def _by_columns(shelf: research.Shelf, setting: Setting) -> dict[str, Any]:
+def _by_columns(kind: Kind, shelf: research.Shelf, setting: Setting) -> dict[str, Any]:
     """FedAvg's best validation accuracy with either set of declared ranges: what the choice between them rests on."""
 
-    def best(columns: Columns, repeat: int) -> float:
-        curves = [shelf.curve(one, repeat, "validation") for one in setting.free(columns)]
-        return max(research.last(curves, "validation_accuracy"))
+    def best(columns: Columns) -> list[float]:
+        tried = [replace(one, task=task(kind, columns)) for one in setting.free()]
+        curves = ([shelf.curve(one, repeat, "validation") for one in tried] for repeat in range(shelf.repeats))
+        return [max(research.last(found, "validation_accuracy")) for found in curves]
 
-    narrow, wide = ([best(columns, n) for n in range(shelf.repeats)] for columns in ("narrow", "wide"))
+    narrow, wide = best("narrow"), best("wide")
     difference = research.paired(narrow, wide)
     return {"narrow": research.spread(narrow), "wide": research.spread(wide), "narrow_minus_wide": difference}
 
@@ -141,16 +141,11 @@ def _by_columns(shelf: research.Shelf, setting: Setting) -> dict[str, Any]:
 # Clip 1 alone: at every ε of these figures several lines are tuned.
 TRADEOFF = {
     "logistic": Setting(
-        model="logistic",
-        rounds=20,
-        local_steps=2,
-        batch=1220,
+        base=experiment("logistic", rounds=20, local_steps=2, batch=1220, step_size=1.0),
         epsilons=(0.25, 0.5, 1.0, 2.0, 10.0),
         clips=(1.0,),
     ),
-    "network": Setting(
-        model="network", rounds=50, local_steps=5, batch=488, epsilons=(0.5, 1.0, 2.0, 10.0), clips=(1.0,)
-    ),
+    "network": replace(UTILITY["network"], epsilons=(0.5, 1.0, 2.0, 10.0), clips=(1.0,)),
 }
 LINES: dict[research.Rule, tuple[str, str]] = {
     "paper": ("with_secure_sum", "with secure sum, ε as published"),
@@ -195,6 +190,6 @@ def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any
     title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)"
     return {
         **told,
-        "claims": of_tradeoff(NAMES[kind], setting.local_steps, setting.rounds, told),
+        "claims": of_tradeoff(setting.named(kind), told),
         "panels": [research.panel(title, "ε", "test accuracy", shown, anchors=levels, log_x=True)],
     }

@@ -1,0 +1,50 @@
+"""An experiment on rows of one's own: what a task holds, what is looked at, and what its noise is for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from choral.learning.sampling import OVERFLOW
+from choral.research import Experiment, Records, Task, logistic
+from choral.run.costs import OUT_OF_RANGE
+
+ROWS = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+RECORDS = Records.of([(name, ROWS[:size], ROWS[:size, 0] > 0) for name, size in (("a", 500), ("b", 400), ("c", 300))])
+PLAIN = Experiment(
+    task=Task.of("signs", RECORDS, logistic), cohort=2, rounds=4, local_steps=2, batch=60, step_size=1.0, looks=4
+)
+
+
+def test_a_task_is_for_its_smallest_device_and_splits_anew_in_every_repeat():
+    assert (PLAIN.task.devices, PLAIN.task.rows) == (3, 240)  # 80 % of 300
+    first, again, other = (PLAIN.task.split(repeat).test.features for repeat in (0, 0, 1))
+    assert first is again
+    assert not np.array_equal(first, other)
+
+
+def test_a_choice_looks_once_at_the_end_and_a_judgement_at_every_look():
+    assert PLAIN.curve(0, "validation")["round"] == [4.0]
+    assert PLAIN.curve(0, "test")["round"] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_what_else_is_measured_is_over_the_training_rows():
+    seen = replace(PLAIN, also=("train_loss", "squared_gradient_norm")).curve(0, "test")
+    assert seen["train_loss"][-1] < seen["train_loss"][0] < np.log(2)  # at θ = 0 every loss is ln 2
+    assert seen["squared_gradient_norm"][-1] < PLAIN.gradient_at_start(0)
+
+
+def test_the_noise_of_a_proof_leaves_room_for_overflow_and_range_within_delta():
+    one = replace(PLAIN, update_clip=0.5).within("clipped_updates", epsilon=3.0, delta=1e-5)
+    # 4 · 2/3 rounds: a device takes part in at most 3; two noises in a sum: μ = 2S√3/(σ√2).
+    mu = 2 * 0.5 * np.sqrt(3) / (one.update_noise * np.sqrt(2))
+    delta = norm.cdf(-3 / mu + mu / 2) - np.exp(3) * norm.cdf(-3 / mu - mu / 2)  # Balle and Wang 2018
+    assert delta == pytest.approx(1e-5 - OVERFLOW - OUT_OF_RANGE, rel=1e-6)
+
+
+def test_two_experiments_that_say_the_same_are_the_same_and_one_word_makes_another():
+    assert replace(PLAIN) == PLAIN
+    assert PLAIN.described()["clip"] == "none"
+    assert replace(PLAIN, clip=1.0).described()["clip"] == 1.0
+    assert PLAIN.described()["task"] == "signs"
