@@ -14,7 +14,7 @@ from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
 
 Rows = NDArray[np.int64]
-Tally = tuple[Rows, NDArray[np.uint32]]  # rows of the flat table, each once, and how often each was used
+Tally = Rows  # of the flat table, each as often as it was used
 MOST_ROWS = 2**27  # that one device may use in a round
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
@@ -103,18 +103,22 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
         going = ahead_of_first[:, -1] >= ahead  # small devices begin more passes than large ones
         for common in np.unique(width[going]):
             which = np.flatnonzero(going & (width == common))
-            order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common))
-            device, at = np.nonzero(ahead_of_first[which] == ahead)
+            now = ahead_of_first[which] == ahead
+            begin = np.zeros_like(which) if ahead else place[which, 0] * batch
+            end = begin + np.count_nonzero(now, axis=1) * batch
+            order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common), begin, end)
+            device, at = np.nonzero(now)
             first = device * order.shape[1] + place[which[device], at] * batch
             rows[which[device], at] = order.ravel()[first[:, None] + np.arange(batch)] & np.uint64(common - 1)
     return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
 
 
-def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
+def _orders(sizes: Rows, key: Words, number: Rows, width: int, begin: Rows, end: Rows) -> Words:
     """A random order of each device's rows for its pass of this number, as words that hold a row in their low bits.
 
     `width` is a power of two, at least any size. Words of random bits above and a row below are sorted: several times
-    faster than sorting rows by their bits.
+    faster than sorting rows by their bits. Only places from `begin` to `end` need be in order: where they are few, the
+    words that belong there are selected before they are sorted.
     """
     row = np.arange(sizes.max())
     tags = words(jump(key, number << 32)[:, None], row)
@@ -122,7 +126,12 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
     tags |= row.astype(np.uint64)
     if sizes.min() < len(row):
         tags[row >= sizes[:, None]] = ~np.uint64(0)
-    tags.sort(axis=-1)
+    if 2 * (end - begin).max() > len(row):
+        tags.sort(axis=-1)
+    else:
+        for own, low, high in zip(tags, begin, end, strict=True):
+            own.partition((low, high - 1))
+            own[low:high].sort()
     return tags
 
 
@@ -170,26 +179,22 @@ class Uses:
         self.of_row = np.zeros(int(offsets[-1]), dtype=np.uint32)
 
     def count(self, devices: Rows, batches: Batches) -> None:
-        """Count what these devices used; none may be named twice."""
+        """Count what these devices used."""
         self.add(self.tally(devices, batches))
 
     def tally(self, devices: Rows, batches: Batches) -> Tally:
-        """How often these devices used each of their rows, without counting it yet."""
+        """The rows that these devices used, without counting them yet."""
         used = np.arange(batches.rows.shape[-1]) < batches.counts[..., None]
-        sizes = self.offsets[devices + 1] - self.offsets[devices]
-        starts = np.cumsum(sizes) - sizes  # of each device's rows among the rows of these devices only
-        seen = np.bincount((starts[:, None, None] + batches.rows)[used], minlength=int(sizes.sum()))
-        return np.arange(len(seen)) + np.repeat(self.offsets[devices] - starts, sizes), seen.astype(np.uint32)
+        flat: Tally = (self.offsets[devices][:, None, None] + batches.rows)[used]
+        return flat
 
     def add(self, tally: Tally) -> None:
         """Count a tally."""
-        rows, seen = tally
-        self.of_row[rows] += seen
+        np.add.at(self.of_row, tally, np.uint32(1))
 
     def take_back(self, tally: Tally) -> None:
         """Undo `add`."""
-        rows, seen = tally
-        self.of_row[rows] -= seen
+        np.subtract.at(self.of_row, tally, np.uint32(1))
 
     def most(self, device: int) -> int:
         """N, the uses of the device's most-used record."""
