@@ -29,6 +29,10 @@ class Batches:
     rows: NDArray[np.int32]
     counts: NDArray[np.int32]
 
+    def of(self, some: slice) -> "Batches":
+        """Those of some of the devices."""
+        return Batches(rows=self.rows[some], counts=self.counts[some])
+
 
 def poisson_tail(mean: float, least: int) -> float:
     """An upper bound on the chance that a Poisson batch of this mean has `least` records or more.
