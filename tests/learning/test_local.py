@@ -210,16 +210,23 @@ def careful_factor(inputs, slopes, clip):
 
 
 @pytest.mark.parametrize("clip", [1e-6, 0.3, 5.0, math.inf])
-@pytest.mark.parametrize("size", [1e-30, 1.0, 1e5, 1e25])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e5, 1e15, 1e25])
 def test_factors_from_plain_squares_have_the_bits_of_careful_norms(size, clip):
     draw = np.random.default_rng(3)
     inputs = [draw.normal(size=(40, width)).astype(np.float32) for width in (104, 9)]
     slopes = [draw.normal(size=(40, width)).astype(np.float32) for width in (9, 3)]
     inputs[0][::2] *= size  # every other row leaves the range, the rest must not notice
-    slopes[1][::3] *= 1 / size
+    slopes[0][::3] *= size
+    slopes[1][1::3] *= 1 / size
     inputs[1][7, 0], slopes[0][8, 0], slopes[1][9] = math.nan, math.inf, 0.0
     found = jax.jit(dense_factor, static_argnames="clip")(inputs, slopes, clip)
     assert (np.asarray(found) == np.asarray(careful_factor(inputs, slopes, clip))).all()
+
+
+def test_a_clip_below_any_square_is_kept_too():
+    # A bias alone, 3-4-5: the squares of its slopes vanish in 32 bits, and so would the norm.
+    found = dense_factor([jnp.zeros((1, 2))], [jnp.float32([[3e-24, 4e-24]])], 1e-24)
+    assert float(found[0]) == pytest.approx(0.2, rel=1e-6)
 
 
 def test_what_one_lane_needs_is_computed_for_all_and_what_none_needs_is_not():
