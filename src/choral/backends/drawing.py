@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, pairwise
 
@@ -22,6 +22,7 @@ Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
 Turn = tuple[int, Devices, Included | None]  # the number of a round, its cohort, and who of it does not drop out
 Before = NDArray[np.int64]  # in how many rounds each device of a cohort took part already
+Keys = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 Source = Callable[[], Call]  # gives a call: drawn when it is wanted, or ahead
 
 
@@ -35,15 +36,18 @@ class Drawing:
     lanes: int
     room: int
     uses: sampling.Uses
+    orders: sampling.Orders = field(default_factory=sampling.Orders)
 
     def sources(self, turn: Turn, before: Before) -> list[Source]:
         """A round as calls that are drawn when they are wanted: by the core that makes them, or while others train."""
         number, cohort, included = turn
+        keys = self._keys(turn)  # for all at once: one piece at a time they would cost as much as the batches
 
         def source(place: int) -> Call:
             some = slice(place * self.lanes, (place + 1) * self.lanes)
             part = (number, cohort[some], None if included is None else included[some])
-            return self.calls(part, self.batches([part], before[some]), first=place)[0]
+            own = (keys[0][some], keys[1][some])
+            return self._calls(part, self.batches([part], before[some]), own, first=place)[0]
 
         return [partial(source, place) for place in range(-(-len(cohort) // self.lanes))]
 
@@ -60,7 +64,7 @@ class Drawing:
             batches = self.batches(group, before)
             ends = [0, *np.cumsum([len(cohort) for _, cohort, _ in group])]
             each = [batches.of(slice(*own)) for own in pairwise(ends)]
-            drawn = [self.calls(turn, own) for turn, own in zip(group, each, strict=True)]
+            drawn = [self._calls(turn, own, self._keys(turn)) for turn, own in zip(group, each, strict=True)]
             return [[partial(_given, call) for call in calls] for calls in drawn]
 
         def submitted(group: Sequence[Turn]) -> Future[list[list[Source]]]:
@@ -78,14 +82,19 @@ class Drawing:
         going_on = self.plan.sampling == "partition" and self.plan.passes == "continue"
         keys = [streams.keys(self.seed, "batches", 0 if going_on else number, cohort) for number, cohort, _ in turns]
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
-        return sampling.draw(self.plan, sizes, before, np.concatenate(keys), None, self.room)
+        return sampling.draw(self.plan, sizes, before, np.concatenate(keys), None, self.room, self.orders)
 
-    def calls(self, turn: Turn, batches: sampling.Batches, first: int = 0) -> list[Call]:
-        """A round as compiled calls of so many devices as there are lanes, their inputs on the way to the processor."""
-        number, cohort, included = turn
+    def _keys(self, turn: Turn) -> Keys:
+        """The keys of each device's noise, step by step, and of its dither."""
+        number, cohort, _ = turn
         steps = np.arange(self.plan.local_steps + 1)
-        noises = noise.split(streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps))
-        dithers = noise.split(streams.keys(self.seed, "dither", number, cohort))
+        noises = streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps)
+        return noise.split(noises), noise.split(streams.keys(self.seed, "dither", number, cohort))
+
+    def _calls(self, turn: Turn, batches: sampling.Batches, keys: Keys, first: int = 0) -> list[Call]:
+        """A round as compiled calls of so many devices as there are lanes, their inputs on the way to the processor."""
+        _, cohort, included = turn
+        noises, dithers = keys
         wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         calls: list[Call] = []
         for start in range(0, len(cohort), self.lanes):

@@ -4,7 +4,10 @@ Batches are drawn on the host, for a whole cohort at once, from words that are g
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,16 +90,43 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
 
 
-def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> Batches:
+def partition(
+    sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words, orders: "Orders | None" = None
+) -> Batches:
     """Batches of exactly γ records without replacement: E = ⌊m/γ⌋ to a pass, then a new order; the rest sits out.
 
     `first_step` is where each device stands: its steps so far if passes continue from round to round, 0 (and a key
-    for each round) if every round reshuffles.
+    for each round) if every round reshuffles. `orders` keeps the orders of long passes from round to round.
 
     >>> found = partition(np.array([4]), 2, np.array([0]), 2, np.array([7], dtype=np.uint64)).rows
     >>> sorted(found.ravel().tolist())
     [0, 1, 2, 3]
     """
+    rows = np.empty((len(sizes), steps, batch), dtype=np.int32)
+    long = np.zeros(len(sizes), dtype=np.bool_)
+    if orders is not None:
+        long = sizes // batch >= 2 * steps
+        for device in np.flatnonzero(long):
+            order = partial(orders.of, int(sizes[device]), key[device])
+            rows[device] = _long_pass(order, int(sizes[device]) // batch, batch, int(first_step[device]), steps)
+    if not long.all():
+        rows[~long] = _short_passes(sizes[~long], batch, first_step[~long], steps, key[~long])
+    return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
+
+
+def _long_pass(
+    order: Callable[[int], NDArray[np.int32]], per_pass: int, batch: int, first_step: int, steps: int
+) -> NDArray[np.int32]:
+    """One device's rows; `order` gives those of a pass."""
+    number, place = divmod(first_step, per_pass)
+    pieces = [order(number)[place * batch : min(place + steps, per_pass) * batch]]
+    if place + steps > per_pass:
+        pieces.append(order(number + 1)[: (place + steps - per_pass) * batch])
+    return np.concatenate(pieces).reshape(steps, batch)
+
+
+def _short_passes(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> NDArray[np.int32]:
+    """The rows of a partition, many devices at a time."""
     per_pass = sizes // batch
     step = first_step[:, None] + np.arange(steps)
     number, place = step // per_pass[:, None], step % per_pass[:, None]
@@ -107,22 +137,18 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
         going = ahead_of_first[:, -1] >= ahead  # small devices begin more passes than large ones
         for common in np.unique(width[going]):
             which = np.flatnonzero(going & (width == common))
-            now = ahead_of_first[which] == ahead
-            begin = np.zeros_like(which) if ahead else place[which, 0] * batch
-            end = begin + np.count_nonzero(now, axis=1) * batch
-            order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common), begin, end)
-            device, at = np.nonzero(now)
+            order = _orders(sizes[which], key[which], number[which, 0] + ahead, int(common))
+            device, at = np.nonzero(ahead_of_first[which] == ahead)
             first = device * order.shape[1] + place[which[device], at] * batch
             rows[which[device], at] = order.ravel()[first[:, None] + np.arange(batch)] & np.uint64(common - 1)
-    return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
+    return rows
 
 
-def _orders(sizes: Rows, key: Words, number: Rows, width: int, begin: Rows, end: Rows) -> Words:
+def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
     """A random order of each device's rows for its pass of this number, as words that hold a row in their low bits.
 
     `width` is a power of two, at least any size. Words of random bits above and a row below are sorted: several times
-    faster than sorting rows by their bits. Only places from `begin` to `end` need be in order: where they are few, the
-    words that belong there are selected before they are sorted.
+    faster than sorting rows by their bits.
     """
     row = np.arange(sizes.max())
     tags = words(jump(key, number << 32)[:, None], row)
@@ -130,13 +156,39 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int, begin: Rows, end:
     tags |= row.astype(np.uint64)
     if sizes.min() < len(row):
         tags[row >= sizes[:, None]] = ~np.uint64(0)
-    if 2 * (end - begin).max() > len(row):
-        tags.sort(axis=-1)
-    else:
-        for own, low, high in zip(tags, begin, end, strict=True):
-            own.partition((low, high - 1))
-            own[low:high].sort()
+    tags.sort(axis=-1)
     return tags
+
+
+class Orders:
+    """Orders of passes that last for rounds, one for each device: what can be drawn anew at any time, kept for speed.
+
+    >>> Orders().of(3, np.uint64(7), 0).tolist() == Orders(most=0).of(3, np.uint64(7), 0).tolist()
+    True
+    """
+
+    def __init__(self, most: int = 2**26) -> None:
+        self.most = most  # bytes; beyond them all are forgotten
+        self._kept: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
+        self._bytes = 0
+        self._storing = Lock()
+
+    def of(self, size: int, key: np.uint64, number: int) -> NDArray[np.int32]:
+        """The order of the device with this key and so many rows, in its pass of this number."""
+        device = (int(key), size)
+        kept = self._kept.get(device)
+        if kept is not None and kept[0] == number:
+            return kept[1]
+        width = 2 ** (size - 1).bit_length()
+        order = _orders(np.array([size]), np.array([key]), np.array([number]), width)[0] & np.uint64(width - 1)
+        found: NDArray[np.int32] = order.astype(np.int32)
+        with self._storing:
+            self._bytes += found.nbytes if kept is None else 0
+            if self._bytes > self.most:
+                self._kept.clear()
+                self._bytes = found.nbytes
+            self._kept[device] = (number, found)
+        return found
 
 
 def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
@@ -153,7 +205,15 @@ def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
     return most
 
 
-def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None, most: int) -> Batches:
+def draw(
+    plan: Plan,
+    sizes: Rows,
+    before: Rows,
+    key: Words,
+    random: Words | None,
+    most: int,
+    orders: Orders | None = None,
+) -> Batches:
     """One round's batches by the plan's own sampling, for devices that took part in `before` rounds.
 
     `key` orders the passes of a partition; `random` is what Poisson batches come from, or the key's own stream if None.
@@ -165,8 +225,9 @@ def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None
     if plan.sampling == "poisson":
         places = np.arange(plan.local_steps * most).reshape(plan.local_steps, most)
         return poisson(sizes, plan.batch, words(key[:, None, None], places) if random is None else random)
-    first = before * plan.local_steps if plan.passes == "continue" else np.zeros_like(before)
-    return partition(sizes, plan.batch, first, plan.local_steps, key)
+    if plan.passes == "continue":
+        return partition(sizes, plan.batch, before * plan.local_steps, plan.local_steps, key, orders)
+    return partition(sizes, plan.batch, np.zeros_like(before), plan.local_steps, key)
 
 
 class Uses:
