@@ -98,7 +98,8 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     found["round_waited_for"] = milliseconds(lambda: backend.train(shared, 0, cohort).total, repeats)
 
     lanes = slice(0, backend.lanes)
-    batches = backend._draw(0, cohort)
+    turn, before = (0, cohort, None), backend.rounds_of[cohort]
+    batches = backend.drawing.batches([turn], before)
     words = streams.words(streams.keys(1, "noise", 0, cohort)[:, None], np.arange(work.steps + 1))
     fed = backend.feed.rows(cohort[lanes], batches.rows[lanes], 0)
     given = (shared, *fed, batches.counts[lanes], noise.split(words)[lanes])
@@ -109,7 +110,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     steps = updates(backend, backend.recipe)
     ready = steps(*inputs)
     tasks: dict[str, Callable[[], Any]] = {
-        "host_draw": lambda: backend._draw(0, cohort).rows,
+        "host_draw": lambda: backend.drawing.batches([turn], before).rows,
         "host_count": lambda: backend.uses.count(cohort, batches),
         "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
         "updates": lambda: steps(*inputs),

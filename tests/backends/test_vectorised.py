@@ -82,7 +82,7 @@ def test_a_round_equals_the_secure_sum_words_and_all(whole):
 
 def by_hand(one, theta, number, cohort):
     """What each device of the cohort does in this round, by the NumPy reference."""
-    plan, batches = one.plan, one._draw(number, cohort)
+    plan, batches = one.plan, one.drawing.batches([(number, cohort, None)], one.rounds_of[cohort])
     keys = streams.words(streams.keys(one.seed, "noise", number, cohort)[:, None], np.arange(plan.local_steps))
     draw = jax.jit(lambda key: noise.normal(key, theta.shape))
     for place, device in enumerate(cohort):

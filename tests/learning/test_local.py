@@ -14,7 +14,9 @@ from choral.learning.local import (
     Recipe,
     clip_factor,
     dense_clipped_sum,
+    dense_factor,
     general_clipped_sum,
+    if_any,
     local_update,
     norm,
 )
@@ -199,6 +201,42 @@ def test_a_large_but_finite_row_is_clipped_to_the_clip_and_not_dropped():
     row, label = jnp.full((1, 3), 1e25, jnp.float32), jnp.array([5])
     added = model.ravel(dense_clipped_sum(model, tree, row, label, jnp.array([True]), 2.0))
     assert float(jnp.linalg.norm(added)) == pytest.approx(2.0, rel=1e-5)
+
+
+@partial(jax.jit, static_argnames="clip")
+def careful_factor(inputs, slopes, clip):
+    norms = [jnp.hypot(norm(a), 1) * norm(b) for a, b in zip(inputs, slopes, strict=True)]
+    return clip_factor(norm(jnp.stack(norms, axis=-1)), clip)
+
+
+@pytest.mark.parametrize("clip", [1e-6, 0.3, 5.0, math.inf])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e5, 1e15, 1e25])
+def test_factors_from_plain_squares_have_the_bits_of_careful_norms(size, clip):
+    draw = np.random.default_rng(3)
+    inputs = [draw.normal(size=(40, width)).astype(np.float32) for width in (104, 9)]
+    slopes = [draw.normal(size=(40, width)).astype(np.float32) for width in (9, 3)]
+    inputs[0][::2] *= size  # every other row leaves the range, the rest must not notice
+    slopes[0][::3] *= size
+    slopes[1][1::3] *= 1 / size
+    inputs[1][7, 0], slopes[0][8, 0], slopes[1][9] = math.nan, math.inf, 0.0
+    found = jax.jit(dense_factor, static_argnames="clip")(inputs, slopes, clip)
+    assert (np.asarray(found) == np.asarray(careful_factor(inputs, slopes, clip))).all()
+
+
+def test_a_clip_below_any_square_is_kept_too():
+    # A bias alone, 3-4-5: the squares of its slopes vanish in 32 bits, and so would the norm.
+    found = dense_factor([jnp.zeros((1, 2))], [jnp.float32([[3e-24, 4e-24]])], 1e-24)
+    assert float(found[0]) == pytest.approx(0.2, rel=1e-6)
+
+
+def test_what_one_lane_needs_is_computed_for_all_and_what_none_needs_is_not():
+    # Both sides differ here, which shows the decision; in use they agree where nothing is needed.
+    choose = jax.jit(jax.vmap(lambda needed, x: if_any(needed, lambda x: x + 1, lambda x: x, x)))
+    lanes = jnp.arange(3)
+    assert choose(jnp.array([False, True, False]), lanes).tolist() == [1, 2, 3]
+    assert choose(jnp.array([False, False, False]), lanes).tolist() == [0, 1, 2]
+    twice = jax.vmap(choose, in_axes=(0, None))
+    assert twice(jnp.array([[False, False, False], [False, False, True]]), lanes).tolist() == [[1, 2, 3]] * 2
 
 
 def test_factors_are_one_below_the_clip_and_for_zero_gradients():

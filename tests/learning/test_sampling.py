@@ -111,6 +111,30 @@ def test_passes_that_continue_do_so_across_rounds():
     assert (np.concatenate(parts) == whole).all()
 
 
+@given(
+    sizes=st.lists(st.integers(8, 90), min_size=1, max_size=5),
+    most=st.sampled_from([0, 500, 2**20]),  # bytes: none, one or two devices', all
+    rounds=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+)
+def test_orders_that_are_kept_change_no_batch(sizes, most, rounds):
+    sizes, orders = np.array(sizes), sampling.Orders(most=most)
+    key = streams.keys(1, "batches", 0, np.arange(len(sizes)))
+    for number in rounds:
+        first = np.full(len(sizes), 3 * number)
+        kept = sampling.partition(sizes, 4, first, 3, key, orders).rows
+        assert (kept == sampling.partition(sizes, 4, first, 3, key).rows).all()
+
+
+def test_a_long_pass_is_put_in_order_once_and_what_is_kept_is_bounded():
+    orders, keys = sampling.Orders(most=3 * 4 * 100), streams.keys(1, "batches", 0, np.arange(4))
+    assert orders.of(100, keys[0], 0) is orders.of(100, keys[0], 0)
+    first = orders.of(100, keys[0], 1)
+    for key in keys[1:]:  # with the fourth of 400 bytes all others are forgotten
+        assert first is orders.of(100, keys[0], 1)
+        orders.of(100, key, 0)
+    assert first is not orders.of(100, keys[0], 1)
+
+
 def test_every_order_of_a_pass_is_equally_likely():
     # 6 orders of 3 records over 6,000 devices: chi-square with 5 degrees of freedom.
     devices = 6000

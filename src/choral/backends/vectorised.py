@@ -9,11 +9,11 @@ accelerators changes a bit of it.
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from threading import Lock
 from typing import Any, Protocol
 
 import jax
@@ -23,6 +23,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.backends.compiled import FINE, NOT_FINITE, Call, add, mean_of, updates_of, whole
+from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Source
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
@@ -40,13 +41,7 @@ LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 CORES = os.cpu_count() or 1
 SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
-DRAWN_TOGETHER = 500  # devices whose batches are drawn in one piece: larger ones let the processor wait at the start
-DRAWERS = 2  # threads that draw coming rounds while the processor trains; more only contend for the interpreter
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
-
-Devices = NDArray[np.int64]
-Included = NDArray[np.bool_]
-Turn = tuple[int, Devices, Included | None]  # the number of a round, its cohort, and who of it does not drop out
 
 
 class Grid(Protocol):
@@ -64,14 +59,6 @@ class RoundSum:
 
     total: NDArray[np.int64]
     count: int
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Drawn:
-    """A round's calls and how often they use each record."""
-
-    calls: Sequence[Call]
-    uses: sampling.Tally
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,6 +107,7 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
+        self.drawing = Drawing(plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room, uses=self.uses)
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
@@ -133,9 +121,8 @@ class Vectorised:
         """
         self._check_loss(parameters)
         with self._all_or_nothing():
-            batches = self._draw(round_number, cohort)
-            total, states = self._start(parameters, self._calls(round_number, cohort, included, batches))
-            self._finish(round_number, cohort, batches, states)
+            total, states, uses = self._start(parameters, self._sources(round_number, cohort, included))
+            self._finish(round_number, states, uses)
         return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -166,16 +153,17 @@ class Vectorised:
                         (first + number, cohorts[number], None if included is None else included[number])
                         for number in numbers
                     ]
-                    drawn = (self._draw_ahead(drawers, group) for group in _groups(turns, DRAWN_TOGETHER))
+                    drawn = self.drawing.ahead(drawers, turns, self._take_part)
                     begun: list[tuple[int, list[Array]]] = []
-                    for (round_number, cohort, keep), ready in zip(turns, _ahead(drawn, 2 * DRAWERS), strict=True):
-                        total, states = self._start(theta, ready.calls)
+                    for (round_number, cohort, keep), sources in zip(turns, drawn, strict=True):
+                        total, states, uses = self._start(theta, sources)
                         count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
-                        counted.append(ready.uses)
-                        self.uses.add(ready.uses)  # while the processor trains
+                        for tally in uses:
+                            counted.append(tally)
+                            self.uses.add(tally)  # while the processor trains
                         begun.append((round_number, states))
                     for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
@@ -188,38 +176,13 @@ class Vectorised:
                     seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
                 )
 
-    def _draw_ahead(self, drawers: ThreadPoolExecutor, rounds: Sequence[Turn]) -> "Future[list[Drawn]]":
-        """Some rounds' calls, being drawn and counted in another thread; where each device stands is read now.
-
-        Together, since what a thread does in large pieces leaves the interpreter to the one that feeds the processor.
-        """
-        for _, cohort, _ in rounds:
-            self._check_cohort(cohort)
-        before = [self._take_part(cohort) for _, cohort, _ in rounds]
-
-        def drawn() -> list[Drawn]:
-            devices = np.concatenate([cohort for _, cohort, _ in rounds])
-            keys = np.concatenate([self._batch_keys(number, cohort) for number, cohort, _ in rounds])
-            sizes = self.records.sizes[devices]
-            together = sampling.draw(self.plan, sizes, np.concatenate(before), keys, None, self.room)
-            ends = np.cumsum([len(cohort) for _, cohort, _ in rounds])
-            parts = zip(np.split(together.rows, ends[:-1]), np.split(together.counts, ends[:-1]), strict=True)
-            each = [sampling.Batches(rows=rows, counts=counts) for rows, counts in parts]
-            return [
-                Drawn(calls=self._calls(*turn, batches), uses=self.uses.tally(turn[1], batches))
-                for turn, batches in zip(rounds, each, strict=True)
-            ]
-
-        return drawers.submit(drawn)
-
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
         with self._all_or_nothing():
-            batches = self._draw(round_number, cohort)
-            calls = self._calls(round_number, cohort, None, batches)
-            found = np.concatenate([np.asarray(updates) for updates, _ in self._made(parameters, calls)])[: len(cohort)]
-            self._finish(round_number, cohort, batches, [])
-        return found
+            update = self._update_from(parameters)
+            made = list(self._each(update, self._sources(round_number, cohort, None)))
+            self._finish(round_number, [], [call.uses for _, call in made])
+        return np.concatenate([np.asarray(updates) for updates, _ in made])[: len(cohort)]
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
         """The dither that `train` rounds this device's update with."""
@@ -250,72 +213,71 @@ class Vectorised:
                 self.uses.take_back(tally)
             raise
 
-    def _calls(
-        self, round_number: int, cohort: Devices, included: Included | None, batches: sampling.Batches
-    ) -> list[Call]:
-        """A round as compiled calls of so many devices as there are lanes, their inputs on the way to the processor."""
-        steps = np.arange(self.plan.local_steps + 1)
-        noises = noise.split(streams.words(streams.keys(self.seed, "noise", round_number, cohort)[:, None], steps))
-        dithers = noise.split(streams.keys(self.seed, "dither", round_number, cohort))
-        wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
-        calls = []
-        for number in range(-(-len(cohort) // self.lanes)):
-            at = number % len(self.processors)
-            block = np.minimum(np.arange(number * self.lanes, (number + 1) * self.lanes), len(cohort) - 1)
-            keep = wanted[block] & (np.diff(block, prepend=-1) > 0)  # what repeats the last device is padding
-            given = (batches.counts[block], noises[block], dithers[block], keep)
-            where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
-            counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
-            fed = (*self.feed.held[at], rows[0]) if rows else None
-            calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts,
-                              noise=noise_keys, dither=dither_keys, keep=kept, at=at))  # fmt: skip
-        return calls
+    def _sources(self, round_number: int, cohort: Devices, included: Included | None) -> list[Source]:
+        """A round's calls, none of them drawn yet; each device has then taken part in one round more."""
+        return self.drawing.sources((round_number, cohort, included), self._take_part(cohort))
 
-    def _start(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> tuple[Array, list[Array]]:
-        """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
-        totals = list(self._nothing)
-        states = []
-        for updates, call in self._made(parameters, calls):
-            totals[call.at], state = add(
-                self.codec.grid, self.codec.largest, totals[call.at], updates, call.dither, call.keep
-            )
-            states.append(state)
+    def _start(
+        self, parameters: NDArray[np.float32] | Array, sources: Sequence[Source]
+    ) -> tuple[Array, list[Array], list[sampling.Tally]]:
+        """A round that is not waited for: low and high halves of the sum, the states of the updates, and their uses."""
+        totals, adding = list(self._nothing), Lock()
+        update = self._update_from(parameters)
+
+        def added(call: Call) -> tuple[Array, Call]:
+            updates, _ = update(call)
+            with adding:  # integers: the order in which calls are done changes nothing
+                totals[call.at], state = add(
+                    self.codec.grid, self.codec.largest, totals[call.at], updates, call.dither, call.keep
+                )
+            return state, call
+
+        done = list(self._each(added, sources))
         first, *others = totals
         for other in others:
             first = first + jax.device_put(other, self.processors[0])
-        return first, states
+        return first, [state for state, _ in done], [call.uses for _, call in done]
 
-    def _made(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> Iterator[tuple[Array, Call]]:
-        """The calls in their order, each with the updates of its lanes."""
-        held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
-        if len(calls) > 1 or len(self.processors) > 1:
-            held = [jax.device_put(parameters, one) for one in self.processors]
+    def _update_from(self, parameters: NDArray[np.float32] | Array) -> Callable[[Call], tuple[Array, Call]]:
+        """What gives the updates of a call's lanes, from these parameters."""
+        held = [jax.device_put(parameters, one) for one in self.processors]
 
-        def make(call: Call) -> tuple[Array, Call]:
+        def update(call: Call) -> tuple[Array, Call]:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
             how = (self.model, self.recipe, self.usual, self.feed.finite)
-            updates = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
-            return (updates.block_until_ready() if self._pool else updates), call
+            return updates_of(*how, held[call.at], *fed, call.counts, call.noise), call
 
+        return update
+
+    def _each(
+        self, do: Callable[[Call], tuple[Array, Call]], sources: Sequence[Source]
+    ) -> Iterator[tuple[Array, Call]]:
+        """What is done to each call, in their order, as many under way as memory and cores allow."""
         ahead = max(1, self.chunk // self.lanes)
+
+        def whole(source: Source) -> tuple[Array, Call]:
+            done = do(source())
+            return done[0].block_until_ready(), done[1]
+
         waiting: deque[Future[tuple[Array, Call]]] = deque()
-        for number, call in enumerate(calls):
+        for number, source in enumerate(sources):
             if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
-                waiting.append(self._pool.submit(make, call))
+                waiting.append(self._pool.submit(whole, source))
                 if len(waiting) >= min(ahead, 2 * CORES):
                     yield waiting.popleft().result()
             else:
-                done = make(call)
+                done = do(source())
                 yield done
                 if (number + 1) % ahead == 0:
                     done[0].block_until_ready()
         while waiting:
             yield waiting.popleft().result()
 
-    def _finish(self, round_number: int, cohort: Devices, batches: sampling.Batches, states: Sequence[Array]) -> None:
+    def _finish(self, round_number: int, states: Sequence[Array], uses: Sequence[sampling.Tally]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
         self._check(round_number, jax.device_get(states))
-        self.uses.add(self.uses.tally(cohort, batches))
+        for tally in uses:
+            self.uses.add(tally)
 
     def _check(self, round_number: int, states: Sequence[NDArray[np.int32]]) -> None:
         """Refuse a round with an update that is not finite or leaves the codec's range."""
@@ -329,22 +291,12 @@ class Vectorised:
                 fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
             )
 
-    def _draw(self, round_number: int, cohort: Devices) -> sampling.Batches:
-        """The batches of the cohort in this round; each device has then taken part in one round more."""
-        self._check_cohort(cohort)
-        before, keys = self._take_part(cohort), self._batch_keys(round_number, cohort)
-        return sampling.draw(self.plan, self.records.sizes[cohort], before, keys, None, self.room)
-
-    def _take_part(self, cohort: Devices) -> NDArray[np.int64]:
+    def _take_part(self, cohort: Devices) -> Before:
         """In how many rounds each device took part before this one, which is counted."""
+        self._check_cohort(cohort)
         before = self.rounds_of[cohort]
         self.rounds_of[cohort] += 1
         return before
-
-    def _batch_keys(self, round_number: int, cohort: Devices) -> streams.Words:
-        """What each device's batches of this round are drawn from; one order for all rounds, if passes continue."""
-        going_on = self.plan.sampling == "partition" and self.plan.passes == "continue"
-        return streams.keys(self.seed, "batches", 0 if going_on else round_number, cohort)
 
     def _check_loss(self, parameters: NDArray[np.float32]) -> None:
         """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
@@ -372,20 +324,3 @@ class Vectorised:
                 why="On fewer rows a record would be used more often than the plan accounts for.",
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )
-
-
-def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:
-    """The rounds in their order, in groups of about so many devices; small ones first, so that training can begin."""
-    start, largest = 0, max(1, most // max(len(cohort) for _, cohort, _ in rounds))
-    while start < len(rounds):
-        size = min(largest, start // 2 + 1)
-        yield rounds[start : start + size]
-        start += size
-
-
-def _ahead(coming: "Iterator[Future[list[Drawn]]]", most: int) -> Iterator[Drawn]:
-    """The results in their order, so many groups being worked on ahead of the one that is wanted."""
-    waiting = deque(islice(coming, most))
-    while waiting:
-        yield from waiting.popleft().result()
-        waiting.extend(islice(coming, 1))

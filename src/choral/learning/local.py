@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Self
 
 import jax
@@ -66,6 +66,7 @@ class Recipe:
         return self.noise > 0 or self.update_noise > 0
 
 
+TINY = 2.0**-10  # a clip below it has its norms taken with care for squares that vanish
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
 
 
@@ -132,24 +133,34 @@ def batch_sum(
         used = jnp.arange(batch.shape[0]) < count
         return clipped_sum(model, tree, features[batch], labels[batch], used, clip, finite=finite)
 
-    @custom_vmap
-    def tail(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
-        nothing = partial(jax.tree.map, jnp.zeros_like, tree)
-        return lax.cond(count > 0, lambda: part(tree, features, labels, batch, count), nothing)
-
-    @tail.def_vmap
-    def tails(lanes: int, mapped: Any, *given: Any) -> tuple[Tree, Any]:  # noqa: ANN401 - pytrees, by custom_vmap
-        axes = jax.tree.map(lambda one: 0 if one else None, tuple(mapped))
-        compute = partial(jax.vmap(part, in_axes=axes, axis_size=lanes), *given)
-        nothing = partial(jax.tree.map, lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute))
-        sums = lax.cond(jnp.any(given[-1] > 0), compute, nothing)
-        return sums, jax.tree.map(lambda _: True, sums)
+    def nothing(tree: Tree, *_: Array) -> Tree:
+        return jax.tree.map(jnp.zeros_like, tree)
 
     total = part(tree, features, labels, batch[:usual], count)
     if usual is None or usual >= batch.shape[0]:
         return total
-    rest = tail(tree, features, labels, batch[usual:], count - usual)
+    rest = if_any(count > usual, part, nothing, tree, features, labels, batch[usual:], count - usual)
     return jax.tree.map(jnp.add, total, rest)
+
+
+def if_any(needed: Array, compute: Callable[..., Tree], spare: Callable[..., Tree], *given: Any) -> Tree:  # noqa: ANN401 - pytrees
+    """What `compute` gives if it is needed anywhere, else `spare`: under `vmap` one decision for all lanes.
+
+    The two must agree wherever nothing is needed, so that no lane's result depends on the others.
+    """
+
+    @custom_vmap
+    def chosen(needed: Array, *given: Any) -> Tree:  # noqa: ANN401
+        return lax.cond(jnp.any(needed), compute, spare, *given)
+
+    @chosen.def_vmap
+    def for_lanes(lanes: int, mapped: Any, needed: Array, *given: Any) -> tuple[Tree, Any]:  # noqa: ANN401
+        axes = jax.tree.map(lambda one: 0 if one else None, tuple(mapped[1:]))
+        many = partial(jax.vmap, in_axes=axes, axis_size=lanes)
+        found = if_any(needed, many(compute), many(spare), *given)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return chosen(needed, *given)
 
 
 def add_noise(model: Model, tree: Tree, deviation: float, key: Array, draw: Noise) -> Tree:
@@ -212,8 +223,7 @@ def dense_clipped_sum(
     for (weight, _), above in zip(tree[:0:-1], inputs[:0:-1], strict=True):
         backward.append(jnp.where(above > 0, backward[-1] @ weight.T, 0))
     backward.reverse()
-    norms = [jnp.hypot(norm(a), 1) * norm(b) for a, b in zip(inputs, backward, strict=True)]
-    factor = jnp.where(used, clip_factor(norm(jnp.stack(norms, axis=-1)), clip), 0)[:, None]
+    factor = jnp.where(used, dense_factor(inputs, backward, clip), 0)[:, None]
     counted = factor > 0
     sums = []
     for depth, (a, b) in enumerate(zip(inputs, backward, strict=True)):
@@ -222,6 +232,37 @@ def dense_clipped_sum(
         guarded = a if finite and depth == 0 else jnp.where(counted, a, 0)
         sums.append((guarded.T @ scaled, scaled.sum(axis=0)))
     return sums
+
+
+def dense_factor(inputs: list[Array], backward: list[Array], clip: float) -> Array:
+    """The clip factor of each example of a dense stack, from the inputs and the slopes of its layers."""
+
+    def by(norm: Callable[[Array], Array], inputs: list[Array], backward: list[Array]) -> tuple[Array, Array]:
+        of_inputs, of_slopes = [norm(a) for a in inputs], [norm(b) for b in backward]
+        norms = [jnp.hypot(a, 1) * b for a, b in zip(of_inputs, of_slopes, strict=True)]
+        return clip_factor(norm(jnp.stack(norms, axis=-1)), clip), reduce(jnp.maximum, of_inputs + of_slopes)
+
+    def careful(inputs: list[Array], backward: list[Array]) -> Array:
+        return by(norm, inputs, backward)[0]
+
+    def quick(inputs: list[Array], backward: list[Array]) -> Array:
+        """Squares added as they are, which takes a CPU many passes less; `norm` only where they might overflow.
+
+        Scaling by a power of two rounds nothing, so the bits are the same. Squares so small that they vanish are far
+        below a rounding error of the clip, unless it is tiny.
+        """
+        found, largest = by(lambda rows: jnp.sqrt(jnp.sum(rows * rows, axis=-1)), inputs, backward)
+        sure = largest < 2.0**20  # false for what is not a number
+        factor: Array = if_any(~sure, mended, lambda found, *_: found, found, sure, inputs, backward)
+        return factor
+
+    def mended(found: Array, sure: Array, inputs: list[Array], backward: list[Array]) -> Array:
+        return jnp.where(sure, found, careful(inputs, backward))
+
+    if not TINY <= clip < math.inf:
+        return careful(inputs, backward)
+    factor: Array = lax.platform_dependent(inputs, backward, cpu=quick, default=careful)
+    return factor
 
 
 def general_clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: float) -> Tree:

@@ -4,7 +4,10 @@ Batches are drawn on the host, for a whole cohort at once, from words that are g
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +17,7 @@ from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
 
 Rows = NDArray[np.int64]
-Tally = tuple[Rows, NDArray[np.uint32]]  # rows of the flat table, each once, and how often each was used
+Tally = Rows  # of the flat table, each as often as it was used
 MOST_ROWS = 2**27  # that one device may use in a round
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
@@ -28,6 +31,10 @@ class Batches:
 
     rows: NDArray[np.int32]
     counts: NDArray[np.int32]
+
+    def of(self, some: slice) -> "Batches":
+        """Those of some of the devices."""
+        return Batches(rows=self.rows[some], counts=self.counts[some])
 
 
 def poisson_tail(mean: float, least: int) -> float:
@@ -83,16 +90,43 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
 
 
-def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> Batches:
+def partition(
+    sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words, orders: "Orders | None" = None
+) -> Batches:
     """Batches of exactly γ records without replacement: E = ⌊m/γ⌋ to a pass, then a new order; the rest sits out.
 
     `first_step` is where each device stands: its steps so far if passes continue from round to round, 0 (and a key
-    for each round) if every round reshuffles.
+    for each round) if every round reshuffles. `orders` keeps the orders of long passes from round to round.
 
     >>> found = partition(np.array([4]), 2, np.array([0]), 2, np.array([7], dtype=np.uint64)).rows
     >>> sorted(found.ravel().tolist())
     [0, 1, 2, 3]
     """
+    rows = np.empty((len(sizes), steps, batch), dtype=np.int32)
+    long = np.zeros(len(sizes), dtype=np.bool_)
+    if orders is not None:
+        long = sizes // batch >= 2 * steps
+        for device in np.flatnonzero(long):
+            order = partial(orders.of, int(sizes[device]), key[device])
+            rows[device] = _long_pass(order, int(sizes[device]) // batch, batch, int(first_step[device]), steps)
+    if not long.all():
+        rows[~long] = _short_passes(sizes[~long], batch, first_step[~long], steps, key[~long])
+    return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
+
+
+def _long_pass(
+    order: Callable[[int], NDArray[np.int32]], per_pass: int, batch: int, first_step: int, steps: int
+) -> NDArray[np.int32]:
+    """One device's rows; `order` gives those of a pass."""
+    number, place = divmod(first_step, per_pass)
+    pieces = [order(number)[place * batch : min(place + steps, per_pass) * batch]]
+    if place + steps > per_pass:
+        pieces.append(order(number + 1)[: (place + steps - per_pass) * batch])
+    return np.concatenate(pieces).reshape(steps, batch)
+
+
+def _short_passes(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words) -> NDArray[np.int32]:
+    """The rows of a partition, many devices at a time."""
     per_pass = sizes // batch
     step = first_step[:, None] + np.arange(steps)
     number, place = step // per_pass[:, None], step % per_pass[:, None]
@@ -107,7 +141,7 @@ def partition(sizes: Rows, batch: int, first_step: Rows, steps: int, key: Words)
             device, at = np.nonzero(ahead_of_first[which] == ahead)
             first = device * order.shape[1] + place[which[device], at] * batch
             rows[which[device], at] = order.ravel()[first[:, None] + np.arange(batch)] & np.uint64(common - 1)
-    return Batches(rows=rows, counts=np.full((len(sizes), steps), batch, dtype=np.int32))
+    return rows
 
 
 def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
@@ -126,6 +160,37 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
     return tags
 
 
+class Orders:
+    """Orders of passes that last for rounds, one for each device: what can be drawn anew at any time, kept for speed.
+
+    >>> Orders().of(3, np.uint64(7), 0).tolist() == Orders(most=0).of(3, np.uint64(7), 0).tolist()
+    True
+    """
+
+    def __init__(self, most: int = 2**26) -> None:
+        self.most = most  # bytes; beyond them all are forgotten
+        self._kept: dict[tuple[int, int], tuple[int, NDArray[np.int32]]] = {}
+        self._bytes = 0
+        self._storing = Lock()
+
+    def of(self, size: int, key: np.uint64, number: int) -> NDArray[np.int32]:
+        """The order of the device with this key and so many rows, in its pass of this number."""
+        device = (int(key), size)
+        kept = self._kept.get(device)
+        if kept is not None and kept[0] == number:
+            return kept[1]
+        width = 2 ** (size - 1).bit_length()
+        order = _orders(np.array([size]), np.array([key]), np.array([number]), width)[0] & np.uint64(width - 1)
+        found: NDArray[np.int32] = order.astype(np.int32)
+        with self._storing:
+            self._bytes += found.nbytes if kept is None else 0
+            if self._bytes > self.most:
+                self._kept.clear()
+                self._bytes = found.nbytes
+            self._kept[device] = (number, found)
+        return found
+
+
 def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
     """How many rows a batch of this plan has room for, on devices of at most `most_rows` records."""
     most = plan.batch
@@ -140,7 +205,15 @@ def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
     return most
 
 
-def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None, most: int) -> Batches:
+def draw(
+    plan: Plan,
+    sizes: Rows,
+    before: Rows,
+    key: Words,
+    random: Words | None,
+    most: int,
+    orders: Orders | None = None,
+) -> Batches:
     """One round's batches by the plan's own sampling, for devices that took part in `before` rounds.
 
     `key` orders the passes of a partition; `random` is what Poisson batches come from, or the key's own stream if None.
@@ -152,8 +225,9 @@ def draw(plan: Plan, sizes: Rows, before: Rows, key: Words, random: Words | None
     if plan.sampling == "poisson":
         places = np.arange(plan.local_steps * most).reshape(plan.local_steps, most)
         return poisson(sizes, plan.batch, words(key[:, None, None], places) if random is None else random)
-    first = before * plan.local_steps if plan.passes == "continue" else np.zeros_like(before)
-    return partition(sizes, plan.batch, first, plan.local_steps, key)
+    if plan.passes == "continue":
+        return partition(sizes, plan.batch, before * plan.local_steps, plan.local_steps, key, orders)
+    return partition(sizes, plan.batch, np.zeros_like(before), plan.local_steps, key)
 
 
 class Uses:
@@ -170,26 +244,22 @@ class Uses:
         self.of_row = np.zeros(int(offsets[-1]), dtype=np.uint32)
 
     def count(self, devices: Rows, batches: Batches) -> None:
-        """Count what these devices used; none may be named twice."""
+        """Count what these devices used."""
         self.add(self.tally(devices, batches))
 
     def tally(self, devices: Rows, batches: Batches) -> Tally:
-        """How often these devices used each of their rows, without counting it yet."""
+        """The rows that these devices used, without counting them yet."""
         used = np.arange(batches.rows.shape[-1]) < batches.counts[..., None]
-        sizes = self.offsets[devices + 1] - self.offsets[devices]
-        starts = np.cumsum(sizes) - sizes  # of each device's rows among the rows of these devices only
-        seen = np.bincount((starts[:, None, None] + batches.rows)[used], minlength=int(sizes.sum()))
-        return np.arange(len(seen)) + np.repeat(self.offsets[devices] - starts, sizes), seen.astype(np.uint32)
+        flat: Tally = (self.offsets[devices][:, None, None] + batches.rows)[used]
+        return flat
 
     def add(self, tally: Tally) -> None:
         """Count a tally."""
-        rows, seen = tally
-        self.of_row[rows] += seen
+        np.add.at(self.of_row, tally, np.uint32(1))
 
     def take_back(self, tally: Tally) -> None:
         """Undo `add`."""
-        rows, seen = tally
-        self.of_row[rows] -= seen
+        np.subtract.at(self.of_row, tally, np.uint32(1))
 
     def most(self, device: int) -> int:
         """N, the uses of the device's most-used record."""
