@@ -81,8 +81,9 @@ class Drawing:
         calls: list[Call] = []
         for start in range(0, len(cohort), self.lanes):
             at = len(calls) % len(self.feed.processors)
-            block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
-            keep = wanted[block] & (np.diff(block, prepend=-1) > 0)  # what repeats the last device is padding
+            lane = np.arange(start, start + self.lanes)
+            block = np.minimum(lane, len(cohort) - 1)
+            keep = wanted[block] & (lane < len(cohort))  # what repeats the last device is padding
             given = (batches.counts[block], noises[block], dithers[block], keep)
             where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
             counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)

@@ -100,8 +100,8 @@ class Vectorised:
         self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
-        shares = SHARES.get(self.processors[0].platform, 1)
-        self.lanes = lanes or max(1, min(-(-plan.cohort // shares), most // weight))
+        self.shares = SHARES.get(self.processors[0].platform, 1)
+        self.lanes = lanes or max(1, min(-(-plan.cohort // self.shares), most // weight))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
@@ -241,8 +241,8 @@ class Vectorised:
 
     def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[Call], Array]:
         """What gives the updates of a call's lanes, from these parameters, for so many calls."""
-        held = [parameters]  # a single call takes the parameters along, which costs less than a copy ahead of it
-        if calls > 1 or len(self.processors) > 1:
+        held = [parameters]  # few calls take the parameters along, which costs less than a copy ahead of them
+        if calls > self.shares or len(self.processors) > 1:
             held = [jax.device_put(parameters, one) for one in self.processors]
 
         def update(call: Call) -> Array:
