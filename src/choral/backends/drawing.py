@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -22,8 +21,6 @@ Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
 Turn = tuple[int, Devices, Included | None]  # the number of a round, its cohort, and who of it does not drop out
 Before = NDArray[np.int64]  # in how many rounds each device of a cohort took part already
-Keys = tuple[NDArray[np.uint32], NDArray[np.uint32]]
-Source = Callable[[], Call]  # gives a call: drawn when it is wanted, or ahead
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,36 +35,26 @@ class Drawing:
     uses: sampling.Uses
     orders: sampling.Orders = field(default_factory=sampling.Orders)
 
-    def sources(self, turn: Turn, before: Before) -> list[Source]:
-        """A round as calls that are drawn when they are wanted: by the core that makes them, or while others train."""
-        number, cohort, included = turn
-        keys = self._keys(turn)  # for all at once: one piece at a time they would cost as much as the batches
-
-        def source(place: int) -> Call:
-            some = slice(place * self.lanes, (place + 1) * self.lanes)
-            part = (number, cohort[some], None if included is None else included[some])
-            own = (keys[0][some], keys[1][some])
-            return self._calls(part, self.batches([part], before[some]), own, first=place)[0]
-
-        return [partial(source, place) for place in range(-(-len(cohort) // self.lanes))]
+    def calls(self, turn: Turn, before: Before) -> list[Call]:
+        """A round as compiled calls, their inputs on the way to the processor."""
+        return self._calls(turn, self.batches([turn], before))
 
     def ahead(
         self, drawers: ThreadPoolExecutor, turns: Sequence[Turn], take_part: Callable[[Devices], Before]
-    ) -> Iterator[list[Source]]:
+    ) -> Iterator[list[Call]]:
         """Each round's calls, some rounds being drawn ahead of the one that is wanted by the other threads.
 
         Rounds are drawn in groups, since what a thread does in large pieces leaves the interpreter to the one that
         feeds the processor. Where a device stands, `take_part` says when its round comes into a group.
         """
 
-        def together(group: Sequence[Turn], before: Before) -> list[list[Source]]:
+        def together(group: Sequence[Turn], before: Before) -> list[list[Call]]:
             batches = self.batches(group, before)
             ends = [0, *np.cumsum([len(cohort) for _, cohort, _ in group])]
             each = [batches.of(slice(*own)) for own in pairwise(ends)]
-            drawn = [self._calls(turn, own, self._keys(turn)) for turn, own in zip(group, each, strict=True)]
-            return [[partial(_given, call) for call in calls] for calls in drawn]
+            return [self._calls(turn, own) for turn, own in zip(group, each, strict=True)]
 
-        def submitted(group: Sequence[Turn]) -> Future[list[list[Source]]]:
+        def submitted(group: Sequence[Turn]) -> Future[list[list[Call]]]:
             return drawers.submit(together, group, np.concatenate([take_part(cohort) for _, cohort, _ in group]))
 
         coming = map(submitted, _groups(turns, DRAWN_TOGETHER))
@@ -84,23 +71,19 @@ class Drawing:
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
         return sampling.draw(self.plan, sizes, before, np.concatenate(keys), None, self.room, self.orders)
 
-    def _keys(self, turn: Turn) -> Keys:
-        """The keys of each device's noise, step by step, and of its dither."""
-        number, cohort, _ = turn
+    def _calls(self, turn: Turn, batches: sampling.Batches) -> list[Call]:
+        """A round as calls of so many devices as there are lanes."""
+        number, cohort, included = turn
         steps = np.arange(self.plan.local_steps + 1)
-        noises = streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps)
-        return noise.split(noises), noise.split(streams.keys(self.seed, "dither", number, cohort))
-
-    def _calls(self, turn: Turn, batches: sampling.Batches, keys: Keys, first: int = 0) -> list[Call]:
-        """A round as compiled calls of so many devices as there are lanes, their inputs on the way to the processor."""
-        _, cohort, included = turn
-        noises, dithers = keys
+        noises = noise.split(streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps))
+        dithers = noise.split(streams.keys(self.seed, "dither", number, cohort))
         wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         calls: list[Call] = []
         for start in range(0, len(cohort), self.lanes):
-            at = (first + len(calls)) % len(self.feed.processors)
-            block = np.minimum(np.arange(start, start + self.lanes), len(cohort) - 1)
-            keep = wanted[block] & (np.diff(block, prepend=-1) > 0)  # what repeats the last device is padding
+            at = len(calls) % len(self.feed.processors)
+            lane = np.arange(start, start + self.lanes)
+            block = np.minimum(lane, len(cohort) - 1)
+            keep = wanted[block] & (lane < len(cohort))  # what repeats the last device is padding
             given = (batches.counts[block], noises[block], dithers[block], keep)
             where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
             counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
@@ -110,10 +93,6 @@ class Drawing:
             calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts, noise=noise_keys,
                               dither=dither_keys, keep=kept, at=at, uses=uses))  # fmt: skip
         return calls
-
-
-def _given(call: Call) -> Call:
-    return call
 
 
 def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:

@@ -23,7 +23,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.backends.compiled import FINE, NOT_FINITE, Call, add, mean_of, updates_of, whole
-from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Source
+from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
 from choral.learning.evaluate import evaluate
@@ -100,8 +100,8 @@ class Vectorised:
         self.room = sampling.room(plan, int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
-        shares = SHARES.get(self.processors[0].platform, 1)
-        self.lanes = lanes or max(1, min(-(-plan.cohort // shares), most // weight))
+        self.shares = SHARES.get(self.processors[0].platform, 1)
+        self.lanes = lanes or max(1, min(-(-plan.cohort // self.shares), most // weight))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
@@ -121,8 +121,9 @@ class Vectorised:
         """
         self._check_loss(parameters)
         with self._all_or_nothing():
-            total, states, uses = self._start(parameters, self._sources(round_number, cohort, included))
-            self._finish(round_number, states, uses)
+            calls = self._calls(round_number, cohort, included)
+            total, states = self._start(parameters, calls)
+            self._finish(round_number, calls, states)
         return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -155,15 +156,15 @@ class Vectorised:
                     ]
                     drawn = self.drawing.ahead(drawers, turns, self._take_part)
                     begun: list[tuple[int, list[Array]]] = []
-                    for (round_number, cohort, keep), sources in zip(turns, drawn, strict=True):
-                        total, states, uses = self._start(theta, sources)
+                    for (round_number, cohort, keep), calls in zip(turns, drawn, strict=True):
+                        total, states = self._start(theta, calls)
                         count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
-                        for tally in uses:
-                            counted.append(tally)
-                            self.uses.add(tally)  # while the processor trains
+                        for call in calls:
+                            counted.append(call.uses)
+                            self.uses.add(call.uses)  # while the processor trains
                         begun.append((round_number, states))
                     for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
@@ -179,10 +180,11 @@ class Vectorised:
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
         with self._all_or_nothing():
-            update = self._update_from(parameters)
-            made = list(self._each(update, self._sources(round_number, cohort, None)))
-            self._finish(round_number, [], [call.uses for _, call in made])
-        return np.concatenate([np.asarray(updates) for updates, _ in made])[: len(cohort)]
+            calls = self._calls(round_number, cohort, None)
+            made = self._each(self._update_from(parameters, len(calls)), calls)
+            found = np.concatenate([np.asarray(updates) for updates in made])[: len(cohort)]
+            self._finish(round_number, calls, [])
+        return found
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
         """The dither that `train` rounds this device's update with."""
@@ -213,71 +215,66 @@ class Vectorised:
                 self.uses.take_back(tally)
             raise
 
-    def _sources(self, round_number: int, cohort: Devices, included: Included | None) -> list[Source]:
-        """A round's calls, none of them drawn yet; each device has then taken part in one round more."""
-        return self.drawing.sources((round_number, cohort, included), self._take_part(cohort))
+    def _calls(self, round_number: int, cohort: Devices, included: Included | None) -> list[Call]:
+        """A round's calls; each device has then taken part in one round more."""
+        return self.drawing.calls((round_number, cohort, included), self._take_part(cohort))
 
-    def _start(
-        self, parameters: NDArray[np.float32] | Array, sources: Sequence[Source]
-    ) -> tuple[Array, list[Array], list[sampling.Tally]]:
-        """A round that is not waited for: low and high halves of the sum, the states of the updates, and their uses."""
+    def _start(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> tuple[Array, list[Array]]:
+        """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
         totals, adding = list(self._nothing), Lock()
-        update = self._update_from(parameters)
+        update = self._update_from(parameters, len(calls))
 
-        def added(call: Call) -> tuple[Array, Call]:
-            updates, _ = update(call)
+        def added(call: Call) -> Array:
+            updates = update(call)
+            state: Array
             with adding:  # integers: the order in which calls are done changes nothing
                 totals[call.at], state = add(
                     self.codec.grid, self.codec.largest, totals[call.at], updates, call.dither, call.keep
                 )
-            return state, call
+            return state
 
-        done = list(self._each(added, sources))
+        states = list(self._each(added, calls))
         first, *others = totals
         for other in others:
             first = first + jax.device_put(other, self.processors[0])
-        return first, [state for state, _ in done], [call.uses for _, call in done]
+        return first, states
 
-    def _update_from(self, parameters: NDArray[np.float32] | Array) -> Callable[[Call], tuple[Array, Call]]:
-        """What gives the updates of a call's lanes, from these parameters."""
-        held = [jax.device_put(parameters, one) for one in self.processors]
+    def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[Call], Array]:
+        """What gives the updates of a call's lanes, from these parameters, for so many calls."""
+        held = [parameters]  # few calls take the parameters along, which costs less than a copy ahead of them
+        if calls > self.shares or len(self.processors) > 1:
+            held = [jax.device_put(parameters, one) for one in self.processors]
 
-        def update(call: Call) -> tuple[Array, Call]:
+        def update(call: Call) -> Array:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
             how = (self.model, self.recipe, self.usual, self.feed.finite)
-            return updates_of(*how, held[call.at], *fed, call.counts, call.noise), call
+            updates: Array = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
+            return updates
 
         return update
 
-    def _each(
-        self, do: Callable[[Call], tuple[Array, Call]], sources: Sequence[Source]
-    ) -> Iterator[tuple[Array, Call]]:
+    def _each(self, do: Callable[[Call], Array], calls: Sequence[Call]) -> Iterator[Array]:
         """What is done to each call, in their order, as many under way as memory and cores allow."""
         ahead = max(1, self.chunk // self.lanes)
-
-        def whole(source: Source) -> tuple[Array, Call]:
-            done = do(source())
-            return done[0].block_until_ready(), done[1]
-
-        waiting: deque[Future[tuple[Array, Call]]] = deque()
-        for number, source in enumerate(sources):
+        waiting: deque[Future[Array]] = deque()
+        for number, call in enumerate(calls):
             if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
-                waiting.append(self._pool.submit(whole, source))
+                waiting.append(self._pool.submit(lambda call: do(call).block_until_ready(), call))
                 if len(waiting) >= min(ahead, 2 * CORES):
                     yield waiting.popleft().result()
             else:
-                done = do(source())
+                done = do(call)
                 yield done
                 if (number + 1) % ahead == 0:
-                    done[0].block_until_ready()
+                    done.block_until_ready()
         while waiting:
             yield waiting.popleft().result()
 
-    def _finish(self, round_number: int, states: Sequence[Array], uses: Sequence[sampling.Tally]) -> None:
+    def _finish(self, round_number: int, calls: Sequence[Call], states: Sequence[Array]) -> None:
         """Wait for a round, refuse what went wrong in it, and count the records that it used."""
         self._check(round_number, jax.device_get(states))
-        for tally in uses:
-            self.uses.add(tally)
+        for call in calls:
+            self.uses.add(call.uses)
 
     def _check(self, round_number: int, states: Sequence[NDArray[np.int32]]) -> None:
         """Refuse a round with an update that is not finite or leaves the codec's range."""
