@@ -42,14 +42,15 @@ def peer(name: str) -> Contender:
 def versus(work: Work, name: str, *, rounds: int, repeats: int, share: int = 1) -> dict[str, Any]:
     """Ours and one peer on the same work; with `share` > 1 the peer's loop is timed on that part of the cohort.
 
-    A loop over devices takes as many times longer as there are devices; `scaled_by` says where that was used.
+    A loop over devices takes as many times longer as there are devices; `scaled_by` says where that was used. Flower
+    looks for answers every tenth of a second, so one of its rounds takes two or three of them: it does many in a turn.
     """
     part = work.but(cohort=work.cohort // share)
     try:
         with Contender("ours") as ours, peer(name) as other:
             ours.prepare(work)
             other.prepare(part)
-            mine, theirs = take_turns([(ours, rounds), (other, 1)], repeats)
+            mine, theirs = take_turns([(ours, rounds), (other, rounds if name.startswith("flower") else 1)], repeats)
     except NoFigureError as reason:
         return {"times": None, "reason": str(reason)}
     theirs = Figure(wall=tuple(share * s for s in theirs.wall), cpu=tuple(share * s for s in theirs.cpu))

@@ -30,6 +30,7 @@ from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
 from choral.learning.local import Noise, Recipe, local_update
 
+ROUNDS = 60  # of a run, between two reports
 MILLION = (784, 720, 600, 10)  # 1,003,810 parameters
 WORKS = {
     "cross_device_r1000": CROSS_DEVICE.but(devices=2000, cohort=1000),
@@ -94,7 +95,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     backend.train(shared, 0, cohort)
     found: dict[str, Any] = {"first_round_s": round(time.perf_counter() - start, 2)}
     found |= {"lanes": backend.lanes, "room": backend.room, "usual": backend.usual}
-    found["round"] = whole_rounds(backend, work, repeats)
+    found["round"] = whole_rounds(backend, work, ROUNDS)
     found["round_waited_for"] = milliseconds(lambda: backend.train(shared, 0, cohort).total, repeats)
 
     lanes = slice(0, backend.lanes)

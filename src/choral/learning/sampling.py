@@ -249,9 +249,10 @@ class Uses:
 
     def tally(self, devices: Rows, batches: Batches) -> Tally:
         """The rows that these devices used, without counting them yet."""
-        used = np.arange(batches.rows.shape[-1]) < batches.counts[..., None]
-        flat: Tally = (self.offsets[devices][:, None, None] + batches.rows)[used]
-        return flat
+        rows: Tally = self.offsets[devices][:, None, None] + batches.rows
+        if (batches.counts == batches.rows.shape[-1]).all():  # no batch has room left, as in a partition
+            return rows.ravel()
+        return rows[np.arange(batches.rows.shape[-1]) < batches.counts[..., None]]
 
     def add(self, tally: Tally) -> None:
         """Count a tally."""

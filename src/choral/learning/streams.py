@@ -18,10 +18,12 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 def _mix(words: Words) -> Words:
     """SplitMix64's finaliser (Steele, Lea & Flood 2014), in place: a bijection of 64 bits in which each bit counts."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words ^= words >> np.uint64(shift)
+    shifted = words >> np.uint64(30)  # one array for all shifts: fresh memory costs more than the arithmetic
+    for shift, factor in ((27, 0xBF58476D1CE4E5B9), (31, 0x94D049BB133111EB)):
+        words ^= shifted
         words *= np.uint64(factor)
-    words ^= words >> np.uint64(31)
+        np.right_shift(words, np.uint64(shift), out=shifted)
+    words ^= shifted
     return words
 
 
