@@ -1,4 +1,4 @@
-"""choral itself: the vectorised backend, round after round, as a run calls it. `poisson` draws Poisson batches.
+"""choral itself: the vectorised backend, as a run that reports at its end. `poisson` draws Poisson batches.
 
 A round draws its batches, trains the cohort, sums in the codec's integers and applies the mean. The default is the
 partition, whose batches hold exactly γ rows as every peer's do.
@@ -67,9 +67,9 @@ def prepare(values: dict[str, Any]) -> Callable[[int], NDArray[np.float32]]:
 
     def rounds(count: int) -> NDArray[np.float32]:
         nonlocal shared, done
-        for number in range(done, done + count):
-            result = backend.train(shared, number, cohort_of(work, number))
-            shared = backend.apply(shared, result.total, result.count)
+        cohorts = [cohort_of(work, number) for number in range(done, done + count)]
+        for progress in backend.rounds(shared, cohorts, first=done, every=count):
+            shared = progress.parameters
         done += count
         return shared
 

@@ -10,7 +10,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.learning import noise
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import WIDE, Recipe, local_update
 from choral.learning.models import Model
 from choral.learning.sampling import Tally
 from choral.secagg.codec import quantise
@@ -36,7 +36,7 @@ class Call:
     uses: Tally
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"))
+@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"), compiler_options=WIDE)
 def updates_of(
     model: Model,
     recipe: Recipe,
@@ -54,7 +54,7 @@ def updates_of(
     return jax.vmap(one)(rows, counts, keys)
 
 
-@partial(jax.jit, static_argnames=("grid", "largest"))
+@partial(jax.jit, static_argnames=("grid", "largest"), compiler_options=WIDE)
 def add(
     grid: float,
     largest: int,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import TableError, TrainingError
 from choral.learning import noise, sampling, streams
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import WIDE, Recipe, local_update
 from choral.learning.models import Model
 from choral.learning.records import Labels
 from choral.plan import Plan
@@ -86,6 +86,6 @@ def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
     return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
 
 
-@partial(jax.jit, static_argnames=("model", "recipe"))
+@partial(jax.jit, static_argnames=("model", "recipe"), compiler_options=WIDE)
 def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
     return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)
