@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-LOCAL, VECTORISED, SAMPLING = "learning/local.py", "backends/vectorised.py", "learning/sampling.py"
+LOCAL, DRAWING, SAMPLING = "learning/local.py", "backends/drawing.py", "learning/sampling.py"
 STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/columns.py"
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
@@ -59,10 +59,10 @@ MUTANTS = [
         "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
         ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
         ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
-    bug("the same noise at every step", VECTORISED, "steps = np.arange(self.plan.local_steps + 1)",
+    bug("the same noise at every step", DRAWING, "steps = np.arange(self.plan.local_steps + 1)",
         "steps = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
-    bug("noise shared by the devices", VECTORISED, '"noise", round_number, cohort)',
-        '"noise", round_number, cohort * 0)',
+    bug("noise shared by the devices", DRAWING, '"noise", number, cohort)',
+        '"noise", number, cohort * 0)',
         "tests/backends/test_vectorised.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS, "|{purpose}|{round_}", "|{purpose}|",
