@@ -76,7 +76,7 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
 
 
 def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
-    first = {"panels": [], "claims": [], "quick": True}
+    first = {"panels": [], "claims": {}, "quick": True}
     seen = []
 
     def figure(shelf, *, quick):
@@ -99,7 +99,7 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
     def figure(shelf, *, quick):
         small = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
         research.tuned(shelf, research.grid(small, {"step_size": (0.5, 1.0)}))
-        return {"panels": [], "claims": [], "quick": quick}
+        return {"panels": [], "claims": {}, "quick": quick}
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
     clock = count(step=10)  # ten seconds between two looks at it
