@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from choral.paper.adult import experiment
-from choral.research import Experiment, Shelf, anchors, tuned, tuned_over
+from choral.research import Experiment, Shelf, anchors, tuned
 
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 
@@ -52,12 +52,13 @@ def test_a_proved_line_is_told_against_no_privacy_and_named_with_every_noise_tha
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     shelf, clipped = Shelf(tmp_path, 2), replace(SMALL, sampling="poisson", clip=1.0)
-    proved = tuned_over(shelf, [clipped], "proved", (4.0,), 1e-5)
-    noise = proved["4"].chosen[0].noise
-    other = replace(proved["4"], chosen=[replace(clipped, noise=noise), replace(clipped, noise=2 * noise)])
-    for method, noises in ((proved["4"], f"{noise:.2g}"), (other, f"{noise:.2g} or {2 * noise:.2g}")):
-        found = anchors(shelf, [replace(SMALL, clip=1.0)], {"4": method})
-        (panel,) = found.panels("", {})
+    found = anchors(shelf, [replace(SMALL, clip=1.0)], private=[clipped], epsilons=(4.0,), delta=1e-5)
+    proved = found.proved["4"]
+    assert proved.chosen == [clipped.within("proved", epsilon=4.0, delta=1e-5)] * 2
+    noise = proved.chosen[0].noise
+    other = replace(proved, chosen=[replace(clipped, noise=noise), replace(clipped, noise=2 * noise)])
+    for method, noises in ((proved, f"{noise:.2g}"), (other, f"{noise:.2g} or {2 * noise:.2g}")):
+        (panel,) = replace(found, proved={"4": method}).panels("", {})
         assert [line["name"] for line in panel["lines"]] == [
             f"ε = 4 PROVED against everyone, σ = {noises}",
             "without privacy, same clip",

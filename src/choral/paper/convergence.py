@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
-    beside = {"scaled": research.anchors(shelf, [replace(base, clip=math.inf)], _proved(kind, shelf, base))}
+    anchors = partial(research.anchors, shelf, epsilons=[PROVED[kind]], delta=DELTA)
+    beside = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
     grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
@@ -57,7 +59,7 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
         by_noise = shelf.varied(RAW, "noise", "σ", NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
         # Without privacy as clipped as with: without a clip such steps leave every range.
-        beside["raw"] = research.anchors(shelf, [RAW], _proved(kind, shelf, RAW))
+        beside["raw"] = anchors([RAW], private=[replace(RAW, sampling="poisson")])
         panels += beside["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
     told = {columns: one.told() for columns, one in beside.items()}
     claims = of_convergence(f"{name}, {base.rounds} rounds", grids, told)
@@ -68,10 +70,6 @@ def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...])
     (_, least), *others = lines.items()
     over = {name: research.differences(one, least, measures) for name, one in others}
     return {"by_noise": research.ends(lines, measures), "noise_minus_least": over}
-
-
-def _proved(kind: Kind, shelf: research.Shelf, base: research.Experiment) -> dict[str, research.Method]:
-    return research.tuned_over(shelf, [replace(base, sampling="poisson")], "proved", [PROVED[kind]], DELTA)
 
 
 def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:

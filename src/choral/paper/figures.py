@@ -11,9 +11,9 @@ from choral.paper.adult import HIDDEN, NARROW
 from choral.paper.convergence import bounds, convergence
 from choral.paper.utility import tradeoff, utility
 
-PAIRS = {"convergence": convergence, "utility": utility, "tradeoff": tradeoff}
+BY_MODEL = {"convergence": convergence, "utility": utility, "tradeoff": tradeoff}
 FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
-    **{f"{name}-{kind}": partial(one, kind) for name, one in PAIRS.items() for kind in ("logistic", "network")},
+    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in ("logistic", "network")},
     "bounds": bounds,
 }
 SET_UP = (

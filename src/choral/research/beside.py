@@ -9,12 +9,12 @@ from choral.research.experiment import Curve, Experiment
 from choral.research.panels import panel
 from choral.research.repeats import last, spread
 from choral.research.shelf import Shelf
-from choral.research.tuning import Method, tuned
+from choral.research.tuning import Method, tuned, tuned_over
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anchors:
-    """FedAvg, with its settings all rows in one place and each device alone; and by their ε methods tuned as proved."""
+    """FedAvg, with its settings all rows in one place and each device alone; and what is proved, by its ε."""
 
     free: Method
     centralised: list[float]
@@ -49,12 +49,23 @@ class Anchors:
         return [accuracy, *(panel(title, drawn, one, anchors=free, log_y="norm" in one) for one in also)]
 
 
-def anchors(shelf: Shelf, candidates: Sequence[Experiment], proved: Mapping[str, Method] | None = None) -> Anchors:
-    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
+def anchors(
+    shelf: Shelf,
+    candidates: Sequence[Experiment],
+    *,
+    private: Sequence[Experiment] = (),
+    epsilons: Sequence[float] = (),
+    delta: float = 0.0,
+) -> Anchors:
+    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone.
+
+    And if private candidates are given, the preferred ones at each ε by the proved rule, against everyone.
+    """
+    proved = tuned_over(shelf, private, "proved", epsilons, delta)
     free = tuned(shelf, candidates)
     together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
     alone = [round(shelf.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
-    return Anchors(free=free, centralised=last(together, "test_accuracy"), each_alone=alone, proved=proved or {})
+    return Anchors(free=free, centralised=last(together, "test_accuracy"), each_alone=alone, proved=proved)
 
 
 def _central(free: Experiment) -> Experiment:

@@ -30,10 +30,10 @@ class Shelf:
         return [self.curve(experiment, repeat, "test") for repeat in range(self.repeats)]
 
     def varied(
-        self, experiment: Experiment, setting: str, symbol: str, values: Sequence[float]
+        self, experiment: Experiment, setting: str, symbol: str, values: Sequence[Any]
     ) -> dict[str, list[Curve]]:
         """The curves for several values of one setting, named as in "σ = 0.1"."""
-        return {f"{symbol} = {one:g}": self.curves(replace(experiment, **{setting: one})) for one in values}  # type: ignore[arg-type]
+        return {f"{symbol} = {one:g}": self.curves(replace(experiment, **{setting: one})) for one in values}
 
     def curve(self, experiment: Experiment, repeat: int, part: Part) -> Curve:
         """The curve of one repeat on one part of the rows."""
