@@ -1,14 +1,7 @@
 """What is said of the paper's claims, from results that were made up for it."""
 
-from choral.paper.claims import of_bounds, of_convergence
-from choral.research import paired, spread
-
-
-def test_a_bound_holds_only_if_no_repeat_is_above_it():
-    found = {"measured": {"mean": 1.0, "each": [0.9, 1.1]}}
-    for published, verdict in ((1.2, "published and corrected: holds"), (1.0, "corrected: holds")):
-        ends = {"Theorem 2, published": {"mean": published}, "Theorem 2, corrected": {"mean": 2.0}}
-        assert of_bounds({"τ = 1": {**found, **ends}})[0][1].startswith(verdict)
+from choral.paper.claims import of_convergence
+from choral.research import differences, ends, paired, spread
 
 
 def proved_result(ours, free):
@@ -24,7 +17,7 @@ def proved_result(ours, free):
 
 def test_a_convergence_figure_tells_its_proved_line_with_rule_adversary_noise_and_anchors():
     told = proved_result([0.84, 0.85], [0.85, 0.86])
-    ((claim, verdict, figures),) = of_convergence("Some model", ("train_loss", "training loss"), {}, {"scaled": told})
+    ((claim, (verdict, figures)),) = of_convergence("Some model", {}, {"scaled": told}).items()
     assert claim.startswith("Some model, scaled columns, at a PROVED ε = 2 (Rule S5, δ = 1e-5, one record replaced,")
     assert "against the server and all other devices" in claim
     assert verdict == "below no privacy in every repeat"
@@ -36,4 +29,43 @@ def test_a_convergence_figure_tells_its_proved_line_with_rule_adversary_noise_an
 
 def test_a_proved_line_within_a_tie_of_no_privacy_keeps_the_accuracy():
     told = proved_result([0.85, 0.86], [0.851, 0.86])
-    assert of_convergence("", ("train_loss", ""), {}, {"raw": told})[0][1] == "keeps the accuracy: tie"
+    ((verdict, _),) = of_convergence("", {}, {"raw": told}).values()
+    assert verdict == "keeps the accuracy: tie"
+
+
+def test_noise_and_local_steps_are_judged_by_every_measure_each_on_its_own_worse_side():
+    def line(accuracy, loss):
+        return [{"test_accuracy": [0.5, accuracy], "train_loss": [0.9, loss]}] * 2
+
+    measures = ("test_accuracy", "train_loss")
+    by_noise = {"σ = 0.1": line(0.85, 0.3), "σ = 0.2": line(0.85, 0.4), "σ = 0.4": line(0.80, 0.5)}
+    one, most = line(0.84, 0.4), [{"test_accuracy": [0.7, 0.83], "train_loss": [0.6, 0.3]}] * 2
+    found = {
+        "columns": "scaled",
+        "noise": 0.1,
+        "by_noise": ends(by_noise, measures),
+        "noise_minus_least": {
+            name: differences(by_noise[name], by_noise["σ = 0.1"], measures) for name in ("σ = 0.2", "σ = 0.4")
+        },
+        "by_local_steps": ends({"τ = 1": one, "τ = 40": most}, measures),
+        "most_steps_minus_one_at_first_look": differences(most, one, measures, look=0),
+        "most_steps_minus_one_at_the_end": differences(most, one, measures),
+    }
+    assert of_convergence("Some model", {"wider": found}, {}) == {
+        "Some model, wider grid, scaled columns: more noise than σ = 0.1, lower accuracy": (
+            "tie at σ = 0.2; holds, in every repeat, at σ = 0.4",
+            "accuracy 0.8500, 0.8500, 0.8000 at σ = 0.1, 0.2, 0.4",
+        ),
+        "Some model, wider grid, scaled columns: more noise than σ = 0.1, higher training loss": (
+            "holds, in every repeat",
+            "training loss 0.3000, 0.4000, 0.5000 at σ = 0.1, 0.2, 0.4",
+        ),
+        "Some model: larger τ starts faster (after a tenth of the rounds, τ = 40 against 1, σ = 0.1, wider grid)": (
+            "holds, in every repeat",
+            "accuracy: difference 0.2000 (0.2000 to 0.2000)",
+        ),
+        "Some model: larger τ ends worse (after all rounds, τ = 40 against 1, σ = 0.1, wider grid)": (
+            "accuracy: holds, in every repeat; training loss: does not hold: the opposite, in every repeat",
+            "accuracy: difference −0.0100 (−0.0100 to −0.0100); training loss: difference −0.1000 (−0.1000 to −0.1000)",
+        ),
+    }

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -12,10 +13,17 @@ from choral import research
 from choral.cli import reproduce as verb
 from choral.errors import ConfigError
 from choral.paper import figures
-from choral.paper.adult import experiment
+from choral.paper.adult import ROWS, experiment
 from choral.paper.figures import FIGURES
+from choral.paper.utility import TRADEOFF
 from choral.report.png import why_not
 from choral.research import figures as timing
+
+
+def minus(ours, theirs):
+    """The differences of two methods, repeat by repeat."""
+    pairs = zip(ours["test_accuracy"]["each"], theirs["test_accuracy"]["each"], strict=True)
+    return [round(one - other, 6) for one, other in pairs]
 
 
 def choral_reproduce(*words):
@@ -31,6 +39,14 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert told["repeats"] == 2
     for method in ("ours", "dp_sgd", "local_noise", "non_private", "centralised", "each_alone"):
         assert 0.8 < told[method]["test_accuracy"]["mean"] < 0.87
+    rules = {name: told[name]["privacy"]["published"]["rule"] for name in ("ours", "dp_sgd", "local_noise")}
+    assert rules == {"ours": "paper", "dp_sgd": "dp_sgd", "local_noise": "paper_without_secure_sum"}
+    for other in ("dp_sgd", "local_noise", "non_private"):
+        assert told[f"ours_minus_{other}"]["each"] == minus(told["ours"], told[other])
+    claim, verdict, figures = told["claims"][0]
+    assert claim.endswith("several local steps beat DP-SGD")
+    assert verdict.startswith(("holds", "tie", "does not hold"))
+    assert figures.startswith(f"ours {told['ours']['test_accuracy']['mean']:.4f}, DP-SGD 0.8")
     assert told["dp_fedavg"]["privacy"]["adjacency"] == "all records of one device replaced"
     assert told["proved"]["2"]["privacy"]["proved_against_everyone"]["epsilon"] <= 2.0
     assert told == json.loads((tmp_path / "utility-logistic.json").read_text())
@@ -39,6 +55,44 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     page = (tmp_path / "index.html").read_text()
     assert "utility-logistic" in page
     assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_trade_off_compares_its_lines_at_every_epsilon_each_tuned_by_its_own_rule(tmp_path, monkeypatch):
+    seen = {}
+
+    def curve(one, _, part):
+        # As if noise, samples and steps made the accuracy: every line ends elsewhere.
+        accuracy = 0.9 - one.noise - (one.sampling == "poisson") / 50 - (one.local_steps == 1) / 40
+        seen[accuracy] = one
+        return {"round": [5.0, 10.0], f"{part}_accuracy": [0.5, accuracy], f"{part}_loss": [0.7, 0.4]}
+
+    monkeypatch.setattr(research.Experiment, "curve", curve)
+    monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
+    told = figures.reproduce("tradeoff-network", tmp_path, repeats=1, quick=True)
+    ends = {name: told[name]["10"]["test_accuracy"]["each"][0] for name in (
+        "with_secure_sum", "without_secure_sum", "dp_sgd", "proved", "proved_with_secure_sum")}  # fmt: skip
+    base = replace(TRADEOFF["network"][0], rounds=10, clip=3.0)
+    one_step, sampled = replace(base, local_steps=1, batch=ROWS), replace(base, sampling="poisson")
+    assert {name: seen[end] for name, end in ends.items()} == {
+        "with_secure_sum": base.within("paper", epsilon=10.0, delta=1e-4),
+        "without_secure_sum": base.within("paper_without_secure_sum", epsilon=10.0, delta=1e-4),
+        "dp_sgd": one_step.within("dp_sgd", epsilon=10.0, delta=1e-4),
+        "proved": sampled.within("proved", epsilon=10.0, delta=1e-4),
+        "proved_with_secure_sum": one_step.within("with_secure_sum", epsilon=10.0, delta=1e-4),
+    }
+    for pair, ours, theirs in (
+        ("with_minus_without", "with_secure_sum", "without_secure_sum"),
+        ("with_minus_dp_sgd", "with_secure_sum", "dp_sgd"),
+        ("proved_minus_published", "proved", "with_secure_sum"),
+        ("secure_sum_minus_everyone", "proved_with_secure_sum", "proved"),
+    ):
+        for epsilon in ("0.5", "10"):
+            assert told[pair][epsilon]["each"] == minus(told[ours][epsilon], told[theirs][epsilon])
+    for epsilon in ("0.5", "10"):
+        assert told["proved_minus_non_private"][epsilon]["each"] == minus(told["proved"][epsilon], told["non_private"])
+    (panel,) = told["panels"]
+    assert [line["points"][1] for line in panel["lines"]] == [[10.0, round(end, 6)] for end in ends.values()]
+    assert panel["anchors"] == {"without privacy": 0.9, "all rows in one place": 0.875, "each device alone": 0.75}
 
 
 def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel(tmp_path, monkeypatch):
@@ -76,7 +130,7 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
 
 
 def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
-    first = {"panels": [], "claims": [], "quick": True}
+    first = {"panels": [], "claims": {}, "quick": True}
     seen = []
 
     def figure(shelf, *, quick):
@@ -99,7 +153,7 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
     def figure(shelf, *, quick):
         small = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
         research.tuned(shelf, research.grid(small, {"step_size": (0.5, 1.0)}))
-        return {"panels": [], "claims": [], "quick": quick}
+        return {"panels": [], "claims": {}, "quick": quick}
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
     clock = count(step=10)  # ten seconds between two looks at it

@@ -1,23 +1,6 @@
-"""Differences over repeats, what they say of a claim, and the range in which they say it."""
+"""Means, spreads and paired differences over the repeats."""
 
-from choral.research import judged, judged_over, paired, table
-
-UP, DOWN = paired([0.85, 0.86], [0.84, 0.84]), paired([0.84, 0.84], [0.85, 0.86])
-MIXED, TIE = paired([0.87, 0.84], [0.84, 0.85]), paired([0.85, 0.851], [0.85, 0.85])
-
-
-def test_a_claim_holds_only_where_the_difference_has_its_sign_and_its_size():
-    assert judged(UP, "above") == "holds, in every repeat"
-    assert judged(MIXED, "above") == "holds on average only"
-    assert judged(TIE, "above") == judged(TIE, "below") == "tie"
-    assert judged(DOWN, "above") == "does not hold: the opposite, in every repeat"
-    assert judged(MIXED, "below") == "does not hold: the opposite, on average"
-
-
-def test_a_range_is_named_where_its_places_differ():
-    assert judged_over("ε", {"0.5": UP, "1": UP}, "above") == "holds, in every repeat"
-    told = judged_over("ε", {"0.25": UP, "0.5": UP, "1": UP, "2": MIXED, "10": TIE}, "above")
-    assert told == "holds, in every repeat, at ε = 0.25, 0.5 and 1; holds on average only at ε = 2; tie at ε = 10"
+from choral.research import compared, differences, paired
 
 
 def test_differences_are_taken_repeat_by_repeat():
@@ -28,5 +11,17 @@ def test_differences_are_taken_repeat_by_repeat():
     assert paired([0.80, 0.801], [0.80, 0.80])["verdict"] == "tie"
 
 
-def test_a_table_has_a_row_for_each_claim():
-    assert table([["a", "tie", "0"], ["b", "holds", "1"]]).splitlines()[2:] == ["| a | tie | 0 |", "| b | holds | 1 |"]
+def test_lines_are_compared_at_the_look_that_is_asked_for_the_last_if_none_is():
+    ours = [{"loss": [0.75, 0.5]}, {"loss": [0.5, 0.25]}]
+    theirs = [{"loss": [0.5, 0.75]}, {"loss": [0.25, 0.5]}]
+    assert differences(ours, theirs, ["loss"])["loss"]["each"] == [-0.25, -0.25]
+    assert differences(ours, theirs, ["loss"], look=0)["loss"]["each"] == [0.25, 0.25]
+
+
+def test_two_sets_of_values_are_told_with_their_difference():
+    told = compared(narrow=[0.5, 0.75], wide=[0.25, 0.25])
+    assert [told[name]["each"] for name in ("narrow", "wide", "narrow_minus_wide")] == [
+        [0.5, 0.75],
+        [0.25, 0.25],
+        [0.25, 0.5],
+    ]

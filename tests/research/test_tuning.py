@@ -1,4 +1,4 @@
-"""The shelf and the choice: measured once, chosen by validation alone, judged afterwards, beside anchors."""
+"""The shelf and the choice: measured once, chosen by validation alone, judged afterwards."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 
 from choral.errors import StorageError
 from choral.paper.adult import experiment
-from choral.research import Experiment, Shelf, anchors, levels, tuned
+from choral.research import Experiment, Shelf, over_epsilon, tuned, tuned_over, validated
 
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 
@@ -76,27 +76,40 @@ def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_trac
         shelf.curve(SMALL, 0, "validation")
 
 
-def test_anchors_take_as_many_steps_as_the_federation_each_with_all_rows_or_its_own(tmp_path, monkeypatch):
-    asked = []
-
-    def measured(one, _, part):
-        asked.append((one, part))
-        return {f"{part}_accuracy": [0.8 if one.cohort == 10 else 0.9], f"{part}_loss": [0.4]}
-
-    monkeypatch.setattr(Experiment, "curve", measured)
-    monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
-    several = replace(SMALL, local_steps=4, also=("train_loss",))
-    free, found = anchors(Shelf(tmp_path, 1), [several])
-    together = asked[-1][0]
-    assert (together.cohort, together.local_steps, together.rounds) == (16, 1, 2 * 4)
-    assert (together.noise, together.clip, together.also) == (0.0, SMALL.clip, ())
-    assert free.accuracy == [0.8]
-    assert levels(found) == {"all rows in one place": 0.9, "each device alone": 0.7}
-
-
 def test_a_method_is_set_against_no_privacy_where_that_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(Experiment, "curve", lambda one, *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [one.step_size]})  # fmt: skip
     ours, free = (tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size)]) for size in (0.5, 0.75))
     assert ours.told(non_private=free)["minus_non_private"]["each"] == [-0.25, -0.25]
     assert "minus_non_private" not in ours.told()
+
+
+def test_budgets_are_tuned_each_for_itself_and_named_by_their_epsilon(tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "curve", lambda one, *_: {
+        "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [one.noise]})  # fmt: skip
+    clipped = replace(SMALL, clip=1.0)
+    found = tuned_over(Shelf(tmp_path, 1), [clipped], "dp_sgd", (0.5, 2.0), 1e-4)
+    assert {at: one.chosen for at, one in found.items()} == {
+        "0.5": [clipped.within("dp_sgd", epsilon=0.5, delta=1e-4)],
+        "2": [clipped.within("dp_sgd", epsilon=2.0, delta=1e-4)],
+    }
+    # One look at the curve over ε: less noise, which stands for accuracy here, at the larger.
+    ((curve,), (strict, loose)) = over_epsilon(found), (one.chosen[0].noise for one in found.values())
+    assert curve == {"ε": [0.5, 2.0], "test_accuracy": [strict, loose]}
+    assert strict > loose > 0
+
+
+def test_the_best_validation_accuracy_is_found_without_a_test_row(tmp_path, monkeypatch):
+    def measured(one, repeat, part):
+        assert part == "validation"
+        return {"validation_accuracy": [one.step_size - repeat]}
+
+    monkeypatch.setattr(Experiment, "curve", measured)
+    candidates = [replace(SMALL, step_size=size) for size in (0.5, 2.0, 1.0)]
+    assert validated(Shelf(tmp_path, 2), candidates) == [2.0, 1.0]
+
+
+def test_curves_for_several_values_of_a_setting_are_named_by_its_symbol(tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "curve", lambda one, *_: {"noise": [one.noise]})
+    found = Shelf(tmp_path, 1).varied(SMALL, "noise", "σ", (1e-5, 0.1))
+    assert found == {"σ = 1e-05": [{"noise": [1e-5]}], "σ = 0.1": [{"noise": [0.1]}]}

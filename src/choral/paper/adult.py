@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import choral
@@ -23,28 +21,26 @@ L2 = 0.01  # λ of the regularised logistic regression, whose constants Theorem 
 
 # Narrow: ranges that hold most working people, declared, not computed; who lies outside counts as the nearer end.
 # Wide is what comes with choral, which holds everybody. Raw: the whole range on a linear scale, and then undone.
-BOUNDS: dict[Columns, dict[str, tuple[float, float]]] = {
-    "narrow": {
-        "age": (15, 65),
-        "fnlwgt": (0, 400_000),
-        "capital-gain": (0, 15_000),
-        "capital-loss": (0, 3_000),
-        "hours-per-week": (20, 60),
-    },
-    "wide": {},
-    "raw": {
-        "age": (0, 100),
-        "fnlwgt": (0, 1_500_000),
-        "education-num": (1, 16),
-        "capital-gain": (0, 99_999),
-        "capital-loss": (0, 5_000),
-        "hours-per-week": (0, 100),
-    },
+RANGES = {
+    "age": ((15, 65), (0, 100)),
+    "fnlwgt": ((0, 400_000), (0, 1_500_000)),
+    "education-num": (None, (1, 16)),
+    "capital-gain": ((0, 15_000), (0, 99_999)),
+    "capital-loss": ((0, 3_000), (0, 5_000)),
+    "hours-per-week": ((20, 60), (0, 100)),
 }
+NARROW = {name: narrow for name, (narrow, _) in RANGES.items() if narrow}
+WHOLE = {name: whole for name, (_, whole) in RANGES.items()}
+BOUNDS: dict[Columns, dict[str, tuple[int, int]]] = {"narrow": NARROW, "wide": {}, "raw": WHOLE}
 # Scaled, 6 numbers lie within ±1, 8 levels and the intercept are 1: ‖x‖² ≤ 15, and two-logit softmax has L ≤ ‖x‖²/2.
 SMOOTHNESS = 15 / 2
 # σ = 1e-5 on steps of size 1 is forty grid steps wide; steps on raw columns are ten thousand times smaller.
 GRIDS: dict[Columns, float] = {"narrow": 2.0**-22, "wide": 2.0**-22, "raw": 2.0**-36}
+MODELS: dict[Kind, Callable[[int], research.Model]] = {
+    "logistic": research.logistic,
+    "network": partial(research.mlp, hidden=HIDDEN),
+    "regularised": lambda features: research.regularised(research.logistic(features), L2),
+}
 
 
 @cache
@@ -56,35 +52,14 @@ def split(repeat: int, columns: Columns = "narrow") -> research.Split:
     """
     declared = {name: {"bounds": list(bounds)} for name, bounds in BOUNDS[columns].items()}
     data = choral.load_adult(devices=DEVICES, seed=repeat, columns=declared)
-    parts = research.hold_out(data.records, seed=repeat)
+    features = data.records.features
+    if columns == "raw":
+        low, high = np.array([WHOLE.get(name, (-1, 1)) for name in data.features]).T
+        features = (low + (features + 1.0) / 2 * (high - low)).astype(np.float32)
+    parts = research.hold_out(replace(data.records, features=features), seed=repeat)
     train = parts.train
-    rows = [(name, train.features_of(i)[:ROWS], train.labels_of(i)[:ROWS]) for i, name in enumerate(train.names)]
-    parts = replace(parts, train=research.Records.of(rows, classes=train.classes))
-    if columns != "raw":
-        return parts
-    low, high = np.array([BOUNDS["raw"].get(name, (-1.0, 1.0)) for name in data.features]).T
-
-    def raw(records: research.Records) -> research.Records:
-        return replace(records, features=(low + (records.features + 1.0) / 2 * (high - low)).astype(np.float32))
-
-    return research.Split(train=raw(parts.train), validation=raw(parts.validation), test=raw(parts.test))
-
-
-@cache
-def _regularised(features: int) -> research.Model:
-    plain = research.logistic(features)
-
-    def loss(tree: Any, x: jax.Array, y: jax.Array) -> jax.Array:  # noqa: ANN401 - a tree of arrays
-        return plain.loss(tree, x, y) + 0.5 * L2 * sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(tree))
-
-    return choral.model(plain.init, loss, plain.predict, features=features, name="regularised")
-
-
-MODELS: dict[Kind, Callable[[int], research.Model]] = {
-    "logistic": research.logistic,
-    "network": partial(research.mlp, hidden=HIDDEN),
-    "regularised": _regularised,
-}
+    cut = [(name, train.features_of(i)[:ROWS], train.labels_of(i)[:ROWS]) for i, name in enumerate(train.names)]
+    return replace(parts, train=research.Records.of(cut))
 
 
 @cache
@@ -108,8 +83,3 @@ def experiment(kind: Kind, **settings: Any) -> research.Experiment:  # noqa: ANN
     5
     """
     return research.Experiment(task=task(kind), cohort=COHORT, colluders=COLLUDERS, **settings)
-
-
-def described() -> dict[str, Any]:
-    """The features of the experiments as plain values, for a results file."""
-    return {"hidden": list(HIDDEN), "bounds": {name: list(ends) for name, ends in BOUNDS["narrow"].items()}}

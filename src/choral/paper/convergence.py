@@ -1,23 +1,20 @@
-"""How runs converge over 100 rounds: by noise and by local steps, beside a proved ε and beside no privacy."""
+"""How runs converge over 100 rounds: by noise and by local steps, beside a proved ε; and beside Theorem 2."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from choral import research
-from choral.paper.adult import NAMES, Kind, experiment, task
+from choral.paper.adult import L2, NAMES, Kind, experiment, split, task
 from choral.paper.claims import of_convergence
 
-# The measure beside accuracy.
-SECOND = {"logistic": ("train_loss", "training loss"), "network": ("squared_gradient_norm", "‖∇f‖²")}
+ALIKE = {"rounds": 100, "batch": 244, "clip": 3.0}
 BASE = {
-    "logistic": experiment(
-        "logistic", rounds=100, local_steps=10, batch=244, step_size=0.5, clip=3.0, also=("train_loss",)
-    ),
-    "network": experiment(
-        "network", rounds=100, local_steps=5, batch=244, step_size=1.0, clip=3.0, also=("squared_gradient_norm",)
-    ),
+    "logistic": experiment("logistic", local_steps=10, step_size=0.5, also=("train_loss",), **ALIKE),
+    "network": experiment("network", local_steps=5, step_size=1.0, also=("squared_gradient_norm",), **ALIKE),
 }
 # As printed, and a grid on which noise is seen: scaled columns need more of it.
 NOISES = {
@@ -30,110 +27,64 @@ STEPS_NOISE = {"logistic": {"printed": 1e-3, "wider": 0.1}, "network": {"printed
 RAW = replace(BASE["logistic"], step_size=0.1, clip=1e-3, task=task("logistic", "raw"))
 # Beside every grid: the same with Poisson batches and the noise that a proof against everyone asks for.
 PROVED, DELTA = {"logistic": 2.0, "network": 4.0}, 1e-5
-
-Lines = Mapping[str, list[research.Curve]]
+# For Theorem 2, which knows no clip: this one lies above every gradient of these rows.
+EVERY_ROUND = {"sampling": "poisson", "looks": 100, "also": ("train_loss", "squared_gradient_norm")}
+BOUNDED = {"batch": 244, "clip": 10.0, "noise": 0.3, **EVERY_ROUND}
 
 
 def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
-    panels, grids = [], {}
-    beside = {"scaled": _Beside.of(shelf, base, replace(base, clip=math.inf), PROVED[kind])}
+    name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
+    anchors = partial(research.anchors, shelf, epsilons=[PROVED[kind]], delta=DELTA)
+    beside = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
+    grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
-        level = STEPS_NOISE[kind][grid]
-        by_noise = _by_noise(shelf, base, (noises[0], level) if quick else noises)
-        steps = (1, base.local_steps) if quick else STEPS[kind]
-        by_steps = {f"τ = {tau}": shelf.curves(replace(base, noise=level, local_steps=tau)) for tau in steps}
+        level, steps = STEPS_NOISE[kind][grid], (1, base.local_steps) if quick else STEPS[kind]
+        by_noise = shelf.varied(base, "noise", "σ", (noises[0], level) if quick else noises)
+        by_steps = shelf.varied(replace(base, noise=level), "local_steps", "τ", steps)
         one, *_, most = by_steps.values()
         grids[grid] = {
             "columns": "scaled",
             "noise": level,
-            **_of_noise(kind, by_noise),
-            "by_local_steps": _ends(kind, by_steps),
-            "most_steps_minus_one_at_the_end": _difference(kind, most, one, -1),
-            "most_steps_minus_one_at_first_look": _difference(kind, most, one, 0),
+            **_of_noise(by_noise, measures),
+            "by_local_steps": research.ends(by_steps, measures),
+            "most_steps_minus_one_at_the_end": research.differences(most, one, measures),
+            "most_steps_minus_one_at_first_look": research.differences(most, one, measures, look=0),
         }
-        panels += _panels(kind, f"{NAMES[kind]}, τ = {base.local_steps}, {grid} grid", by_noise, beside["scaled"])
-        panels += _panels(
-            kind, f"{NAMES[kind]}, σ = {level:g}", by_steps, beside["scaled"], f", τ = {base.local_steps}"
-        )
+        panels += beside["scaled"].panels(f"{name}, {tau}, {grid} grid", by_noise)
+        panels += beside["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
     if kind == "logistic" and not quick:
-        by_noise = _by_noise(shelf, RAW, NOISES[kind]["printed"])
-        grids["printed, raw"] = {"columns": "raw", **_of_noise(kind, by_noise)}
-        beside["raw"] = _Beside.of(shelf, RAW, RAW, PROVED[kind])  # without a clip such steps leave every range
-        title = f"{NAMES[kind]}, τ = {base.local_steps}, printed grid, raw columns"
-        panels += _panels(kind, title, by_noise, beside["raw"])
+        by_noise = shelf.varied(RAW, "noise", "σ", NOISES[kind]["printed"])
+        grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
+        # Without privacy as clipped as with: without a clip such steps leave every range.
+        beside["raw"] = anchors([RAW], private=[replace(RAW, sampling="poisson")])
+        panels += beside["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
     told = {columns: one.told() for columns, one in beside.items()}
-    claims = of_convergence(f"{NAMES[kind]}, {base.rounds} rounds", SECOND[kind], grids, told)
+    claims = of_convergence(f"{name}, {base.rounds} rounds", grids, told)
     return {**grids, "beside": told, "claims": claims, "panels": panels}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Beside:
-    """What the lines of a grid are compared with: the same at a proved ε, without privacy, in one place, alone."""
-
-    epsilon: float
-    proved: research.Method
-    free: research.Method
-    anchors: dict[str, dict[str, Any]]
-
-    @classmethod
-    def of(
-        cls, shelf: research.Shelf, base: research.Experiment, free: research.Experiment, epsilon: float
-    ) -> "_Beside":
-        proved = research.tuned(shelf, [replace(base, sampling="poisson")], "proved", epsilon, DELTA)
-        method, anchors = research.anchors(shelf, [free])
-        return cls(epsilon=epsilon, proved=proved, free=method, anchors=anchors)
-
-    def told(self) -> dict[str, Any]:
-        """For a results file."""
-        proved = {f"{self.epsilon:g}": self.proved.told(non_private=self.free)}
-        return {"proved": proved, "non_private": self.free.told(), **self.anchors}
-
-    def lines(self, measure: str, note: str, *, extremes: bool) -> list[dict[str, Any]]:
-        """The curves for a panel; the noise of the proof stands in its name."""
-        proved = f"ε = {self.epsilon:g} PROVED against everyone, σ = {self.proved.chosen[0].noise:.2g}{note}"
-        free = f"without privacy{note}" if self.free.chosen[0].clip == math.inf else "without privacy, same clip"
-        return [
-            research.line(proved, self.proved.curves, measure, extremes=extremes),
-            research.line(free, self.free.curves, measure, extremes=extremes, anchor=True),
-        ]
+def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, Any]:
+    (_, least), *others = lines.items()
+    over = {name: research.differences(one, least, measures) for name, one in others}
+    return {"by_noise": research.ends(lines, measures), "noise_minus_least": over}
 
 
-def _by_noise(shelf: research.Shelf, base: research.Experiment, noises: tuple[float, ...]) -> Lines:
-    return {f"σ = {noise:g}": shelf.curves(replace(base, noise=noise)) for noise in noises}
-
-
-def _of_noise(kind: Kind, by_noise: Lines) -> dict[str, Any]:
-    least, *others = by_noise
-    over = {name: _difference(kind, by_noise[name], by_noise[least], -1) for name in others}
-    return {"by_noise": _ends(kind, by_noise), "noise_minus_least": over}
-
-
-def _ends(kind: Kind, lines: Lines) -> dict[str, Any]:
-    return {
-        name: {one: research.spread(research.last(curves, one)) for one in ("test_accuracy", SECOND[kind][0])}
-        for name, curves in lines.items()
-    }
-
-
-def _difference(
-    kind: Kind, ours: list[research.Curve], theirs: list[research.Curve], look: int
-) -> dict[str, Any]:  # fmt: skip
-    """One line minus another, repeat by repeat."""
-    return {
-        one: research.paired([curve[one][look] for curve in ours], [curve[one][look] for curve in theirs])
-        for one in ("test_accuracy", SECOND[kind][0])
-    }
-
-
-def _panels(kind: Kind, title: str, lines: Lines, beside: _Beside, note: str = "") -> list[dict[str, Any]]:
-    found = []
-    for measure, label in (("test_accuracy", "test accuracy"), SECOND[kind]):
-        log = measure == "squared_gradient_norm"
-        shown = [research.line(name, curves, measure, extremes=log) for name, curves in lines.items()]
-        shown += beside.lines(measure, note, extremes=log)
-        levels = research.levels(beside.anchors) if measure == "test_accuracy" else {}
-        found.append(research.panel(title, "round", label, shown, anchors=levels, log_y=log))
-    return found
+def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+    """Theorem 2, published and corrected, beside the mean of ‖∇f‖² that is measured, where L and β are known."""
+    told, claims, panels, train = {}, {}, [], split(0).train
+    rows = np.hstack([train.features, np.ones((len(train.features), 1))])
+    known = research.logistic_constants(rows, train.labels, l2=L2, sampling="poisson")
+    for steps in (1, 5):
+        size = research.largest_step_size(smoothness=known.smoothness, local_steps=steps)
+        one = experiment("regularised", local_steps=steps, step_size=size, rounds=10 if quick else 100, **BOUNDED)
+        # All weights start at 0, where the loss of two classes is ln 2.
+        found, lines = research.theorem_2(shelf, one, known, start_loss=math.log(2))
+        name, title = f"τ = {steps}", f"Regularised logistic regression, τ = {steps}, σ = {one.noise:g}"
+        about = f"regularised logistic regression, λ = {L2}, σ = {one.noise:g}, 100 rounds, {name}"
+        told[name] = found
+        claims[f"Theorem 2 bounds the mean of ‖∇f‖² ({about})"] = research.bounded(found)
+        panels.append(research.panel(title, lines, research.SO_FAR, log_y=True))
+    return {**told, "claims": claims, "panels": panels}

@@ -7,18 +7,13 @@ from typing import Any
 
 from choral import research
 from choral.errors import ConfigError
-from choral.paper.adult import described
-from choral.paper.bounds import bounds
-from choral.paper.convergence import convergence
+from choral.paper.adult import HIDDEN, NARROW
+from choral.paper.convergence import bounds, convergence
 from choral.paper.utility import tradeoff, utility
 
+BY_MODEL = {"convergence": convergence, "utility": utility, "tradeoff": tradeoff}
 FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
-    "convergence-logistic": partial(convergence, "logistic"),
-    "convergence-network": partial(convergence, "network"),
-    "utility-logistic": partial(utility, "logistic"),
-    "utility-network": partial(utility, "network"),
-    "tradeoff-logistic": partial(tradeoff, "logistic"),
-    "tradeoff-network": partial(tradeoff, "network"),
+    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in ("logistic", "network")},
     "bounds": bounds,
 }
 SET_UP = (
@@ -44,7 +39,7 @@ def reproduce(
     if not 1 <= repeats <= 100:
         raise ConfigError("CH102", f"repeats = {repeats}.", where="choral reproduce", fix="Use 1 to 100.")
     figure, some = partial(FIGURES[name], quick=quick), min(repeats, 2) if quick else repeats
-    result = research.measure(name, figure, out, repeats=some, tell=tell, quick=quick, features=described())
-    about = f"{SET_UP} {ABOUT_EPSILON}"
-    research.write_page(out, list(FIGURES), title="The paper, figure by figure", about=about)
+    features = {"hidden": HIDDEN, "bounds": NARROW}
+    result = research.measure(name, figure, out, repeats=some, tell=tell, quick=quick, features=features)
+    research.write_page(out, list(FIGURES), title="The paper, figure by figure", about=f"{SET_UP} {ABOUT_EPSILON}")
     return result

@@ -12,15 +12,21 @@ from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.privacy.calibrate import Rule
+from choral.research.beside import Anchors, anchors
+from choral.research.claims import Claims, Side, difference, judged, judged_over, kept, means, number, reached
 from choral.research.experiment import Curve, Experiment, Task
 from choral.research.figures import Figure, measure
 from choral.research.page import table, write_page
-from choral.research.panels import line, panel
-from choral.research.repeats import judged, judged_over, last, paired, spread
+from choral.research.panels import panel
+from choral.research.repeats import compared, differences, ends, last, paired, spread
 from choral.research.shelf import Shelf
-from choral.research.tuning import Method, anchors, grid, levels, tuned
+from choral.research.theory import SO_FAR, bounded, regularised, theorem_2
+from choral.research.tuning import Method, grid, over_epsilon, tuned, tuned_over, validated
 
 __all__ = [
+    "SO_FAR",
+    "Anchors",
+    "Claims",
     "Curve",
     "Experiment",
     "Figure",
@@ -29,25 +35,38 @@ __all__ = [
     "Records",
     "Rule",
     "Shelf",
+    "Side",
     "Split",
     "Task",
     "anchors",
+    "bounded",
+    "compared",
+    "difference",
+    "differences",
+    "ends",
     "grid",
     "hold_out",
     "judged",
     "judged_over",
+    "kept",
     "largest_step_size",
     "last",
-    "levels",
-    "line",
     "logistic",
     "logistic_constants",
+    "means",
     "measure",
     "mlp",
+    "number",
+    "over_epsilon",
     "paired",
     "panel",
+    "reached",
+    "regularised",
     "spread",
     "table",
+    "theorem_2",
     "tuned",
+    "tuned_over",
+    "validated",
     "write_page",
 ]

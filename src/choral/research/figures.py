@@ -34,8 +34,8 @@ def measure(
     figure(counting)
     found = figure(Shelf(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
     versions = {"choral": __version__, "jax": version("jax"), "numpy": version("numpy")}
-    seeds = list(range(repeats))
-    result = {"figure": name, **found, "repeats": repeats, "seeds": seeds, **about, "versions": versions}
+    result = {"figure": name, **found, "repeats": repeats, "seeds": list(range(repeats)), **about, "versions": versions}
+    result["claims"] = [[claim, *said] for claim, said in found["claims"].items()]
     write_whole(out / f"{name}.json", (json.dumps(result, indent=1) + "\n").encode())
     for number, panel in enumerate(result["panels"], start=1):
         chart = chart_of(panel)

@@ -8,23 +8,45 @@ import numpy as np
 from choral.report.charts import Axis, Series, line_chart
 from choral.report.markup import Markup
 
+Curves = Sequence[Mapping[str, Sequence[float]]]  # one for each repeat
+LABELS = {"train_loss": "training loss", "squared_gradient_norm": "‖∇f‖²"}
 
-def line(
-    name: str,
-    curves: Sequence[Mapping[str, Sequence[float]]],
+
+def panel(
+    title: str,
+    lines: Mapping[str, Curves],
     measure: str,
     *,
     over: str = "round",
-    extremes: bool = False,
-    anchor: bool = False,
+    anchors: Mapping[str, Curves | float] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
 ) -> dict[str, Any]:
-    """The mean of a measure over the repeats at each look, and one deviation to either side or the extremes.
+    """One chart as plain data: the mean of a measure over the repeats at each look, and its spread.
 
-    An anchor is drawn thin, to compare the others with.
+    The spread is one deviation to either side; on a logarithmic axis it goes from the lowest repeat to the highest.
+    Anchors are drawn thin, to compare the lines with: curves of their own, or a level.
 
-    >>> line("a", [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}], "loss", extremes=True)["spread"]
-    [[0.4, 0.6]]
+    >>> told = panel("", {"a": [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}]}, "loss", log_y=True)
+    >>> told["lines"]
+    [{'name': 'a', 'points': [[1, 0.5]], 'spread': [[0.4, 0.6]]}]
     """
+    thin = {name: one for name, one in (anchors or {}).items() if isinstance(one, Sequence)}
+    levels = {name: one for name, one in (anchors or {}).items() if not isinstance(one, Sequence)}
+    shown = [_line(name, curves, measure, over, extremes=log_y) for name, curves in lines.items()]
+    shown += [{**_line(name, one, measure, over, extremes=log_y), "anchor": True} for name, one in thin.items()]
+    return {
+        "title": title,
+        "x": over,
+        "y": LABELS.get(measure, measure.replace("_", " ")),
+        "log_x": log_x,
+        "log_y": log_y,
+        "lines": shown,
+        "anchors": levels,
+    }
+
+
+def _line(name: str, curves: Curves, measure: str, over: str, *, extremes: bool) -> dict[str, Any]:
     values = np.array([one[measure] for one in curves])
     mean = values.mean(axis=0)
     beside = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
@@ -33,29 +55,6 @@ def line(
         "name": name,
         "points": [[x, round(float(y), 6)] for x, y in zip(curves[0][over], mean, strict=True)],
         "spread": [[round(float(a), 6), round(float(b), 6)] for a, b in zip(low, high, strict=True)],
-        **({"anchor": True} if anchor else {}),
-    }
-
-
-def panel(
-    title: str,
-    x: str,
-    y: str,
-    lines: Sequence[dict[str, Any]],
-    *,
-    anchors: Mapping[str, float] | None = None,
-    log_x: bool = False,
-    log_y: bool = False,
-) -> dict[str, Any]:
-    """One chart as plain data; anchors are level lines to compare with."""
-    return {
-        "title": title,
-        "x": x,
-        "y": y,
-        "log_x": log_x,
-        "log_y": log_y,
-        "lines": list(lines),
-        "anchors": dict(anchors or {}),
     }
 
 

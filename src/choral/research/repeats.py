@@ -1,14 +1,16 @@
-"""Means, spreads and paired differences over the repeats, and what they say."""
+"""Means, spreads and paired differences over the repeats."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from choral.research.experiment import Curve
+
 TIE = 0.002  # of accuracy: less than this says nothing on 4,900 test rows
 
 
-def last(curves: Sequence[Mapping[str, list[float]]], measure: str) -> list[float]:
+def last(curves: Sequence[Curve], measure: str) -> list[float]:
     """The final value of a measure in each repeat.
 
     >>> last([{"train_loss": [0.7, 0.5]}, {"train_loss": [0.6, 0.4]}], "train_loss")
@@ -42,37 +44,31 @@ def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> dict[
     return {**told, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}
 
 
-def judged(difference: Mapping[str, Any], expected: str) -> str:
-    """What paired differences say of the claim that they lie on one side.
+def compared(**values: list[float]) -> dict[str, dict[str, Any]]:
+    """Two sets of values by their names, and their difference.
 
-    >>> judged({"verdict": "above in every repeat"}, "above"), judged({"verdict": "below on average"}, "above")
-    ('holds, in every repeat', 'does not hold: the opposite, on average')
+    >>> list(compared(ours=[1.0], theirs=[0.5]))
+    ['ours', 'theirs', 'ours_minus_theirs']
     """
-    if difference["verdict"] == "tie":
-        return "tie"
-    side, _, how = difference["verdict"].partition(" ")
-    if side == expected:
-        return f"holds, {how}" if how == "in every repeat" else "holds on average only"
-    return f"does not hold: the opposite, {how}"
+    ours, theirs = values
+    return {one: spread(values[one]) for one in values} | {f"{ours}_minus_{theirs}": paired(*values.values())}
 
 
-def judged_over(symbol: str, differences: Mapping[str, Mapping[str, Any]], expected: str) -> str:
-    """The same over a range, which is named where not all of it says the same.
+def ends(lines: Mapping[str, Sequence[Curve]], measures: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Where each line ends, by every measure.
 
-    >>> up, tie = {"verdict": "above in every repeat"}, {"verdict": "tie"}
-    >>> judged_over("ε", {"0.5": up, "1": up, "2": tie}, "above")
-    'holds, in every repeat, at ε = 0.5 and 1; tie at ε = 2'
+    >>> ends({"σ = 1": [{"loss": [2.0, 1.0]}, {"loss": [2.0, 3.0]}]}, ["loss"])["σ = 1"]["loss"]["mean"]
+    2.0
     """
-    at: dict[str, list[str]] = {}
-    for place, difference in differences.items():
-        at.setdefault(judged(difference, expected), []).append(place)
-    if len(at) == 1:
-        return next(iter(at))
-    joiner = ", at" if any("," in verdict for verdict in at) else " at"
-    return "; ".join(
-        f"{verdict}{joiner if ',' in verdict else ' at'} {symbol} = {_listed(places)}" for verdict, places in at.items()
-    )
+    return {name: {one: spread(last(curves, one)) for one in measures} for name, curves in lines.items()}
 
 
-def _listed(places: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+def differences(
+    ours: Sequence[Curve], theirs: Sequence[Curve], measures: Sequence[str], *, look: int = -1
+) -> dict[str, dict[str, Any]]:
+    """One line minus another, repeat by repeat, by every measure; at the end, or at another look.
+
+    >>> differences([{"loss": [2.0, 1.0]}], [{"loss": [3.0, 0.5]}], ["loss"], look=0)["loss"]["mean"]
+    -1.0
+    """
+    return {one: paired(*([curve[one][look] for curve in curves] for curves in (ours, theirs))) for one in measures}

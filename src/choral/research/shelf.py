@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ class Shelf:
     def curves(self, experiment: Experiment) -> list[Curve]:
         """The curve of each repeat on its test rows: for what is not chosen among others."""
         return [self.curve(experiment, repeat, "test") for repeat in range(self.repeats)]
+
+    def varied(
+        self, experiment: Experiment, setting: str, symbol: str, values: Sequence[Any]
+    ) -> dict[str, list[Curve]]:
+        """The curves for several values of one setting, named as in "σ = 0.1"."""
+        return {f"{symbol} = {one:g}": self.curves(replace(experiment, **{setting: one})) for one in values}
 
     def curve(self, experiment: Experiment, repeat: int, part: Part) -> Curve:
         """The curve of one repeat on one part of the rows."""

@@ -1,4 +1,4 @@
-"""Which candidate the validation rows prefer: the test rows are read after the choice; and lines to judge it by."""
+"""Which candidate the validation rows prefer: the test rows are read after the choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,9 +49,11 @@ class Method:
             "tried": self.tried,
             "privacy": self.privacy,
         }
-        return (
-            told if non_private is None else told | {"minus_non_private": paired(self.accuracy, non_private.accuracy)}
-        )
+        return told if non_private is None else told | {"minus_non_private": self.minus(non_private)}
+
+    def minus(self, other: "Method") -> dict[str, Any]:
+        """The accuracy beyond another method's, repeat by repeat."""
+        return paired(self.accuracy, other.accuracy)
 
 
 def tuned(
@@ -87,26 +89,29 @@ def tuned(
     return Method(tried=tried, chosen=chosen, curves=curves, privacy=boldest.privacy(rule, delta) if rule else None)
 
 
-def anchors(shelf: Shelf, candidates: Sequence[Experiment]) -> tuple[Method, dict[str, dict[str, Any]]]:
-    """FedAvg as its validation rows prefer it; and with its settings all rows in one place, and each device alone."""
-    free = tuned(shelf, candidates)
-    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
-    by_itself = [round(shelf.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
-    found = {"centralised": last(together, "test_accuracy"), "each_alone": by_itself}
-    return free, {name: {"test_accuracy": spread(values)} for name, values in found.items()}
+def validated(shelf: Shelf, candidates: Sequence[Experiment]) -> list[float]:
+    """The best validation accuracy of each repeat: for what is to be chosen before any test row is read."""
+    found = ([shelf.curve(one, repeat, "validation") for one in candidates] for repeat in range(shelf.repeats))
+    return [max(last(curves, "validation_accuracy")) for curves in found]
 
 
-def _central(free: Experiment) -> Experiment:
-    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
-    return replace(
-        free, cohort=free.task.devices, local_steps=1, rounds=free.rounds * free.local_steps, looks=1, also=()
-    )
+def tuned_over(
+    shelf: Shelf, candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float
+) -> dict[str, Method]:
+    """The same for several budgets, by their ε."""
+    return {f"{one:g}": tuned(shelf, candidates, rule, one, delta) for one in epsilons}
 
 
-def levels(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """What `anchors` found as level lines of a panel."""
-    means = {name: one["test_accuracy"]["mean"] for name, one in found.items()}
-    return {"all rows in one place": means["centralised"], "each device alone": means["each_alone"]}
+def over_epsilon(methods: Mapping[str, Method]) -> list[Curve]:
+    """Where the methods of several budgets end, as a curve over ε for each repeat.
+
+    >>> ends = {"0.5": 0.8, "1": 0.85}.items()
+    >>> methods = {at: Method(tried=[], chosen=[], curves=[{"test_accuracy": [end]}], privacy=None) for at, end in ends}
+    >>> over_epsilon(methods)
+    [{'ε': [0.5, 1.0], 'test_accuracy': [0.8, 0.85]}]
+    """
+    by_repeat = zip(*(one.accuracy for one in methods.values()), strict=True)
+    return [{"ε": [float(one) for one in methods], "test_accuracy": list(values)} for values in by_repeat]
 
 
 def _setting(one: Experiment) -> dict[str, Any]:
