@@ -13,8 +13,8 @@ from choral.privacy.shifts import worst_cost
 ADJACENCY = "one record replaced"
 DEVICE_ADJACENCY = "all records of one device replaced"
 EVERYONE = "the server and all other devices together"
-LAW_IN_WORDS: dict[Law, str] = {
-    "gaussian": "Gaussian noise",
+NOISE: dict[Law, str] = {  # as it is named beside its size; the usual law needs no word
+    "gaussian": "noise",
     "discrete_gaussian": "discrete Gaussian noise",
     "skellam": "Skellam noise",
 }
@@ -141,7 +141,7 @@ def against_everyone(part: Exposure) -> Loss:
         return Loss(rule="S5", event=event, adversary=EVERYONE, certificate=certificate)
     certificate = f"no record enters more than {part.most_uses} noisy steps"
     if part.law != "gaussian":
-        certificate += f", each with {LAW_IN_WORDS[part.law]} on the grid, added before masking"
+        certificate += f", each with {NOISE[part.law]} on the grid, added before masking"
         return Loss(rule="S6", event=_whole(part, 1), adversary=EVERYONE, certificate=certificate)
     event = local_composition(uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip)
     return Loss(rule="S1", event=event, adversary=EVERYONE, certificate=certificate)
@@ -179,7 +179,7 @@ def with_secure_sum(part: Exposure) -> Loss | None:
         if part.sampled:
             return Loss(rule="S5", event=_sampled(part, part.steps, noises), adversary=adversary, certificate=counted)
         if part.law != "gaussian":
-            counted += f", {LAW_IN_WORDS[part.law]} on the grid"
+            counted += f", {NOISE[part.law]} on the grid"
             return Loss(rule="S6", event=_whole(part, noises), adversary=adversary, certificate=counted)
         event = local_composition(
             uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises

@@ -133,7 +133,8 @@ class Rehearsed:
                 return self.latest[number]
 
             def dithered(update: Update, round: int, attempt: int, out: Words) -> object:
-                return self.study.codec.encode(update, engine.dither(turn_number(round, attempt), number), out=out)
+                turn = turn_number(round, attempt)
+                return self.study.codec.encode(update, engine.dither(turn, number), engine.noise(turn, number), out)
 
             return seeded, dithered
         train, memory = self.study.split.train, vault.memory
