@@ -136,7 +136,7 @@ class Job:
 
     @property
     def sampling(self) -> Sampling:
-        """How batches are drawn: as is said, else by Poisson sampling, unless the law of the noise does not allow it."""
+        """How batches are drawn: as is said, else as is usual for the law of the noise."""
         return self.local.sampling or usual_sampling(self.privacy.law)
 
     def seeded(self, seed: int) -> "Job":

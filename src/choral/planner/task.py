@@ -168,8 +168,8 @@ class Task:
 def task_of(
     *, epsilon: float, delta: float | None, devices: int, rows: int, features: int, classes: int, model: ModelKind,
     cohort: int | None, rounds: int | None, local_steps: int | None, batch: int | None, clip: float | None,
-    step_size: float | None, noise: float | None, sampling: Sampling | None, law: Law, colluders: int | None, dropouts: int | None,
-    row_length: float | None, trust: str,
+    step_size: float | None, noise: float | None, sampling: Sampling | None, law: Law, colluders: int | None,
+    dropouts: int | None, row_length: float | None, trust: str,
 ) -> Task:  # fmt: skip
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     given = frozenset(name for name, value in locals().items() if value is not None)

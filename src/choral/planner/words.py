@@ -32,6 +32,7 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
          "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
          if chosen.trust == "nobody" else "A larger one lets each device add less noise, and costs traffic."),
         ("local_steps", f"{plan.local_steps}",
+         "of several with whole-number noise nothing is proved." if plan.strict else
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
          "one step a round, so that each sum carries the noise of many devices.",
          "One step a round is what lets the secure sum's noise count; several need fewer rounds."),
@@ -67,7 +68,7 @@ def _law(plan: Plan) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
-    if other is None and chosen.plan.batch < chosen.plan.rows:
+    if chosen.plan.strict:
         why = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
         return why, "Batches of all rows need the least noise."
     if other is None:
