@@ -59,7 +59,8 @@ class Recipe:
             elif sigma > 0:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
-        if self.strict and not (self.steps == 1 and self.update_clip == math.inf > self.clip and self.noise == 0):
+        plain = self.steps == 1 and self.noise == self.momentum == 0 and self.clip < math.inf == self.update_clip
+        if self.strict and not plain:
             raise PlanError("CH204", "a strict recipe is one step with a clip and without noise of its own.",
                             fix="Use Recipe.of(plan).")  # fmt: skip
 

@@ -202,11 +202,12 @@ class Codec:
                     law=plan.law,
                 )
             grid *= 2
+        way_out = 'law = "discrete_gaussian", ' if plan.law == "skellam" else ""
         raise PlanError(
             "CH204",
             f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
             why="Rounding would need more than twice the noise of the plan.",
-            fix='Use law = "discrete_gaussian", a larger modulus or one lane, a smaller model, or law = "gaussian".',
+            fix=f'Use {way_out}a larger modulus or one lane, a smaller model, or law = "gaussian".',
         )
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
