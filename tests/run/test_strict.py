@@ -231,7 +231,7 @@ def test_an_audit_of_whole_noise_is_refused_and_not_made_without_it():
 
 def test_an_engine_whose_codec_would_leave_the_noise_out_is_refused():
     own = study(law="skellam", **STRICT)
-    with pytest.raises(PlanError, match="CH204"):
+    with pytest.raises(PlanError, match="CH204 the codec does not add"):
         Vectorised(
             model=own.model, records=own.split.train, plan=own.plan, codec=replace(own.codec, law="gaussian"), seed=1
         )

@@ -114,7 +114,7 @@ class Vectorised:
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
-            raise PlanError("CH204", f'law = "{plan.law}" with a codec that adds no such noise.', fix="Codec.for_plan.")
+            raise PlanError("CH204", f'the codec does not add law = "{plan.law}".', fix="Use Codec.for_plan.")
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None

@@ -103,7 +103,7 @@ def local_update(
     start = model.unravel(parameters)
     if recipe.strict:
         total = sum_in_pieces(model, recipe.clip, finite, start, features, labels, batches[0], counts[0])
-        # Not as a difference of two models, whose low bits would tell of the first one's size.
+        # Not θ' − θ: at a large θ that loses bits, and with them the bound on what one record can change.
         return model.ravel(jax.tree.map(lambda leaf: -recipe.step_size * (leaf / recipe.batch), total))
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:

@@ -29,7 +29,7 @@ _ALWAYS = (
     "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
     "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
 )
-_LOW_BITS = "Low bits of floating-point noise, a leak in theory; whole-number noise (law, in [privacy]) has none."
+_LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise."
 
 
 @dataclass(frozen=True, kw_only=True)
