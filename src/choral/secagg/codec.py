@@ -98,6 +98,11 @@ def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
 
     With one and the same dither, rounding adds less than a step to the difference in a coordinate.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+    ...             sampling="partition", law="skellam")
+    >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
+    20.24
     """
     return (2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
 
