@@ -125,8 +125,6 @@ def _approve(args: argparse.Namespace) -> int:
 
 
 def _preview(told: "Preview") -> list[str]:
-    from choral.privacy.rules import NOISE
-
     behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
     helped = f" and {told.colluders} of them help it" if told.colluders else ""
     return [
@@ -141,7 +139,7 @@ def _preview(told: "Preview") -> list[str]:
         f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({behind})",
-        f"NOISE     {NOISE[told.law]} {told.noise:.4g} on the averaged gradient, made here",
+        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
         "beyond it this device refuses, whatever the server says",
     ]
