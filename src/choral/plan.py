@@ -10,13 +10,17 @@ from choral.errors import PlanError
 
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
+Law = Literal["gaussian", "discrete_gaussian", "skellam"]
 Adversary = Literal["curious", "lying"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
+LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
+# The least deviation of whole noise, in grid steps: the codec keeps to it, and rule S6 counts on it.
+LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
 
 
 def require_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
@@ -57,6 +61,30 @@ def require_one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
         known = " or ".join(f'"{choice}"' for choice in choices)
         raise PlanError("CH200", f"{name} = {value!r}.", fix=f"Must be {known}.")
     return str(value)
+
+
+def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
+    """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
+
+    >>> require_law("skellam", local_steps=1, sampling="partition")
+    """
+    require_one_of("law", law, LAWS)
+    if law != "gaussian" and (local_steps != 1 or sampling != "partition"):
+        raise PlanError(
+            "CH204",
+            f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
+            why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
+            fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
+        )
+
+
+def usual_sampling(law: Law) -> Sampling:
+    """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
+
+    >>> usual_sampling("gaussian"), usual_sampling("skellam")
+    ('poisson', 'partition')
+    """
+    return "poisson" if law == "gaussian" else "partition"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +241,8 @@ class SecureSum:
 class Plan:
     """One run of Algorithm 1, described: who takes part, how often, and how each device trains.
 
-    `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols.
+    `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
+    that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -232,6 +261,7 @@ class Plan:
     local_steps: int = 1
     sampling: Sampling = "poisson"
     passes: Passes = "continue"
+    law: Law = "gaussian"
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -245,6 +275,12 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
+        require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the noise is whole, and no float carries any of it."""
+        return self.law != "gaussian" and self.noise > 0
 
     @property
     def batches_per_pass(self) -> int:
@@ -252,8 +288,11 @@ class Plan:
         return self.rows // self.batch
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, in the order of its fields."""
-        return asdict(self)
+        """The plan as plain values, in the order of its fields; the law only if it is not the usual one.
+
+        So a plan from before there was a choice keeps its digest, and what was signed under it.
+        """
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("law", "gaussian")}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -118,9 +118,11 @@ def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_cle
     for number in range(4):
         upload = uploads[number]
         assert upload[-64:] in seen  # the capture does hold what the devices sent
-        clear = place.latest[number]
-        integers = study.codec.integers(clear, place.engine.dither(turn_number(2, 0), number))
-        for vector in (clear, clear.astype("<f8"), integers, integers.astype("<i4"), integers.astype("<u4")):
+        turn, sent = turn_number(2, 0), place.latest[number]
+        clear = place.engine.updates(study.model.start(study.seed), turn, np.array([number]))[0]
+        integers = study.codec.integers(clear, place.engine.dither(turn, number))
+        assert (sent / np.float32(study.codec.grid)).tolist() == integers.tolist()  # it is the update that was sent
+        for vector in (clear, clear.astype("<f8"), sent, integers, integers.astype("<i4"), integers.astype("<u4")):
             assert not any(piece in seen for piece in pieces_of(vector))
             assert all(piece in seen + vector.tobytes() for piece in pieces_of(vector))  # it would have been found
         for row in study.split.train.features_of(number):

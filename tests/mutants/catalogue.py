@@ -8,7 +8,7 @@ RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "p
 LEDGER, CHAIN, PUBLISHED = "privacy/ledger.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
 ROUND = "protocol/round.py"
-RUNS, STUDY = "run/runs.py", "run/study.py"
+RUNS, STUDY, PLACES, ENGINE = "run/runs.py", "run/study.py", "run/places.py", "backends/vectorised.py"
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
+CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 BATCH = (
     "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 )
@@ -52,8 +53,8 @@ MUTANTS = [
     bug("records join a batch by their label", LOCAL, "        used = jnp.arange(batch.shape[0]) < count\n",
         "        used = (jnp.arange(batch.shape[0]) < count) & (labels[batch] > 0)\n", PAPER),
     # Noise
-    bug("noise divided by the cohort", LOCAL, "clip=plan.clip, noise=plan.noise)",
-        "clip=plan.clip, noise=plan.noise / plan.cohort)", SPREAD),
+    bug("noise divided by the cohort", LOCAL, "0.0 if plan.strict else plan.noise\n",
+        "0.0 if plan.strict else plan.noise / plan.cohort\n", SPREAD),
     bug("noise left out", LOCAL, NOISY, "        noisy = gradient\n", SPREAD),
     bug("noise at the first step only", LOCAL, "recipe.noise, key, draw)  # line 9",
         "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
@@ -128,6 +129,25 @@ MUTANTS = [
         "tests/secagg/test_codec.py::test_what_is_not_finite_or_beyond_the_range_is_refused_and_not_shown"),
     bug("grid as coarse as the noise", CODEC, "grid > step_noise / 2:", "grid > step_noise * 1e9:",
         "tests/secagg/test_codec.py::test_a_grid_coarser_than_half_the_noise_is_refused"),
+    # Whole noise
+    bug("no noise in strict mode", CODEC,
+        'None if self.law == "gaussian" else self.whole_noise(size, noise or Stream.fresh())', "None", CHARGED_NOISE),
+    bug("whole noise from a fixed key", CODEC, "noise or Stream.fresh()", "noise or Stream(bytes(32))", CHARGED_NOISE),
+    bug("whole noise without what rounding costs", CODEC, " + math.sqrt(dimensions)) * _SLACK", ") * _SLACK",
+        "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
+    bug("strict update as a difference of models", LOCAL,
+        "lambda leaf: -recipe.step_size * (leaf / recipe.batch), total)",
+        "lambda leaf, old: (old - recipe.step_size * (leaf / recipe.batch)) - old, total, start)",
+        "tests/learning/test_strict.py::"
+        "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
+    bug("whole noise of one device in a simulated sum", ENGINE, "cohort if included is None else cohort[included]:",
+        "cohort[:1]:", "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
+    bug("whole noise in several local steps", PLAN, 'if law != "gaussian" and (local_steps', "if 0 and (local_steps",
+        "tests/secagg/test_strict.py::test_a_plan_with_whole_noise_has_one_local_step_and_no_sampling"),
+    bug("a rehearsal shows an update without its noise", PLACES, "            return trainer.update(model)\n",
+        "            self.latest[number] = trainer.update(model)\n            return self.latest[number]\n",
+        "tests/run/test_strict.py::test_a_rehearsal_shows_no_update_without_its_noise",
+        ("self.latest[number] = mean(", "_ = (")),
     bug("threshold one below the safe bound", PLAN, "least = self.cohort + self.colluders + 1",
         "least = self.cohort + self.colluders",
         "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),

@@ -32,7 +32,7 @@ def test_the_signature_is_the_one_that_others_rely_on():
     names = inspect.signature(account).parameters
     assert list(names) == [
         *("rounds", "local_steps", "cohort", "devices", "rows", "batch", "noise", "clip", "delta"),
-        *("sampling", "passes", "secure_sum", "colluders", "dropouts", "step_size", "smoothness", "convex"),
+        *("sampling", "passes", "secure_sum", "colluders", "dropouts", "step_size", "smoothness", "convex", "law"),
     ]
     defaults = {name: each.default for name, each in names.items() if each.default is not inspect.Parameter.empty}
     assert defaults == {
@@ -44,6 +44,7 @@ def test_the_signature_is_the_one_that_others_rely_on():
         "step_size": None,
         "smoothness": None,
         "convex": False,
+        "law": "gaussian",
     }
 
 

@@ -58,12 +58,18 @@ class World:
     """Devices 0..n-1 under one set of terms; updates are whole numbers, so the expected sum is exact."""
 
     def __init__(
-        self, secure: SecureSum = TEN, *, devices: int | None = None, parameters: int = 5, seed: int = 0
+        self,
+        secure: SecureSum = TEN,
+        *,
+        devices: int | None = None,
+        parameters: int = 5,
+        seed: int = 0,
+        codec: Codec | None = None,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
         lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
         largest = min((2**lane_bits - 1) // (2 * secure.cohort), 2**23 - 1)
-        codec = Codec(
+        codec = codec or Codec(
             grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes
         )
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test")

@@ -1,6 +1,6 @@
 """A run in a process of its own that ends itself by SIGKILL at its n-th durable step; used by test_crash.
 
-python child.py KIND FOLDER STEP LOG: starts the run, or resumes it if the folder holds one; STEP 0 never kills.
+python child.py KIND FOLDER STEP LOG LAW: starts the run, or resumes it if the folder holds one; STEP 0 never kills.
 Every mask key that is put on an update is noted in LOG before the update can leave.
 """
 
@@ -48,12 +48,13 @@ def note_masks(log: Path) -> None:
 
 
 if __name__ == "__main__":
-    kind, folder, step, log = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+    kind, folder, step, log, law = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5]
+    strict = {} if law == "gaussian" else {"law": law, "local_steps": 1}
     note_masks(log)
     die_at(step)
     if (folder / "run.json").exists():
         run = resume(folder, rows())
     else:
         made = RunFolder(folder) if folder.exists() else RunFolder.create(folder)
-        run = Run(kind, study(limits=LIMITS), folder=made)
+        run = Run(kind, study(limits=LIMITS, **strict), folder=made)
     run.finish()

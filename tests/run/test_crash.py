@@ -15,20 +15,20 @@ CHILD = Path(__file__).with_name("child.py")
 ROOT = Path(__file__).parent.parent.parent
 
 
-def child(kind, folder, step):
-    command = [sys.executable, CHILD, kind, folder, str(step), folder.with_suffix(".log")]
+def child(kind, folder, step, law="gaussian"):
+    command = [sys.executable, CHILD, kind, folder, str(step), folder.with_suffix(".log"), law]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": f"{ROOT}/src:{ROOT}"}, capture_output=True, text=True)
     assert done.returncode in (0, -9), done.stderr
     return done.returncode
 
 
-def crash_and_finish(kind, folder, step):
+def crash_and_finish(kind, folder, step, law="gaussian"):
     """Kill the run at this step, and once more a few steps after it was taken up; then let it end."""
-    killed = child(kind, folder, step) == -9
+    killed = child(kind, folder, step, law) == -9
     if killed and not (folder / "result.json").exists():
-        child(kind, folder, 1 + step % 7)
+        child(kind, folder, 1 + step % 7, law)
     while not (folder / "result.json").exists():
-        assert child(kind, folder, 0) == 0
+        assert child(kind, folder, 0, law) == 0
     return killed
 
 
@@ -62,6 +62,14 @@ def reference(tmp_path_factory):
 def test_a_killed_run_is_resumed_and_nothing_is_lost(kind, step, tmp_path, reference):
     assert crash_and_finish(kind, tmp_path / "run", step)
     check(kind, tmp_path / "run", reference)
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_a_killed_strict_run_is_resumed_with_the_noise_that_it_would_have_had(kind, tmp_path):
+    if kind == "simulation":
+        assert child(kind, tmp_path / "reference", 0, "skellam") == 0
+    assert crash_and_finish(kind, tmp_path / "run", 40, "skellam")
+    check(kind, tmp_path / "run", tmp_path / "reference")
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from choral.audit.bounds import Tally, held_out, least_epsilon
 from choral.backends.vectorised import Vectorised
+from choral.errors import PlanError
 from choral.learning.models import linear
 from choral.learning.records import Records
 from choral.plan import Plan, SecureSum, require_whole
@@ -105,6 +106,17 @@ def device_scores(
     return both[0], both[1]
 
 
+def require_gaussian(plan: Plan) -> None:
+    """Nothing, or a PlanError for whole noise, which is added where no canary looks: to the integers of an update."""
+    if plan.strict:
+        raise PlanError(
+            "CH204",
+            f'an audit of law = "{plan.law}".',
+            why="Audits look at updates before they are rounded, and whole-number noise is added after.",
+            fix='Audit the same plan with law = "gaussian"; docs/accounting.md proves rule S6.',
+        )
+
+
 def worst_case(
     plan: Plan,
     secure: SecureSum,
@@ -116,6 +128,7 @@ def worst_case(
     watch: Watch = unwatched,
 ) -> list[View]:
     """Lower bounds in all three sights; a threshold is chosen on one half of the trainings, judged on the other."""
+    require_gaussian(plan)
     rounds = rounds_each(plan)
     part = exposure_of(plan, secure, rows=plan.rows, rounds=rounds)
     claimed = claims(part, delta)

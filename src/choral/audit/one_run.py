@@ -15,7 +15,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.audit.bounds import one_run_epsilon
-from choral.audit.canary import SIGHTS, Sight, View, claims
+from choral.audit.canary import SIGHTS, Sight, View, claims, require_gaussian
 from choral.backends.vectorised import Vectorised
 from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
@@ -66,6 +66,7 @@ def data_driven(
     Half of the coins are guessed, those with the clearest scores; that number is fixed beforehand.
     """
     plan, train, model = study.plan, study.split.train, study.model
+    require_gaussian(plan)
     count = min(canaries, int(train.sizes[0]))
     coins = np.random.default_rng([seed, 0xC014]).random(count) < 0.5
     plain = train.labels[:count]  # the first device's rows come first

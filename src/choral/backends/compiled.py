@@ -73,6 +73,16 @@ def add(
     return total + halves, jnp.where(keep, state, FINE)
 
 
+def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Integers as `add` keeps their sum; low halves of either sign, so that they fit beside those of 2^15 devices.
+
+    >>> halves_of(np.array([-70_000])).tolist()
+    [[-4464], [-1]]
+    """
+    high = (integers + 2**15) >> 16
+    return np.stack([integers - (high << 16), high]).astype(np.int32)
+
+
 def whole(halves: Array) -> NDArray[np.int64]:
     """The sum that `_add` keeps in halves."""
     low, high = np.asarray(halves).astype(np.int64)

@@ -6,6 +6,7 @@ fixed by plan and kind of processor, so neither the cohort, nor who drops out, n
 accelerators changes a bit of it.
 """
 
+import hashlib
 import os
 import time
 from collections import deque
@@ -22,7 +23,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import FINE, NOT_FINITE, Call, add, mean_of, updates_of, whole
+from choral.backends.compiled import FINE, NOT_FINITE, Call, add, halves_of, mean_of, updates_of, whole
 from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, sampling, streams
@@ -34,7 +35,8 @@ from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.records import Records
 from choral.plan import Plan
-from choral.secagg.codec import mean, mean_scale
+from choral.secagg.codec import Codec, mean, mean_scale
+from choral.secagg.masks import Stream
 
 MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, still fit 31 bits
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
@@ -111,6 +113,8 @@ class Vectorised:
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
+        if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
+            raise PlanError("CH204", f'the codec does not add law = "{plan.law}".', fix="Use Codec.for_plan.")
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
@@ -122,7 +126,7 @@ class Vectorised:
         self._check_loss(parameters)
         with self._all_or_nothing():
             calls = self._calls(round_number, cohort, included)
-            total, states = self._start(parameters, calls)
+            total, states = self._start(parameters, calls, self._whole_noise(round_number, cohort, included))
             self._finish(round_number, calls, states)
         return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
@@ -157,7 +161,7 @@ class Vectorised:
                     drawn = self.drawing.ahead(drawers, turns, self._take_part)
                     begun: list[tuple[int, list[Array]]] = []
                     for (round_number, cohort, keep), calls in zip(turns, drawn, strict=True):
-                        total, states = self._start(theta, calls)
+                        total, states = self._start(theta, calls, self._whole_noise(round_number, cohort, keep))
                         count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
@@ -191,6 +195,11 @@ class Vectorised:
         key = noise.split(streams.keys(self.seed, "dither", round_number, np.array([device])))[0]
         return np.asarray(noise.uniform(jnp.asarray(key), (self.model.size,)))
 
+    def noise(self, round_number: int, device: int) -> Stream:
+        """The keystream of the whole noise that `train` adds to this device's integers, in the strict mode."""
+        text = f"choral/1|{self.seed}|whole noise|{round_number}|{device}"
+        return Stream(hashlib.sha256(text.encode()).digest())
+
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint needs beside the parameters and the number of the next round."""
         return {"rounds_of": self.rounds_of.copy(), "uses": self.uses.of_row.copy()}
@@ -219,7 +228,19 @@ class Vectorised:
         """A round's calls; each device has then taken part in one round more."""
         return self.drawing.calls((round_number, cohort, included), self._take_part(cohort))
 
-    def _start(self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call]) -> tuple[Array, list[Array]]:
+    def _whole_noise(self, round_number: int, cohort: Devices, included: Included | None) -> NDArray[np.int32] | None:
+        """The halves of the included devices' whole noise, added up; nothing where updates carry their own."""
+        if not self.recipe.strict:
+            return None
+        assert isinstance(self.codec, Codec)  # noqa: S101 - seen to from the start
+        total = np.zeros(self.model.size, np.int64)
+        for device in cohort if included is None else cohort[included]:
+            total += self.codec.whole_noise(self.model.size, self.noise(round_number, int(device)))
+        return halves_of(total)
+
+    def _start(
+        self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call], whole: NDArray[np.int32] | None
+    ) -> tuple[Array, list[Array]]:
         """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
         totals, adding = list(self._nothing), Lock()
         update = self._update_from(parameters, len(calls))
@@ -237,6 +258,8 @@ class Vectorised:
         first, *others = totals
         for other in others:
             first = first + jax.device_put(other, self.processors[0])
+        if whole is not None:
+            first = first + whole
         return first, states
 
     def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[Call], Array]:

@@ -9,7 +9,7 @@ import json
 import textwrap
 from typing import Any
 
-from choral.plan import PASSES, SAMPLINGS
+from choral.plan import LAWS, PASSES, SAMPLINGS
 from choral.privacy.account import account
 
 EPILOG = """\
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, required=True, metavar="N", help=text)
     parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how a batch is drawn (poisson)")
     parser.add_argument("--passes", choices=PASSES, default="continue", help="what a partition does between rounds")
+    parser.add_argument("--law", choices=LAWS, default="gaussian", help="of the noise (gaussian)")
     parser.add_argument(
         "--secure-sum",
         action=argparse.BooleanOptionalAction,

@@ -139,6 +139,7 @@ def _preview(told: "Preview") -> list[str]:
         f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({behind})",
+        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
         "beyond it this device refuses, whatever the server says",
     ]

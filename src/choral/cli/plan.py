@@ -13,10 +13,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from choral.cli import terminal
-from choral.plan import SAMPLINGS
+from choral.plan import LAWS, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import ADJACENCY, NOISE
 
 EPILOG = """\
 examples:
@@ -52,7 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     need.add_argument("--rows", type=int, required=True, metavar="N", help="records of the smallest device")
     need.add_argument("--features", type=int, required=True, metavar="N", help="inputs of the model, one-hot counted")
     parser.add_argument("--model", choices=MODELS, default="logistic", help="what is trained (logistic)")
-    parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how batches are drawn (poisson)")
+    parser.add_argument("--sampling", choices=SAMPLINGS, help="how batches are drawn (poisson; partition if strict)")
+    parser.add_argument(
+        "--law", choices=LAWS, default="gaussian", help="of the noise (gaussian); the others are the strict mode"
+    )
     parser.add_argument(
         "--trust", choices=TRUSTS, default="nobody", help="whose good faith the noise may rely on (nobody)"
     )
@@ -63,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the proposal as a page or as JSON."""
-    names = ("epsilon", "devices", "rows", "features", "model", "sampling", "trust", *_WHOLE, *_NUMBERS)
+    names = ("epsilon", "devices", "rows", "features", "model", "sampling", "law", "trust", *_WHOLE, *_NUMBERS)
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     with terminal.stages("PLAN", 4, show=not args.json) as done:
         proposal = plan_for(**given, reached=done)
@@ -82,7 +85,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         f"ε ≤ {told.budget.epsilon:g} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, against "
         f"{chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
         f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
-        f"step size {plan.step_size:g} · noise {plan.noise:.5g}",
+        f"step size {plan.step_size:g} · {NOISE[plan.law]} {plan.noise:.5g}",
         plain,
     )
     yield ""

@@ -133,6 +133,8 @@ def headline(privacy: dict[str, Any]) -> str:
 
 def head(run: "Run") -> str:
     """What is about to run: the kind of run, the data and the plan."""
+    from choral.privacy.rules import NOISE
+
     study, plan = run.study, run.study.plan
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
     size = f"batches of about {plan.batch}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch}"
@@ -147,8 +149,12 @@ def head(run: "Run") -> str:
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
         f"       {plan.local_steps} local steps a round · {size}",
-        f"       step size {plan.step_size:g} · clip {plan.clip:g} · noise {plan.noise:.4g}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {NOISE[plan.law]} {plan.noise:.4g}",
     ]
+    if plan.strict:
+        codec = study.codec
+        added = codec.noise_in_grid * codec.grid / plan.step_size
+        lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if plan.noise > 0:
         lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
         lines.append("       the server and all other devices together); beyond it refuses")

@@ -13,7 +13,19 @@ from typing import Any, Literal, TypeVar
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
 from choral.errors import ConfigError, TableError
 from choral.learning.splits import PARTITIONS, Partition
-from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, SUM_KINDS, Participation, Passes, Sampling, SumKind
+from choral.plan import (
+    LAWS,
+    PARTICIPATIONS,
+    PASSES,
+    SAMPLINGS,
+    SUM_KINDS,
+    Law,
+    Participation,
+    Passes,
+    Sampling,
+    SumKind,
+    usual_sampling,
+)
 
 T = TypeVar("T")
 _MODELS = ("logistic", "linear", "mlp")
@@ -30,6 +42,7 @@ class PrivacySettings:
     epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="2.0"))
     delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
     noise: float | None = _setting(Number(above=0, or_equal=True))
+    law: Law = _setting(Text(choices=LAWS), "gaussian")
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
 
@@ -56,7 +69,7 @@ class LocalSettings:
     batch: int | None = _setting(Whole(least=1, suggest="244"))
     step_size: float | None = _setting(Number(above=0, suggest="0.5"))
     clip: float | None = _setting(Number(above=0, suggest="1.0"))
-    sampling: Sampling = _setting(Text(choices=SAMPLINGS), "poisson")
+    sampling: Sampling | None = _setting(Text(choices=SAMPLINGS))
     passes: Passes = _setting(Text(choices=PASSES), "continue")
 
 
@@ -120,6 +133,11 @@ class Job:
     def model_kind(self) -> str:
         """The kind of model: the one that is named, else the plainest for the label."""
         return self.model.kind or ("logistic" if self.data.label_bounds is None else "linear")
+
+    @property
+    def sampling(self) -> Sampling:
+        """How batches are drawn: as is said, else as is usual for the law of the noise."""
+        return self.local.sampling or usual_sampling(self.privacy.law)
 
     def seeded(self, seed: int) -> "Job":
         """The same job with this seed, which a run keeps beside the job's text.

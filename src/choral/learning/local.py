@@ -25,8 +25,9 @@ class Recipe:
     """How a device trains in a round: τ steps of size η on batches of γ, examples clipped to G, noise σ on their mean.
 
     `clip = inf` and `noise = 0` is FedAvg; `steps = 1` is DP-SGD; `update_clip` S with `update_noise` σ_u clips the
-    whole update instead (DP-FedAvg, rule S4). `momentum` is heavy-ball over noisy gradients, from zero in every round:
-    it only post-processes them, so rules S1, S4 and S5 hold as they are; S3 and the paper's rule do not hold with it.
+    whole update instead (DP-FedAvg, rule S4); `strict` leaves the noise to the codec (rule S6). `momentum` is
+    heavy-ball over noisy gradients, from zero in every round: it only post-processes them, so rules S1, S4 and S5 hold
+    as they are; S3 and the paper's rule do not hold with it.
 
     >>> Recipe(steps=1, batch=64, step_size=0.1).private
     False
@@ -40,6 +41,7 @@ class Recipe:
     momentum: float = 0.0
     update_clip: float = math.inf
     update_noise: float = 0.0
+    strict: bool = False
 
     def __post_init__(self) -> None:
         require_whole("local steps", self.steps, most=2**20)
@@ -57,11 +59,17 @@ class Recipe:
             elif sigma > 0:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
+        plain = self.steps == 1 and self.noise == self.momentum == 0 and self.clip < math.inf == self.update_clip
+        if self.strict and not plain:
+            raise PlanError("CH204", "a strict recipe is one step with a clip and without noise of its own.",
+                            fix="Use Recipe.of(plan).")  # fmt: skip
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The recipe that the plan describes."""
-        return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, clip=plan.clip, noise=plan.noise)
+        noise = 0.0 if plan.strict else plan.noise
+        return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, clip=plan.clip, noise=noise,
+                   strict=plan.strict)  # fmt: skip
 
     @property
     def private(self) -> bool:
@@ -93,6 +101,10 @@ def local_update(
     rows of a batch nothing is computed unless they are used. Features that are known to be `finite` need no guard.
     """
     start = model.unravel(parameters)
+    if recipe.strict:
+        total = sum_in_pieces(model, recipe.clip, finite, start, features, labels, batches[0], counts[0])
+        # Not θ' − θ: at a large θ that loses bits, and with them the bound on what one record can change.
+        return model.ravel(jax.tree.map(lambda leaf: -recipe.step_size * (leaf / recipe.batch), total))
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:
         (tree, velocity), (batch, count, key) = state, given
@@ -144,6 +156,27 @@ def batch_sum(
         return total
     rest = if_any(count > usual, part, nothing, tree, features, labels, batch[usual:], count - usual)
     return jax.tree.map(jnp.add, total, rest)
+
+
+def sum_in_pieces(
+    model: Model, clip: float, finite: bool, tree: Tree, features: Array, labels: Array, batch: Array, count: Array
+) -> Tree:
+    """As `batch_sum`, in ⌈√γ⌉ pieces of as many rows, added one after the other, for whole noise to rely on.
+
+    So no gradient's share is rounded more than 2⌈√γ⌉ times, in whatever order a piece is added: `secagg.codec.longest`
+    counts that. In one product it could be γ times.
+    """
+    side = math.isqrt(batch.shape[0] - 1) + 1
+    pieces = jnp.pad(batch, (0, side * side - batch.shape[0])).reshape(side, side)
+    used = (jnp.arange(side * side) < count).reshape(side, side)
+
+    def add(total: Tree, piece: tuple[Array, Array]) -> tuple[Tree, None]:
+        rows, used = piece
+        part = clipped_sum(model, tree, features[rows], labels[rows], used, clip, finite=finite)
+        return jax.tree.map(jnp.add, total, part), None
+
+    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, tree), (pieces, used))
+    return total
 
 
 def if_any(needed: Array, compute: Callable[..., Tree], spare: Callable[..., Tree], *given: Any) -> Tree:  # noqa: ANN401 - pytrees

@@ -112,7 +112,7 @@ def secure_normal(shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Standard Gaussians that nobody can foresee: exact inversion, in double precision, of a cryptographic stream.
 
     Out to 8.2 standard deviations. Low bits of floating-point Gaussians can leak (Mironov 2012); what leaves a device
-    is rounded to the codec's grid, far above those bits. The strict mode with discrete noise is `secagg.discrete`.
+    is rounded to the codec's grid, far above those bits. The strict mode leaves the noise to `secagg.codec`.
 
     >>> secure_normal((2, 3)).dtype
     dtype('float32')

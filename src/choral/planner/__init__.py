@@ -6,7 +6,7 @@ from typing import Any
 
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.errors import PlanError
-from choral.plan import Budget, Plan, Sampling
+from choral.plan import Budget, Law, Plan, Sampling
 from choral.planner.options import (
     Option,
     calibrated,
@@ -74,7 +74,8 @@ def plan_for(
     clip: float | None = None,
     step_size: float | None = None,
     noise: float | None = None,
-    sampling: Sampling = "poisson",
+    sampling: Sampling | None = None,
+    law: Law = "gaussian",
     colluders: int | None = None,
     dropouts: int | None = None,
     row_length: float | None = None,
@@ -92,7 +93,8 @@ def plan_for(
     task = task_of(
         epsilon=epsilon, delta=delta, devices=devices, rows=rows, features=features, classes=classes, model=model,
         cohort=cohort, rounds=rounds, local_steps=local_steps, batch=batch, clip=clip, step_size=step_size,
-        noise=noise, sampling=sampling, colluders=colluders, dropouts=dropouts, row_length=row_length, trust=trust,
+        noise=noise, sampling=sampling, law=law, colluders=colluders, dropouts=dropouts, row_length=row_length,
+        trust=trust,
     )  # fmt: skip
     check_that_it_learns(task)
     local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
@@ -120,9 +122,9 @@ def _summed(task: Task) -> Option | None:
 
 
 def _other_sampler(task: Task, chosen: Option) -> Option | None:
-    """The chosen plan with the other way to draw batches, or None where every batch is all rows."""
+    """The chosen plan with the other way to draw batches, or None where every batch is all rows, or whole noise."""
     plan = chosen.plan
-    if plan.batch == plan.rows:
+    if plan.batch == plan.rows or plan.strict:
         return None
     sampling: Sampling = "partition" if plan.sampling == "poisson" else "poisson"
     name = f"the same by {sampling}"

@@ -17,10 +17,8 @@ _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would 
 _NEAR_BEST = 1.15  # fewer rounds win until they cost more than this
 _ARRIVED = 0.003  # or until this share of where a run starts is left: runs on real tables gained little beyond it
 _RULE: dict[Trust, str] = {"nobody": "proved", "secure_sum": "with_secure_sum"}
-_AGAINST: dict[Trust, str] = {
-    "nobody": "rule S1 or S5, against everyone",
-    "secure_sum": "rule S2 or S5, secure sum trusted",
-}
+_AGAINST: dict[Trust, str] = {"nobody": "against everyone", "secure_sum": "secure sum trusted"}
+_RULES: dict[Trust, str] = {"nobody": "S1 or S5", "secure_sum": "S2 or S5"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ def calibrated(
     part = Exposure(
         rounds=task.rounds_each(rounds), local_steps=local_steps, cohort=task.cohort, devices=task.devices,
         rows=task.rows, batch=batch, noise=1.0, clip=task.clip, sampling=sampling, colluders=task.colluders,
-        dropouts=task.dropouts,
+        dropouts=task.dropouts, law=task.law,
     )  # fmt: skip
     # Refused (CH204) where nothing is proved of the secure sum.
     part = replace(part, noise=_up(smallest_noise(part, task.calibrated, _RULE[trust]), digits=5))
@@ -103,7 +101,7 @@ def calibrated(
     step_size = task.fitting_step_size(rounds, local_steps, batch, part.noise)
     plan = Plan(
         devices=task.devices, cohort=task.cohort, rounds=rounds, rows=task.rows, batch=batch, step_size=step_size,
-        clip=task.clip, noise=part.noise, local_steps=local_steps, sampling=sampling, passes=part.passes,
+        clip=task.clip, noise=part.noise, local_steps=local_steps, sampling=sampling, passes=part.passes, law=task.law,
     )  # fmt: skip
     delta = task.calibrated.delta
     epsilon = loss.epsilon(delta)
@@ -128,10 +126,11 @@ def _check_given_noise(task: Task, needed: Exposure, trust: Trust) -> None:
 
 def unreachable(task: Task, given: str, reached: float, ways: str) -> PlanError:
     """CH201: what can't be had, what can, and which change would reach it."""
+    rule = _RULES[task.trust] if task.law == "gaussian" else "S6"
     return PlanError(
         "CH201",
         f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {_up(reached):g} "
-        f"(δ = {task.budget.delta:g}, {ADJACENCY}, {_AGAINST[task.trust]}).",
+        f"(δ = {task.budget.delta:g}, {ADJACENCY}, rule {rule}, {_AGAINST[task.trust]}).",
         fix=f"Use {ways}.",
     )
 

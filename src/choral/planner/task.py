@@ -7,7 +7,17 @@ from typing import Literal
 
 from choral.convergence_bounds import Convergence, convergence
 from choral.errors import PlanError
-from choral.plan import SAMPLINGS, Budget, Sampling, require_number, require_one_of, require_whole
+from choral.plan import (
+    SAMPLINGS,
+    Budget,
+    Law,
+    Sampling,
+    require_law,
+    require_number,
+    require_one_of,
+    require_whole,
+    usual_sampling,
+)
 from choral.privacy.zcdp import rho_for
 
 ModelKind = Literal["logistic", "linear", "mlp"]
@@ -78,6 +88,7 @@ class Task:
     colluders: int
     dropouts: int
     sampling: Sampling
+    law: Law
     trust: Trust
     clip: float
     rounds: int | None
@@ -157,8 +168,8 @@ class Task:
 def task_of(
     *, epsilon: float, delta: float | None, devices: int, rows: int, features: int, classes: int, model: ModelKind,
     cohort: int | None, rounds: int | None, local_steps: int | None, batch: int | None, clip: float | None,
-    step_size: float | None, noise: float | None, sampling: str, colluders: int | None, dropouts: int | None,
-    row_length: float | None, trust: str,
+    step_size: float | None, noise: float | None, sampling: Sampling | None, law: Law, colluders: int | None,
+    dropouts: int | None, row_length: float | None, trust: str,
 ) -> Task:  # fmt: skip
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     given = frozenset(name for name, value in locals().items() if value is not None)
@@ -176,6 +187,9 @@ def task_of(
             require_number(name, number)
     if batch is not None:
         require_whole("batch", batch, most=rows)
+    sampling = usual_sampling(law) if sampling is None else sampling
+    require_one_of("sampling", sampling, SAMPLINGS)
+    require_law(law, local_steps=local_steps or 1, sampling=sampling)
     shape = Shape.of(features=features, classes=classes, row_length=row_length)
     # As many as hide one well; more would not help: every device would take part, and pay, more often.
     among = min(devices, max(10, min(100, round(2.5 * math.sqrt(devices))))) if cohort is None else cohort
@@ -196,11 +210,12 @@ def task_of(
         cohort=among,
         colluders=colluders,
         dropouts=dropouts,
-        sampling="poisson" if require_one_of("sampling", sampling, SAMPLINGS) == "poisson" else "partition",
+        sampling=sampling,
+        law=law,
         trust="nobody" if require_one_of("trust", trust, TRUSTS) == "nobody" else "secure_sum",
         clip=float(f"{shape.gradient:.2g}") if clip is None else clip,
         rounds=rounds,
-        local_steps=local_steps,
+        local_steps=1 if local_steps is None and law != "gaussian" else local_steps,
         batch=batch,
         step_size=step_size,
         noise=noise,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from choral.plan import Plan
 from choral.planner.options import Option
 from choral.planner.task import Task
 
@@ -31,6 +32,7 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
          "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
          if chosen.trust == "nobody" else "A larger one lets each device add less noise, and costs traffic."),
         ("local_steps", f"{plan.local_steps}",
+         "of several with whole-number noise nothing is proved." if plan.strict else
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
          "one step a round, so that each sum carries the noise of many devices.",
          "One step a round is what lets the secure sum's noise count; several need fewer rounds."),
@@ -46,17 +48,29 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
         ("step_size", f"{plan.step_size:g}",
          f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
+        *_law(plan),
         ("noise", f"{plan.noise:.5g}",
          f"the smallest for which rule {chosen.rule} proves ε = {chosen.epsilon:.4g} against {chosen.adversary}.",
          f"Half of it: ε = {half:.3g}; twice: ε = {twice:.3g}."),
     )  # fmt: skip
     return tuple(
-        Choice(name=name, value=value, why="given." if name in task.given - {"sampling"} else why, moves=moves)
+        Choice(name=name, value=value, why="given." if name in task.given - {"sampling", "law"} else why, moves=moves)
         for name, value, why, moves in rows
     )
 
 
+def _law(plan: Plan) -> tuple[tuple[str, str, str, str], ...]:
+    """The strict mode, where it was asked for."""
+    if not plan.strict:
+        return ()
+    return (("law", plan.law, "noise of whole numbers on the grid, so that no low bit of a float tells anything.",
+             "Gaussian noise may be sampled and made in several local steps, so it needs less."),)  # fmt: skip
+
+
 def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
+    if chosen.plan.strict:
+        why = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
+        return why, "Batches of all rows need the least noise."
     if other is None:
         return (
             "every step uses all rows, so how they are drawn makes no difference.",

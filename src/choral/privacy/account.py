@@ -3,9 +3,9 @@
 from typing import Any
 
 from choral.errors import PlanError
-from choral.plan import Passes, Sampling
+from choral.plan import Law, Passes, Sampling
 from choral.privacy import published, rules
-from choral.privacy.events import Gaussian
+from choral.privacy.events import Gaussian, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.zcdp import require_delta
 
@@ -29,6 +29,7 @@ def account(
     step_size: float | None = None,
     smoothness: float | None = None,
     convex: bool = False,
+    law: Law = "gaussian",
 ) -> dict[str, Any]:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
@@ -57,6 +58,7 @@ def account(
         step_size=step_size,
         smoothness=smoothness,
         convex=convex,
+        law=law,
     )
     return account_of(part, delta)
 
@@ -70,7 +72,8 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
             fix="Noise is the standard deviation on the averaged gradient, of the order of clip/batch.",
         )
     everyone, summed = rules.against_everyone(part), rules.with_secure_sum(part)
-    mu = everyone.event.mu if isinstance(everyone.event, Gaussian) else None
+    event = everyone.event
+    mu = event.mu if isinstance(event, Gaussian) else None
     return {
         "paper": _published(published.theorem_1(part), delta),
         "paper_without_secure_sum": _published(published.without_secure_sum(part), delta),
@@ -82,7 +85,7 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
             "against_everyone": {
                 "rule": everyone.rule,
                 "mu": mu,
-                "rho": None if mu is None else 0.5 * mu * mu,
+                "rho": event.rho if isinstance(event, Zcdp) else None if mu is None else 0.5 * mu * mu,
                 "epsilon": everyone.epsilon(delta),
                 "adversary": everyone.adversary,
                 "because": everyone.certificate,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Literal
 
 from choral.errors import PlanError
-from choral.plan import Budget, Passes, Sampling, require_number, require_one_of
+from choral.plan import Budget, Law, Passes, Sampling, require_number, require_one_of
 from choral.privacy import published, rules
-from choral.privacy.events import Gaussian
+from choral.privacy.events import Gaussian, Poisson, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.zcdp import rho_for
 
@@ -66,14 +66,33 @@ def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most
     elif isinstance(loss.event, Gaussian):
         mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
         noise = part.noise * loss.event.mu / mu * (1 + _SLACK)
-    else:
+    elif isinstance(loss.event, Poisson):
         # Without sampling this multiplier would do, so with sampling it is too much.
         mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
         enough = part.noise * (2 * math.sqrt(part.steps) / mu) / loss.event.noise_multiplier
         noise = _search(lambda trial: _epsilon(rule, replace(part, noise=trial), budget.delta), budget.epsilon, enough)
+    else:
+        noise = _whole_noise(part, budget, rule)
     if noise > most_noise:
         raise _unreachable(replace(part, noise=most_noise), budget, rule, f"noise at most {most_noise:g}")
     return noise
+
+
+def _whole_noise(part: Exposure, budget: Budget, rule: str) -> float:
+    """The least whole noise (Rule S6): in closed form if it is discrete Gaussian, from there by search if Skellam."""
+    loss = loss_under(rule, replace(part, law="discrete_gaussian"))
+    event = loss.event if isinstance(loss, rules.Loss) else None
+    assert isinstance(event, Zcdp)  # noqa: S101 - what whole_noise gives for this law
+    noise = part.noise * math.sqrt(event.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta)) * (1 + _SLACK)
+    if part.law == "discrete_gaussian":
+        return noise
+
+    def epsilon_at(trial: float) -> float:
+        return _epsilon(rule, replace(part, noise=trial), budget.delta)
+
+    while epsilon_at(noise) > budget.epsilon:
+        noise *= 2
+    return _search(epsilon_at, budget.epsilon, noise)
 
 
 def most_rounds(part: Exposure, budget: Budget, rule: str = "proved") -> int:
@@ -118,6 +137,7 @@ def noise_for(
     step_size: float | None = None,
     smoothness: float | None = None,
     convex: bool = False,
+    law: Law = "gaussian",
     most_noise: float | None = None,
 ) -> float:
     """The smallest noise for a budget under a rule, with the numbers of `account`.
@@ -143,6 +163,7 @@ def noise_for(
         step_size=step_size,
         smoothness=smoothness,
         convex=convex,
+        law=law,
     )
     most = math.inf if most_noise is None else require_number("most_noise", most_noise)
     return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)

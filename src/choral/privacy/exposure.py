@@ -3,7 +3,17 @@
 from dataclasses import dataclass
 
 from choral.errors import PlanError
-from choral.plan import PASSES, SAMPLINGS, Passes, Sampling, require_number, require_one_of, require_whole
+from choral.plan import (
+    PASSES,
+    SAMPLINGS,
+    Law,
+    Passes,
+    Sampling,
+    require_law,
+    require_number,
+    require_one_of,
+    require_whole,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +42,7 @@ class Exposure:
     step_size: float | None = None
     smoothness: float | None = None
     convex: bool = False
+    law: Law = "gaussian"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_steps", "devices", "rows"):
@@ -45,6 +56,7 @@ class Exposure:
                 require_number(name, getattr(self, name))
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
+        require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
         for name in ("secure_sum", "convex"):
             if not isinstance(getattr(self, name), bool):
                 raise PlanError("CH200", f"{name} = {getattr(self, name)!r}.", fix="Must be true or false.")

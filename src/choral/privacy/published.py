@@ -10,6 +10,8 @@ from choral.privacy.exposure import Exposure
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import convert
 
+_OTHER_NOISE = "the formula is about Gaussian noise in every step; here it is whole numbers on the grid (Rule S6)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
@@ -69,7 +71,7 @@ def dp_sgd_corrected(part: Exposure) -> Published:
 
 
 def _dp_sgd(part: Exposure, noises: int) -> Published:
-    failed = _missing_noise(part, noises)
+    failed = _OTHER_NOISE if part.law != "gaussian" else _missing_noise(part, noises)
     if part.local_steps > 1:
         failed = f"DP-SGD makes one step a round, this run {part.local_steps}"
     because = failed or f"one step a round: each sum carries {noises} noises (Rule S2)"
@@ -83,6 +85,8 @@ def _passes(part: Exposure) -> float:
 def _failed_hypothesis(part: Exposure) -> str:
     """The first hypothesis of Theorem 1 about sampling that does not hold, or nothing."""
     batches = part.batches_per_pass
+    if part.law != "gaussian":
+        return _OTHER_NOISE
     if part.sampled:
         return "the theorem partitions the records into batches; here they are drawn by Poisson sampling"
     if part.rows % part.batch:

@@ -1,16 +1,24 @@
-"""What is proved of a device's part in a run: Rules S1 to S5, each proved in docs/accounting.md."""
+"""What is proved of a device's part in a run: Rules S1 to S6, each proved in docs/accounting.md."""
 
 import math
 from dataclasses import dataclass
 
-from choral.plan import require_number, require_whole
-from choral.privacy.events import Gaussian, Poisson, epsilon_of
+from choral.errors import PlanError
+from choral.plan import LAWS, LEAST_SCALE, Law, require_number, require_one_of, require_whole
+from choral.privacy.discrete import discrete_gaussian
+from choral.privacy.events import Event, Gaussian, Poisson, Skellam, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
 from choral.privacy.shifts import worst_cost
 
 ADJACENCY = "one record replaced"
 DEVICE_ADJACENCY = "all records of one device replaced"
 EVERYONE = "the server and all other devices together"
+NOISE: dict[Law, str] = {  # as it is named beside its size; the usual law needs no word
+    "gaussian": "noise",
+    "discrete_gaussian": "discrete Gaussian noise",
+    "skellam": "Skellam noise",
+}
+_MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
 
 
 def local_composition(*, uses: int, batch: int, noise: float, clip: float, honest_noises: int = 1) -> Gaussian:
@@ -78,6 +86,29 @@ def poisson_steps(
     )
 
 
+def whole_noise(
+    *, law: Law, uses: int, batch: int, noise: float, clip: float, honest_noises: int = 1
+) -> Zcdp | Skellam:
+    """Whole noise on the grid, one step a round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
+
+    That is what the codec sees to, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model
+    matters here: both events are those of the least deviation, which cost no less than any larger one.
+
+    >>> whole_noise(law="discrete_gaussian", uses=4, batch=100, noise=0.04, clip=1.0)
+    Zcdp(rho=0.5, delta=0.0)
+    """
+    require_one_of("law", law, LAWS[1:])
+    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
+    uses, noises, scale = require_whole("uses", uses), _noises(honest_noises), LEAST_SCALE[law]
+    l2 = 2 / multiplier * scale
+    if law == "skellam":
+        # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
+        return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(noises * scale**2), releases=uses)
+    l1 = math.sqrt(_MOST_COORDINATES) * l2
+    rho = discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, honest_noises=noises)
+    return Zcdp(rho=uses * rho)
+
+
 def _noises(honest_noises: int) -> int:
     return require_whole("honest_noises", honest_noises)
 
@@ -87,7 +118,7 @@ class Loss:
     """What one rule proves of an exposure: the event to charge, against whom, and why it holds."""
 
     rule: str
-    event: Gaussian | Poisson
+    event: Event
     adversary: str
     certificate: str
     adjacency: str = ADJACENCY
@@ -98,23 +129,26 @@ class Loss:
 
 
 def against_everyone(part: Exposure) -> Loss:
-    """Rule S5 (Poisson) or S1 (partition): any loss, any optimiser, no trust in anybody.
+    """Rule S5 (Poisson), S1 (partition) or S6 (whole noise): any loss, no trust in anybody.
 
     >>> against_everyone(Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244,
     ...                           noise=0.004902, clip=1.0, sampling="partition")).rule
     'S1'
     """
     if part.sampled:
-        event: Gaussian | Poisson = _sampled(part, part.steps, 1)
+        event: Event = _sampled(part, part.steps, 1)
         certificate = f"each of {part.steps} steps draws its batch by Poisson sampling, kept inside the device"
         return Loss(rule="S5", event=event, adversary=EVERYONE, certificate=certificate)
-    event = local_composition(uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip)
     certificate = f"no record enters more than {part.most_uses} noisy steps"
+    if part.law != "gaussian":
+        certificate += f", each with {NOISE[part.law]} on the grid, added before masking"
+        return Loss(rule="S6", event=_whole(part, 1), adversary=EVERYONE, certificate=certificate)
+    event = local_composition(uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip)
     return Loss(rule="S1", event=event, adversary=EVERYONE, certificate=certificate)
 
 
 def why_no_certificate(part: Exposure) -> str:
-    """The reason why nothing more is proved of the secure sum here, or nothing when Rule S2, S3 or S5 applies."""
+    """The reason why nothing more is proved of the secure sum here, or nothing when Rule S2, S3, S5 or S6 applies."""
     if not part.secure_sum:
         return "no secure sum: the server sees every update"
     if part.local_steps == 1:
@@ -129,7 +163,7 @@ def why_no_certificate(part: Exposure) -> str:
 
 
 def with_secure_sum(part: Exposure) -> Loss | None:
-    """Rule S2, S3 or S5 with the noise of r_eff devices, or None where `why_no_certificate` says why.
+    """Rule S2, S3, S5 or S6 with the noise of r_eff devices, or None where `why_no_certificate` says why.
 
     >>> loss = with_secure_sum(Exposure(rounds=20, local_steps=1, cohort=10, devices=16, rows=100, batch=100,
     ...                                 noise=0.02, clip=1.0, colluders=1))
@@ -144,6 +178,9 @@ def with_secure_sum(part: Exposure) -> Loss | None:
         counted = f"one local step a round: each sum carries the noise of {noises} honest devices"
         if part.sampled:
             return Loss(rule="S5", event=_sampled(part, part.steps, noises), adversary=adversary, certificate=counted)
+        if part.law != "gaussian":
+            counted += f", {NOISE[part.law]} on the grid"
+            return Loss(rule="S6", event=_whole(part, noises), adversary=adversary, certificate=counted)
         event = local_composition(
             uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises
         )
@@ -171,6 +208,13 @@ def of_clipped_updates(part: Exposure) -> Loss:
     >>> of_clipped_updates(part).event
     Gaussian(mu=1.0, delta=0.0)
     """
+    if part.law != "gaussian":
+        raise PlanError(
+            "CH204",
+            f'law = "{part.law}" with updates clipped as a whole.',
+            why="Rule S4 is about Gaussian noise.",
+            fix='Use law = "gaussian", or rule = "proved".',
+        )
     noises = part.honest_noises
     event = whole_update(rounds=part.rounds, clip=part.clip, noise=part.noise, honest_noises=noises)
     certificate = f"each update is clipped as a whole; what is seen carries the noise of {noises} honest devices"
@@ -186,4 +230,10 @@ def _summing_server(part: Exposure) -> str:
 def _sampled(part: Exposure, steps: int, noises: int) -> Poisson:
     return poisson_steps(
         steps=steps, rows=part.rows, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises
+    )
+
+
+def _whole(part: Exposure, noises: int) -> Zcdp | Skellam:
+    return whole_noise(
+        law=part.law, uses=part.most_uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=noises
     )

@@ -73,7 +73,7 @@ class Device:
 
     `charge(round, attempt)` makes the privacy charge durable, `train(model, round, attempt)` gives the update; nothing
     is trained before both the charge and the turn are on disk. `encode(update, round, attempt, words)` writes the words
-    in place of the codec with a fresh secret stream: for simulations that must be repeated, and for discrete noise.
+    in place of the codec with fresh secret streams: for simulations that must be repeated.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
     """

@@ -74,7 +74,10 @@ class Terms:
         described = {
             "protocol": VERSION,
             "secure": asdict(self.secure),
-            "codec": asdict(self.codec),
+            # As in a plan: the law only if it is not the usual one, so that older terms keep their digest.
+            "codec": {
+                name: value for name, value in asdict(self.codec).items() if (name, value) != ("law", "gaussian")
+            },
             "parameters": self.parameters,
             "plan": self.plan,
         }

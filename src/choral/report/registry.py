@@ -46,7 +46,7 @@ def entry(record: RunRecord) -> dict[str, Any]:
                 "variant_name": "Approximate DP" if words.claims(record) else Blank("none: no noise was added"),
                 "data_domain": f"{words.count(about['data']['devices'], 'table')}, one on each device, "
                 f"with {about['data']['features']} declared features; the sizes of the tables are public.",
-                "unprotected_quantities": " ".join(words.NOT_COVERED),
+                "unprotected_quantities": " ".join(words.not_covered(about)),
             },
             "privacy_loss": _loss(record),
             "deployment_model": _model(record),

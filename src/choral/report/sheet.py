@@ -118,7 +118,7 @@ def _statement(record: RunRecord) -> Markup:
     asked = [
         element("div", element("dt", question), element("dd", answer)) for question, answer in words.questions(record)
     ]
-    uncovered = element("ul", *(element("li", item) for item in words.NOT_COVERED))
+    uncovered = element("ul", *(element("li", item) for item in words.not_covered(record.about)))
     return together(
         element("div", element("div", *sentences), _headline(record), class_="statement"),
         element("h3", "The questions of NIST SP 800-226"),

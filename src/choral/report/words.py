@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from choral.plan import SecureSum
-from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.rules import ADJACENCY, EVERYONE, NOISE
 from choral.privacy.shown import up
 from choral.run.folder import RunRecord, merit
 
@@ -19,17 +19,17 @@ _RULES = {
     "S3": "steps that do not expand, last noise summed over the honest devices",
     "S4": "whole updates clipped, noise summed over the honest devices",
     "S5": "secret Poisson batches inside each device",
-    "S6": "noise before rounding",
+    "S6": "one step a round, whole-number noise on the grid",
 }
 
-NOT_COVERED = (
+_ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
     "Who takes part and when, and the sizes that the plan makes public.",
     "Declared column ranges, category lists and labels: they are public by design.",
     "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
     "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
-    "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise.",
 )
+_LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,17 @@ def ledger_rule(about: dict[str, Any]) -> str:
     >>> ledger_rule({"plan": {"sampling": "poisson"}})
     'S5'
     """
-    return _CHARGED_BY[about["plan"]["sampling"]]
+    plan = about["plan"]
+    return _CHARGED_BY[plan["sampling"]] if "law" not in plan else "S6"
+
+
+def not_covered(about: dict[str, Any]) -> tuple[str, ...]:
+    """What no ε of a run speaks of.
+
+    >>> len(not_covered({"plan": {}})) - len(not_covered({"plan": {"law": "skellam"}}))
+    1
+    """
+    return _ALWAYS if "law" in about["plan"] else (*_ALWAYS, _LOW_BITS)
 
 
 def claims(record: RunRecord) -> tuple[Claim, ...]:
@@ -262,6 +272,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about["plan"], record.result
     sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
+    law, whole = NOISE.get(plan.get("law"), "Gaussian noise"), " or more, in whole numbers" * ("law" in plan)
     noise = "a seed (predictable: simulation only)" if predictable(about) else "a cryptographic source"
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
@@ -276,8 +287,8 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "By what? (mechanism)",
-            f"Gradients clipped to {plan['clip']:g} a record, {sampler}, Gaussian noise of standard deviation "
-            f"{plan['noise']:.4g} on the device, from {noise}.",
+            f"Gradients clipped to {plan['clip']:g} a record, {sampler}, {law} of standard deviation "
+            f"{plan['noise']:.4g}{whole} on the device, from {noise}.",
         ),
         (
             "For how long? (composition)",

@@ -33,7 +33,7 @@ def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
     alone = Vectorised(
         model=study.model,
         records=study.split.train,
-        plan=replace(plan, local_steps=steps, rounds=1),
+        plan=replace(plan, local_steps=steps, rounds=1, law="gaussian"),  # by a recipe without any noise
         codec=study.codec,
         seed=study.seed,
         recipe=replace(free, steps=steps),

@@ -1,6 +1,6 @@
 """What rounds cost the devices of a plan, from public numbers alone: so that anybody can work it out again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from choral.learning.sampling import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import rules
-from choral.privacy.events import Event, Gaussian, epsilon_of
+from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
 from choral.privacy.ledger import Charge
 
@@ -106,6 +106,7 @@ def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exp
         colluders=secure.colluders,
         dropouts=plan.cohort - secure.colluders - honest,
         step_size=plan.step_size,
+        law=plan.law,
     )
 
 
@@ -120,7 +121,10 @@ def _one_round(part: Exposure, rounds_before: int, extra: float) -> Event:
         steps, per_pass = part.local_steps, part.batches_per_pass
         uses = -(-(rounds_before + 1) * steps // per_pass) - -(-rounds_before * steps // per_pass)
     if uses == 0:
-        return Gaussian(mu=0.0, delta=extra)
+        return Gaussian(mu=0.0, delta=extra) if part.law == "gaussian" else Zcdp(rho=0.0, delta=extra)
+    if part.law != "gaussian":
+        whole = rules.whole_noise(law=part.law, uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
+        return replace(whole, delta=extra)
     one = rules.local_composition(uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
     return Gaussian(mu=one.mu, delta=extra)
 

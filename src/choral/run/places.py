@@ -20,8 +20,9 @@ from choral.run.books import Books
 from choral.run.devices import trainer_of
 from choral.run.signatures import vault_of
 from choral.run.study import Study
+from choral.secagg.codec import mean
 from choral.secagg.keys import Identity, Roster
-from choral.secagg.masks import Words
+from choral.secagg.masks import Stream, Words
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,9 +114,7 @@ class Rehearsed:
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = books.rounds
-        self.latest: dict[
-            int, NDArray[np.float32]
-        ] = {}  # what each device computed last, for the report of a rehearsal
+        self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, but for its masks
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
@@ -124,18 +123,20 @@ class Rehearsed:
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round, attempt: self.books.charge(number, round=round, attempt=attempt)
 
-    def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode | None]:
+    def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode]:
         """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
         if (engine := self.engine) is not None:
 
             def seeded(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
-                self.latest[number] = engine.updates(model, turn_number(round, attempt), np.array([number]))[0]
-                return self.latest[number]
+                update: Update = engine.updates(model, turn_number(round, attempt), np.array([number]))[0]
+                return update
 
-            def dithered(update: Update, round: int, attempt: int, out: Words) -> object:
-                return self.study.codec.encode(update, engine.dither(turn_number(round, attempt), number), out=out)
+            def repeatable(update: Update, round: int, attempt: int, out: Words) -> None:
+                turn = turn_number(round, attempt)
+                self.study.codec.encode(update, engine.dither(turn, number), engine.noise(turn, number), out)
+                self._keep(number, out)
 
-            return seeded, dithered
+            return seeded, repeatable
         train, memory = self.study.split.train, vault.memory
         trainer = trainer_of(
             self.study.model,
@@ -148,10 +149,18 @@ class Rehearsed:
         )
 
         def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
-            self.latest[number] = trainer.update(model)
-            return self.latest[number]
+            return trainer.update(model)
 
-        return fresh, None
+        def secret(update: Update, round: int, attempt: int, out: Words) -> None:  # noqa: ARG001
+            self.study.codec.encode(update, Stream.fresh(), out=out)
+            self._keep(number, out)
+
+        return fresh, secret
+
+    def _keep(self, number: int, words: Words) -> None:
+        """Remember an update as it is before its masks; with its noise, which may not be there before it is encoded."""
+        codec = self.study.codec
+        self.latest[number] = mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)
 
     def first_attempt(self, round: int) -> int:
         """The first attempt of a round that no device has used: masks and noise are never used twice."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from choral.errors import ConfigError, LedgerError, StorageError, TrustError
 from choral.learning.trainer import Trainer
-from choral.plan import Budget
+from choral.plan import Budget, Law
 from choral.privacy.chain import Receipt
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
@@ -73,6 +73,8 @@ class Preview:
     rule: str
     adjacency: str
     adversary: str
+    law: Law
+    noise: float
     delta: float
     epsilon_a_round: float
     epsilon_planned: float
@@ -264,6 +266,8 @@ class Home:
             rule=held.costs.rule.rule,
             adjacency=ADJACENCY,
             adversary=held.costs.rule.adversary,
+            law=study.plan.law,
+            noise=study.plan.noise,
             delta=delta,
             epsilon_a_round=held.costs.spent(0, 1, delta),
             epsilon_planned=cost,

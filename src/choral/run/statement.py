@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from choral.plan import Plan
 from choral.privacy.account import account_of
-from choral.privacy.rules import ADJACENCY, with_secure_sum
+from choral.privacy.rules import ADJACENCY, NOISE, with_secure_sum
 from choral.run.costs import Costs
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
@@ -85,7 +85,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True) -> l
             "what": "the sum of the included devices' updates",
             "to": "the server",
             "times": rounds,
-            "protected_by": f"clipping to {plan.clip:g}, noise {plan.noise:.4g}, pairwise masks",
+            "protected_by": f"clipping to {plan.clip:g}, {NOISE[plan.law]} {plan.noise:.4g}, pairwise masks",
         },
         {
             "what": "the model after each round",

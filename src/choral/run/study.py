@@ -271,13 +271,15 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             features=model.features,
             classes=model.classes,
             model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
-            sampling=local.sampling,
+            sampling=job.sampling,
+            law=privacy.law,
             **given,
         ).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     plan = Plan(
-        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=local.sampling, passes=local.passes, **given
-    )
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
+        law=privacy.law, **given,
+    )  # fmt: skip
     if privacy.epsilon is None:
         return plan
     plan = replace(plan, noise=1.0)  # where the search starts

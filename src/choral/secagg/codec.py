@@ -1,7 +1,7 @@
 """Updates as ring integers and back, in a range that is proved, so that no sum wraps. Knows arrays only."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, SumError
-from choral.plan import Plan, SecureSum, require_number
+from choral.plan import LEAST_SCALE, Law, Plan, SecureSum, require_number
+from choral.secagg import discrete
 from choral.secagg.masks import Stream, Words, ring
 
 Integers = NDArray[np.signedinteger[Any]]
@@ -18,6 +19,10 @@ CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in t
 CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
 LANE_BITS = 21
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
+_UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
+_SLACK = (
+    1 + 2.0**-20
+)  # dither and fraction are compared in float32; also covers the rounding of what is worked out here
 
 
 def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
@@ -66,12 +71,49 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
     return source[start:stop]
 
 
+def longest(plan: Plan, dimensions: int) -> float:
+    """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
+
+    A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
+    2⌈√γ⌉ + 4 times (`learning.local.sum_in_pieces`), each error relative to γ gradients together.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+    ...             sampling="partition", law="skellam")
+    >>> 0.5 < longest(plan, 1000) < 0.5002
+    True
+    """
+    roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
+    gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
+    if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
+        raise PlanError(
+            "CH204",
+            f"batches of {plan.batch:,} for {dimensions:,} parameters, clip {plan.clip:g}, step size "
+            f"{plan.step_size:g}: float32 is too coarse for the strict mode.",
+            fix='Use a smaller batch or model, or law = "gaussian".',
+        )
+    return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
+
+
+def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
+    """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
+
+    With one and the same dither, rounding adds less than a step to the difference in a coordinate.
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
+    ...             sampling="partition", law="skellam")
+    >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
+    20.24
+    """
+    return (2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
+
+
 @dataclass(frozen=True, kw_only=True)
 class Codec:
     """How one plan's updates become words: the grid, the largest value in steps of it, and the form of the words.
 
     `failure` is β, the chance over a whole run that an honest update leaves the range: add it to δ.
-    `noise_in_grid` is s = ησ/grid, which rule S6 needs.
+    `noise_in_grid` is s = ησ/grid, which rule S6 needs. Where the `law` is not Gaussian, the noise is whole, of this
+    deviation, and added here: whoever encodes an update can't leave it out.
 
     >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
     >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
@@ -86,6 +128,7 @@ class Codec:
     lanes: int = 1
     failure: float = 0.0
     noise_in_grid: float = 0.0
+    law: Law = "gaussian"
 
     def __post_init__(self) -> None:
         if not (0 < self.grid < math.inf) or math.frexp(self.grid)[0] != 0.5:
@@ -113,6 +156,8 @@ class Codec:
         True
         """
         require_number("failure", failure, below=1.0)
+        if plan.strict:
+            return cls._strict(plan, secure, max(dimensions, 1), failure)
         step_noise = plan.step_size * plan.noise
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
@@ -135,14 +180,60 @@ class Codec:
             noise_in_grid=step_noise / grid,
         )
 
+    @classmethod
+    def _strict(cls, plan: Plan, secure: SecureSum, dimensions: int, failure: float) -> Self:
+        """The codec of whole noise, on the finest grid where clipped updates, the noise and its tail have room.
+
+        The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
+        """
+        most, multiplier = longest(plan, dimensions), plan.noise * plan.batch / plan.clip
+        # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
+        # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
+        nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
+        room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, discrete.LARGEST_SCALE[plan.law]
+        grid = 2.0 ** math.frexp(most / room)[1]
+        while grid < 2 * plan.step_size * plan.noise:
+            scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / 2))
+            largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
+            if largest <= room and scale <= widest and scale * grid <= 2 * plan.step_size * plan.noise:
+                return cls(
+                    grid=grid,
+                    largest=largest,
+                    cohort=secure.cohort,
+                    word_bits=secure.modulus_bits,
+                    lanes=secure.lanes,
+                    failure=failure,
+                    noise_in_grid=float(scale),
+                    law=plan.law,
+                )
+            grid *= 2
+        way_out = 'law = "discrete_gaussian", ' if plan.law == "skellam" else ""
+        raise PlanError(
+            "CH204",
+            f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
+            why="Rounding would need more than twice the noise of the plan.",
+            fix=f'Use {way_out}a larger modulus or one lane, a smaller model, or law = "gaussian".',
+        )
+
+    def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
+        """Noise for so many parameters, in grid steps, where the law is that of whole noise.
+
+        >>> codec = Codec(grid=0.5, largest=10_000, cohort=2, noise_in_grid=512.0, law="skellam")
+        >>> codec.whole_noise(3, Stream.fresh()).shape
+        (3,)
+        """
+        return discrete.draw(self.law, int(self.noise_in_grid), count, stream)
+
     @property
     def largest_parameter(self) -> float:
         """How large a parameter may be: in float32 its spacing is then at most half the noise of a step (rule S6).
 
+        Whole noise is added to the integers and an update is −ηĝ itself, so no float near a parameter carries either.
+
         >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
         True
         """
-        noise = self.noise_in_grid * self.grid
+        noise = self.noise_in_grid * self.grid if self.law == "gaussian" else 0.0
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     @property
@@ -198,23 +289,24 @@ class Codec:
         self,
         update: NDArray[np.floating[Any]],
         dither: Stream | NDArray[np.floating[Any]],
-        noise: Callable[[int], NDArray[np.int64]] | None = None,
+        noise: Stream | None = None,
         out: Words | None = None,
     ) -> Words:
         """The update as words: each integer raised by `largest`, then a count lane of 1 and a zero lane.
 
         `dither` is a fresh Stream in a deployment, and uniform numbers in [0, 1), one a parameter, in a simulation.
-        `noise` gives so many integers, to be added on the grid in the strict mode (choral.secagg.discrete).
+        `noise` is the stream of whole noise, where the law asks for it: a fresh one, unless a simulation gives its own.
         `out` takes the words where they are to be sent from; they are returned as well.
         """
         size = len(update)
         words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
         self._require_shape(words, size)
         words[size:] = 0  # the lowest lane fills the rest
+        whole = None if self.law == "gaussian" else self.whole_noise(size, noise or Stream.fresh())
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
-            if noise is not None:
-                integers = integers + noise(len(integers))
+            if whole is not None:
+                integers = integers + whole[which]
                 self._in_range(integers, self.largest)
             integers += self.largest
             if shift:

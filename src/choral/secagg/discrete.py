@@ -1,27 +1,26 @@
 """Noise that is whole from the start: discrete Gaussian and Skellam integers, added on the grid before masking.
 
-The strict mode: an update is clipped, rounded, and only then given its noise, so that no float carries noise and leaks
-through its low bits (Mironov 2012), and rule S6 is not needed. Randomness is a keystream, given as an argument.
+For the strict mode: what is clipped is rounded, and only then given its noise, so that no float carries noise and leaks
+through its low bits (Mironov 2012). Samplers only; randomness is a keystream, given as an argument.
 """
 
-import math
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError
-from choral.plan import SecureSum, require_number, require_whole
-from choral.secagg.codec import CHUNK, FLOAT_BITS, Codec
+from choral.plan import LAWS, Law, require_one_of, require_whole
 from choral.secagg.masks import Stream
 
 Integers = NDArray[np.int64]
 Unsigned = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
-LARGEST_SCALE = 2**20
+LARGEST_SCALE: dict[Law, int] = {"discrete_gaussian": 2**20, "skellam": 2**12}  # the most deviation, in grid steps
+_TRIALS = 32 * 1024  # at a time: few enough that every pass over them stays in the cache
 _TABLE_BITS = 128
+_TABLE_VARIANCE = 2**18  # of one table, which takes half a second to make; larger variances are sums
 
 
 def _below(bound: int, count: int, stream: Stream) -> Unsigned:
@@ -86,10 +85,10 @@ def discrete_gaussian(scale: int, count: int, stream: Stream) -> Integers:
     >>> float(discrete_gaussian(4, 10_000, Stream(bytes(32))).std().round(1))
     4.0
     """
-    require_whole("scale", scale, most=LARGEST_SCALE)
+    require_whole("scale", scale, most=LARGEST_SCALE["discrete_gaussian"])
     found, missing = [np.empty(0, np.int64)], count
     while missing > 0:
-        drawn = _laplace(min(2 * missing, CHUNK) + 64, scale, stream)
+        drawn = _laplace(min(2 * missing, _TRIALS) + 64, scale, stream)
         # A draw of |y| > 2^31 σ would overflow the square; its chance is e^(−2^31).
         excess = ((np.abs(drawn) - scale) ** 2).astype(np.uint64)
         found.append(drawn[_accepted(excess, 2 * scale * scale, stream)][:missing])
@@ -129,51 +128,26 @@ def _poisson(mean: Decimal, count: int, stream: Stream) -> Integers:
 
 
 def skellam(variance: int, count: int, stream: Stream) -> Integers:
-    """The difference of two Poisson integers of mean variance/2; within 2^-110 of the true law in total variation.
+    """Differences of Poisson integers, of this variance in all; within 2^-103 of the true law in total variation.
 
     >>> float(skellam(16, 10_000, Stream(bytes(32))).std().round(1))
     4.0
     """
-    require_whole("variance", variance, most=LARGEST_SCALE)
-    mean = Decimal(variance) / 2
-    return _poisson(mean, count, stream) - _poisson(mean, count, stream)
+    require_whole("variance", variance, most=LARGEST_SCALE["skellam"] ** 2)
+    parts = -(-variance // _TABLE_VARIANCE)  # a sum of Skellam integers is Skellam, exactly
+    total = np.zeros(count, np.int64)
+    for part in range(parts):
+        mean = Decimal((variance + part) // parts) / 2
+        total += _poisson(mean, count, stream)
+        total -= _poisson(mean, count, stream)
+    return total
 
 
-def strict_codec(
-    secure: SecureSum, *, clip: float, noise: float, dimensions: int, rounds: int, failure: float = 2.0**-40
-) -> Codec:
-    """The codec of the strict mode: updates clipped to `clip` as a whole, then whole noise of at least `noise` each.
+def draw(law: Law, scale: int, count: int, stream: Stream) -> Integers:
+    """So many whole numbers of a law with this standard deviation.
 
-    `noise_in_grid` is the whole number σ for `discrete_gaussian`, rounded up; `skellam` takes its square. The tail is
-    Bernstein's for Skellam, which also covers the discrete Gaussian's.
-
-    >>> codec = strict_codec(SecureSum.for_cohort(10), clip=1.0, noise=0.1, dimensions=1000, rounds=20)
-    >>> codec.noise_in_grid * codec.grid >= 0.1
-    True
+    >>> draw("skellam", 512, 3, Stream(bytes(32))).shape
+    (3,)
     """
-    require_number("clip", clip)
-    require_number("noise", noise)
-    require_number("failure", failure, below=1.0)
-    nats = math.log(2 * max(dimensions, 1) * secure.cohort * rounds / failure)
-    room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
-    # P[|noise| > t] ≤ 2 exp(−t²/2(σ² + t/3)) holds for t = σ√(2x) + 2x/3; rounding and σ's rounding up cost steps.
-    steps = math.sqrt(2 * nats)
-    spare = room - (2 + math.ceil(steps + 2 * nats / 3))
-    grid = 2.0 ** math.frexp((clip + noise * steps) / max(spare, 1))[1]
-    scale = math.ceil(noise / grid)
-    if spare < 1 or scale > LARGEST_SCALE or noise < grid:
-        raise PlanError(
-            "CH204",
-            f"{secure.value_bits} bits for a value can't hold a clip of {clip:g} with noise of {noise:g}.",
-            fix="Use a larger modulus, one lane, a smaller cohort, or more noise for this clip.",
-        )
-    largest = math.ceil(clip / grid + 1 + scale * steps + 2 * nats / 3)
-    return Codec(
-        grid=grid,
-        largest=largest,
-        cohort=secure.cohort,
-        word_bits=secure.modulus_bits,
-        lanes=secure.lanes,
-        failure=failure,
-        noise_in_grid=float(scale),
-    )
+    require_one_of("law", law, LAWS[1:])
+    return skellam(scale * scale, count, stream) if law == "skellam" else discrete_gaussian(scale, count, stream)
