@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from choral.audit.bounds import held_out, least_epsilon
-from choral.audit.canary import SIGHTS, device_scores, in_small, others_noise, worst_case
+from choral.audit.canary import LANES, SIGHTS, device_scores, in_small, others_noise, worst_case
 from choral.plan import Plan, SecureSum
 from choral.privacy.calibrate import noise_for
 from choral.run.costs import rounds_each
@@ -98,6 +98,14 @@ def test_a_device_without_the_canary_adds_pure_noise_of_the_law_that_is_drawn_fo
     # The deviation of 4096 numbers is known to 1.1 %; 5 % is more than four of those.
     assert np.std(first) == pytest.approx(expected, rel=0.05)
     assert np.mean(first) == pytest.approx(-2 * 4 * plan.step_size * plan.clip, abs=4 * expected / 64)
+
+
+@pytest.mark.parametrize("sampling", ["partition", "poisson"])
+def test_every_training_has_noise_of_its_own(sampling):
+    # Intervals of Clopper and Pearson are about independent trainings: of continuous noise no two are alike.
+    plan = plan_of(2.0, sampling=sampling, steps=2, batches=2, rounds=1)
+    both = np.concatenate(device_scores(plan, rounds=1, trainings=3 * LANES, seed=5))
+    assert len(np.unique(both)) > 0.999 * both.size  # float32 has some alike by chance
 
 
 def test_what_the_others_add_is_counted_by_hand():

@@ -178,7 +178,7 @@ def demonstrate(
         masked_bytes=words.tobytes()[:8].hex(" "),
         opened=Reading.of_update(study.model, columns, mean, truth),
         guess=_common_guess(columns, study, truth),
-        membership=(*_on_updates(study, seed, watch), *_on_models(study, engine, seed, watch)),
+        membership=(*_on_updates(study, watch), *_on_models(study, engine, seed, watch)),
         epsilon=study.costs.spent(0, rounds_each(study.plan), 1e-5),
         rule=study.costs.rule.rule,
     )
@@ -196,7 +196,7 @@ def _common_guess(columns: list[Column], study: Study, truth: Cells) -> Reading:
     return Reading(cells=cells, matched=cells_matched(columns, truth, cells), of=len(columns))
 
 
-def _on_updates(study: Study, seed: int, watch: Watch, turns: int = 256) -> tuple[Membership, Membership]:
+def _on_updates(study: Study, watch: Watch, turns: int = 256) -> tuple[Membership, Membership]:
     """One row of a device, there or replaced, and the device's update of one round: plain, and as choral makes it.
 
     The adversary knows all other rows and all other devices' updates; its score is the push along the row's gradient.
@@ -214,7 +214,6 @@ def _on_updates(study: Study, seed: int, watch: Watch, turns: int = 256) -> tupl
 
     def measure(turns: int, **changes: Any) -> float:  # noqa: ANN401 - of the plan
         engine = _engine(study, copies, **changes)
-        engine.seed += seed
         watched = watch(range(1, turns + 1), total=turns, label="ON UPDATES")
         scores = -np.concatenate([engine.updates(start, turn, np.arange(2 * LANES)) for turn in watched])
         return true_positives((scores @ along)[::2], (scores @ along)[1::2])

@@ -82,26 +82,19 @@ def device_scores(
     labels = np.zeros((2 * LANES, small.rows), dtype=np.int32)
     features[:, 0] = 1000.0  # so that weight and not intercept takes the signal
     labels[:LANES, 0], labels[LANES:, 0] = -FAR_OFF, FAR_OFF
-    model = linear(1)
-    engine = Vectorised(
-        model=model,
-        records=Records(
-            features=features.reshape(-1, 1),
-            labels=labels.reshape(-1),
-            offsets=np.arange(2 * LANES + 1) * small.rows,
-            names=tuple(str(device) for device in range(2 * LANES)),
-        ),
-        plan=small,
-        codec=Codec(grid=1.0, largest=1, cohort=2),  # of no effect: updates are taken before they are encoded
-        seed=seed,
+    records = Records(
+        features=features.reshape(-1, 1),
+        labels=labels.reshape(-1),
+        offsets=np.arange(2 * LANES + 1) * small.rows,
+        names=tuple(str(device) for device in range(2 * LANES)),
     )
-    start, everybody = model.start(), np.arange(2 * LANES)
+    model, everybody = linear(1), np.arange(2 * LANES)
+    codec = Codec(grid=1.0, largest=1, cohort=2)  # of no effect: updates are taken before they are encoded
     blocks, parts = [], -(-trainings // LANES)
     for block in watch(range(parts), total=parts, label="WORST CASE"):
-        engine.seed = seed + block
-        engine.rounds_of[:] = 0
-        seen = sum(engine.updates(start, number, everybody)[:, 0].astype(np.float64) for number in range(1, rounds + 1))
-        blocks.append(np.asarray(seen).reshape(2, LANES))
+        engine = Vectorised(model=model, records=records, plan=small, codec=codec, seed=seed + block)
+        updates = (engine.updates(model.start(), number, everybody)[:, 0] for number in range(1, rounds + 1))
+        blocks.append(np.asarray(sum(one.astype(np.float64) for one in updates)).reshape(2, LANES))
     both = np.concatenate(blocks, axis=1)[:, :trainings]
     return both[0], both[1]
 

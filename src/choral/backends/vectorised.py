@@ -96,7 +96,7 @@ class Vectorised:
     ) -> None:
         check_fit(model, records, plan)
         keep_compiled()
-        self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
+        self.model, self.records, self.plan, self.codec = model, records, plan, codec
         self.recipe = recipe or Recipe.of(plan)
         self.processors = processors(accelerator)
         self.room = sampling.room(plan, int(records.sizes.max()))
@@ -115,6 +115,11 @@ class Vectorised:
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
             raise PlanError("CH204", f'the codec does not add law = "{plan.law}".', fix="Use Codec.for_plan.")
+
+    @property
+    def seed(self) -> int:
+        """What chooses batches, noise and dither; fixed, since what is drawn ahead was drawn from it."""
+        return self.drawing.seed
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
