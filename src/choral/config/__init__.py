@@ -2,6 +2,7 @@
 # ruff: noqa: RUF009 - a setting is a dataclass field, spelled short
 
 import difflib
+import glob
 import json
 import re
 import tomllib
@@ -134,6 +135,14 @@ class Job:
     def folder(self) -> Path:
         """Paths in the file are relative to this folder."""
         return Path(self.source).parent
+
+    def pattern(self, path: str) -> str:
+        """A path or glob of the file as seen from here; the folder's own name is no pattern, whatever it holds.
+
+        >>> parse("privacy.epsilon = 2.0", source="trial [2]/choral.toml").pattern("sites/*.csv")
+        'trial [[]2]/sites/*.csv'
+        """
+        return str(Path(glob.escape(str(self.folder))) / path)
 
 
 _TABLES: dict[str, type] = {

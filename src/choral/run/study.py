@@ -123,7 +123,7 @@ def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
             "CH103", "[data] names no data.", where=job.where("data"), fix='Set csv, parquet, or builtin = "adult".'
         )
     data = tables.load(
-        str(job.folder / str(path)) if source is None else source,
+        job.pattern(str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
