@@ -224,7 +224,7 @@ def _ledger(args: argparse.Namespace) -> int:
 
 
 def _passphrase(args: argparse.Namespace) -> str | None:
-    from choral.run.agreement import read_text
+    from choral.config import read_text
 
     return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
 

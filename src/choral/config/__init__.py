@@ -152,15 +152,20 @@ _TABLES: dict[str, type] = {
 
 def read(path: str | Path) -> Job:
     """The Job that a file describes."""
+    text = read_text(path, fix="Give the path of a choral.toml.")
+    return parse(text.removeprefix("\ufeff"), source=str(path))  # some editors begin UTF-8 with a mark
+
+
+def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
+    """The text of a file that somebody wrote or sent, or CH105."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError("CH105", "is not there.", where=str(path), fix="Give the path of a choral.toml.") from None
+        raise ConfigError("CH105", "is not there.", where=str(path), fix=fix) from None
     except UnicodeDecodeError:
         raise ConfigError("CH105", "is not UTF-8 text.", where=str(path), fix="Save it as UTF-8.") from None
     except OSError as error:
-        raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path)) from None
-    return parse(text, source=str(path))
+        raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path), fix=fix) from None
 
 
 def parse(text: str, *, source: str = "choral.toml") -> Job:
@@ -169,14 +174,22 @@ def parse(text: str, *, source: str = "choral.toml") -> Job:
     >>> parse("privacy.epsilon = 2.0").privacy.epsilon
     2.0
     """
+    return _job(read_toml(text, source=source), source=source, text=text)
+
+
+def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:
+    r"""The tables of a TOML text, or CH100 with the line that is none.
+
+    >>> read_toml("[plan]\nrows = 9", source="study.toml")
+    {'plan': {'rows': 9}}
+    """
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers too long and lists too deep for Python
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         place = f"{source}:{found.group(1)}" if found else f"{source}:{text.count(chr(10)) + 1}"
         what = re.sub(r"\s*\(at .*\)$", "", str(error))
-        raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix="See https://toml.io.") from None
-    return _job(content, source=source, text=text)
+        raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix=fix) from None
 
 
 def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
@@ -197,19 +210,26 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
         if value is not None:
             content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
     text = "".join(
-        f"[{table}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+        f"[{table}]\n" + "".join(f"{name} = {toml_of(value)}\n" for name, value in values.items())
         for table, values in content.items()
     )
     return _job(content, source="settings", text=text)
 
 
-def _toml(value: object) -> str:
-    """A setting's value as TOML; what JSON and TOML write alike is left to JSON."""
+def toml_of(value: object) -> str:
+    """A value as TOML, what is None left out of tables; what JSON and TOML write alike is left to JSON.
+
+    >>> toml_of({"bounds": (0, 1.0), "missing": None})
+    '{"bounds" = [0, 1.0]}'
+    """
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
+        told = {toml_of(str(key)): toml_of(inner) for key, inner in value.items() if inner is not None}
+        return "{" + ", ".join(f"{key} = {inner}" for key, inner in told.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    if isinstance(value, float):
+        return repr(float(value))  # NumPy's own floats are floats, too, and write their type beside their value
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from choral.config import read_text
 from choral.errors import DeploymentError
 from choral.run.agent import Agent
-from choral.run.agreement import Agreement, read_text
+from choral.run.agreement import Agreement
 from choral.run.certificates import check_dates
 from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.run.lookout import Lookout, Tell
