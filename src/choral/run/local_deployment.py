@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
-from choral.backends import relay
-from choral.errors import ChoralError, ConfigError, DeploymentError
+from choral.errors import ConfigError, DeploymentError
 from choral.learning.reading import read_rows
 from choral.privacy.ledger import Ledger
 from choral.run import services
+from choral.run.agent import answers
 from choral.run.agreement import check_deployable
 from choral.run.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
 from choral.run.folder import read_run
@@ -119,7 +119,7 @@ class LocalDeployment:
                 raise DeploymentError(
                     "CH901", f"{left[0].joined.name} does not answer after {_START:.0f} s.", fix=f"See {left[0].path}."
                 )
-            left = [home for home in left if not _answers(home)]
+            left = [home for home in left if not answers(home, timeout=5.0)]
             time.sleep(0.2)
 
     def result(self) -> dict[str, Any]:
@@ -141,13 +141,6 @@ class LocalDeployment:
             "stopped": None if record.result is None else record.result["stopped"],
             "spent": {home.joined.name: _spent(home) for home in self.homes},
         }
-
-
-def _answers(home: Home) -> bool:
-    try:
-        return relay.ask(home.socket, relay.HELLO, timeout=5.0) == home.joined.name.encode()
-    except ChoralError:
-        return False
 
 
 def _spent(home: Home) -> dict[str, Any]:
