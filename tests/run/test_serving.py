@@ -87,7 +87,7 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     assert record.about["kind"] == "deployment"
     assert not record.about["seeded"]
     assert status(consortium.study)["took_part"] == dict.fromkeys(NAMES, 3)
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
     with pytest.raises(StorageError, match=r"CH802.*deployment"):
         resume(record.folder)
     with pytest.raises(StorageError, match="CH800"):
@@ -125,7 +125,7 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
     # Four uploads, three of them in a sum; the server counts all four.
     assert all(charges(home) == [(1, 0), (2, 0), (2, 1), (3, 0)] for home in consortium.homes.values())
     assert [device["rounds"] for device in record.result["privacy"]["devices"]] == [4, 4, 4]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
 
 
 def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
@@ -297,4 +297,4 @@ def test_a_study_may_learn_a_number(tmp_path):
     record = run_of(made)
     assert set(record.result["test"]) == {"r2", "loss", "rmse"}
     assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5

@@ -99,6 +99,26 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack)
 
 
+# What a file of another form raises where it is used: a folder may have been changed by anybody.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@contextmanager
+def of_right_form(folder: Path) -> Iterator[None]:
+    """CH802 for whatever a file of the run raises that is JSON, but not what a run writes.
+
+    >>> with of_right_form(Path("run")):
+    ...     _ = {}["kind"]
+    Traceback (most recent call last):
+    choral.errors.StorageError: CH802 run a file does not have the form that it should (KeyError). Restore it, or run...
+    """
+    try:
+        yield
+    except MALFORMED as error:
+        what = f"a file does not have the form that it should ({type(error).__name__})."
+        raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
+
+
 class RunFolder:
     """The writer of a run folder: each call leaves the folder whole, whatever happens next."""
 
@@ -249,5 +269,5 @@ def merit(test: Mapping[str, float]) -> tuple[str, float]:
     >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
     (('accuracy', 0.84), ('R²', 0.5))
     """
-    key = next(name for name in MERITS if name in test)
+    key = next((name for name in MERITS if name in test), "loss")
     return MERITS[key], test[key]
