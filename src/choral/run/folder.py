@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import StorageError
-from choral.privacy.chain import sync_folder
+from choral.privacy import durable
 
 FORMAT = 1
 ATTACK = "attack.json"
@@ -39,14 +39,8 @@ class RunRecord:
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.new")
     try:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        durable.replace(path, content, mode=mode)
     except OSError as error:
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
