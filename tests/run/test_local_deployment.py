@@ -214,6 +214,12 @@ def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsy
     assert capsys.readouterr().err.startswith("CH800")
 
 
+def test_a_folder_that_cannot_be_made_is_told_with_its_code(job, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path / "file" / "kept")]) == 1
+    assert capsys.readouterr().err.startswith("CH801")
+
+
 def test_a_choral_toml_or_the_demo_but_not_both_or_neither(job, capsys):
     for words in ([], ["--demo", str(job)]):
         assert main(["deploy", "--local", "3", *words]) == 2

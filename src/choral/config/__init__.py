@@ -17,7 +17,7 @@ from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import PARTICIPATIONS, PASSES, SAMPLINGS, SUM_KINDS, Participation, Passes, Sampling, SumKind
 
 T = TypeVar("T")
-_MODELS = ("logistic", "linear", "mlp")
+BUILT_IN = ("logistic", "linear", "mlp")  # models that are named; any other is somebody's own code
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -328,13 +328,13 @@ def _check_model(job: Job) -> None:
         raise ConfigError(
             "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
         )
-    if kind not in _MODELS and ":" not in kind:
+    if kind not in BUILT_IN and ":" not in kind:
         raise ConfigError(
             "CH102",
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
             fix='Must be "logistic", "linear", "mlp" or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys(_MODELS), ""),
+            + _did_you_mean(kind, dict.fromkeys(BUILT_IN), ""),
         )
     if kind == "linear" and data.label_bounds is None:
         raise TableError(

@@ -160,7 +160,8 @@ def private(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         os.chmod(folder, 0o700)
     except OSError as error:
-        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder)) from None
+        fix = "Choose another folder, or mend its rights."
+        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
     return folder
 
 

@@ -18,7 +18,7 @@ from choral.learning.records import Records
 from choral.plan import Participation
 from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
-from choral.run.enrolment import STUDY
+from choral.run.enrolment import STUDY, private
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
@@ -303,9 +303,7 @@ class Conductor:
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
     """The run folder of a study: every enrolment has its own."""
-    path = folder / "runs" / study.file.run
-    path.mkdir(parents=True, exist_ok=True)
-    return RunFolder(path)
+    return RunFolder(private(folder / "runs" / study.file.run))
 
 
 def require_unfinished(folder: RunFolder) -> None:
