@@ -120,6 +120,7 @@ class Agent:
             raise TrainingError(
                 "CH700",
                 f"round {round}, attempt {attempt}: training failed ({type(error).__name__}). Nothing was sent.",
+                fix="Approve the study again: one round is then tried here.",
             ) from None
 
     def _next_charge(self, round: int, attempt: int) -> Charge:
