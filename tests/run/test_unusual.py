@@ -7,9 +7,11 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.errors import ConfigError, PlanError
+from choral.errors import ConfigError, LedgerError, PlanError
+from choral.privacy.ledger import Ledger
 from choral.report.parts import ledger_terms
-from choral.run.folder import RunFolder
+from choral.run.books import Books
+from choral.run.folder import RunFolder, ledger_file
 from choral.run.runs import Run, resume
 from tests.run.small import SETTINGS, rows, study
 
@@ -79,6 +81,16 @@ def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):
     lines = resume(tmp_path / "run", rows()).finish().history
     assert [line["seconds"] >= 1000 for line in lines] == [True] * 3
     assert np.all(np.diff([line["seconds"] for line in lines]) >= 0)
+
+
+def test_one_ledger_in_use_leaves_the_others_free_for_the_next_try(tmp_path):
+    with Books(study(), tmp_path):
+        pass
+    with Ledger.open(tmp_path / ledger_file(3)), pytest.raises(LedgerError, match="CH404") as caught:
+        Books(study(), tmp_path)
+    with Books(study(), tmp_path) as books:
+        assert books.on_disk
+    assert caught.value.code == "CH404"  # and it is kept till here, as a notebook keeps the last error
 
 
 def test_batches_of_all_rows_are_charged_and_told_by_the_rule_that_knows_no_sampling():
