@@ -253,6 +253,16 @@ def test_a_stop_ends_after_the_round_with_the_model_so_far(consortium):
     assert (record.folder / "model.safetensors").exists()
 
 
+def test_a_run_that_has_not_begun_or_is_over_is_not_stopped_and_so_not_used_up(consortium):
+    with pytest.raises(StorageError, match=r"CH802.* has not begun"):
+        stop(consortium.study)
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    assert len(run_of(consortium).rounds) == 3
+    with pytest.raises(StorageError, match=r"CH800.* is finished"):
+        stop(consortium.study)
+
+
 def test_two_servers_on_one_run_are_refused(consortium):
     conductor = consortium.conductor(Sockets(consortium.homes))
     with conductor.run_folder.locked(), pytest.raises(StorageError, match=r"CH800.*in use"):

@@ -347,8 +347,11 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
 
 def stop(folder: Path) -> None:
     """Ask a run to end after the round under way; it then writes its model and its result."""
-    path = run_folder(folder, Agreement.read(folder / STUDY)).path
-    write_json(path / STOP, {"at": _now()})
+    run = run_folder(folder, Agreement.read(folder / STUDY))
+    require_unfinished(run)
+    if not (run.path / "run.json").exists():  # it would end before its first round, and a study is run once
+        raise StorageError("CH802", "has not begun.", where=str(run.path), fix="choral server run STUDY begins it.")
+    write_json(run.path / STOP, {"at": _now()})
 
 
 def keep_test(folder: Path, table: Path) -> None:

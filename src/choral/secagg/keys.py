@@ -78,11 +78,15 @@ class Bundle:
 
     def verify(self) -> None:
         """Nothing, or a TrustError if the form or the signature is wrong."""
+        if not 0 < len(self.id.encode()) <= LONGEST_ID or not self.id.isprintable():
+            raise TrustError(
+                "CH600",
+                f"a device's name has {len(self.id):,} characters, or some that can't be printed.",
+                fix=f"Choose one of 1 to {LONGEST_ID} bytes, all printable.",
+            )
         sizes = (len(self.identity), len(self.agreement), len(self.signature))
         if (
             sizes != (KEY_SIZE, KEY_SIZE, 64)
-            or not 0 < len(self.id.encode()) <= LONGEST_ID
-            or not self.id.isprintable()
             or int.from_bytes(self.agreement, "little") >= _FIELD  # a second way to write some other device's key
         ):
             raise TrustError(
