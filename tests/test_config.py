@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from choral.config import Job, job_of, parse, read
@@ -99,9 +100,39 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, what):
     assert caught.value.code == "CH105"
 
 
+def test_a_mark_that_an_editor_puts_before_the_text_is_passed_over(tmp_path):
+    path = tmp_path / "choral.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert read(path).privacy == parse(GOOD).privacy
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = 1" + "0" * 5000])
+def test_what_is_too_deep_or_too_long_to_be_read_is_no_toml(text):
+    with pytest.raises(ConfigError, match=r"CH100 choral\.toml:1 is not valid TOML"):
+        parse(text)
+
+
+def test_a_whole_number_that_no_float_holds_is_refused():
+    with pytest.raises(ConfigError, match=r"CH102 .* Must be a finite number above 0"):
+        parse(f"privacy.epsilon = 1{'0' * 400}")
+
+
 def test_paths_are_relative_to_the_file(tmp_path):
     (tmp_path / "choral.toml").write_text(GOOD)
     assert read(tmp_path / "choral.toml").folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epsilon": np.float64(2.0)},
+        {"epsilon": 2.0, "columns": {"age": {"bounds": (0, 100), "missing": None}}},
+        {"epsilon": 2.0, "name": "a\x7fb"},
+    ],
+)
+def test_whatever_settings_are_given_as_the_text_that_a_run_keeps_of_them_can_be_read(settings):
+    job = job_of(**settings)
+    assert parse(job.text).privacy.epsilon == 2.0 and parse(job.text).run.name == job.run.name
 
 
 def test_settings_by_name_make_the_same_job_as_the_file_that_they_are_written_into():

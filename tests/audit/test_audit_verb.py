@@ -4,7 +4,7 @@ import json
 import pytest
 
 from choral.cli import audit
-from choral.errors import ConfigError
+from choral.errors import ConfigError, PlanError
 
 PLAN = """
 [privacy]
@@ -93,3 +93,13 @@ def test_either_a_plan_or_a_case_is_needed(words):
 def test_an_unknown_case_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="Known: theorem-1-convex, theorem-1-network"):
         called("--case", "lemma-5", machine=False)
+
+
+@pytest.mark.parametrize("words", [["--seed", "-1"], ["--trainings", "0"]])
+def test_numbers_that_no_audit_can_use_are_refused_and_not_taken_for_the_default(words, tmp_path):
+    with pytest.raises(PlanError, match=r"CH200 (seed = -1|trainings = 0)\."):
+        called("--case", "theorem-1-network", *words, machine=True)
+    (tmp_path / "people.csv").write_text("age,label\n" + "".join(f"{n % 100},{n % 2}\n" for n in range(400)))
+    (tmp_path / "choral.toml").write_text(PLAN)
+    with pytest.raises(PlanError, match=r"CH200 (seed = -1|trainings = 0)\."):
+        called(str(tmp_path / "choral.toml"), *words, machine=True)

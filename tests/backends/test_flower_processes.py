@@ -128,3 +128,13 @@ def test_a_relay_without_its_agent_answers_with_a_code_only(tmp_path, monkeypatc
     message.metadata.__dict__["_message_id"] = "m"
     reply = relayed(message, tmp_path / "nobody")
     assert dict(reply.content["refusal"]) == {"code": "CH901"} and unpacked(reply.content) is None
+
+
+def test_what_a_process_writes_is_for_its_owner_only(tmp_path):
+    with Children() as children:
+        children.start("maker", ["/bin/sh", "-c", f"echo x > {tmp_path}/made; sleep 60"], tmp_path)
+        end = time.monotonic() + 20
+        while not (tmp_path / "made").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+    for name in ("made", "maker.log"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name

@@ -1,7 +1,9 @@
 """choral server and choral device: words in, text or one JSON object out, and a code where something is refused."""
 
 import json
+import shutil
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +124,22 @@ def test_a_device_without_an_approval_does_not_run(study, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "CH603"
 
 
+def test_a_card_that_cannot_be_written_is_told_with_the_way_out(study, tmp_path, capsys):
+    words = ["device", "join", study / "study/invitation.toml", "--name", "hill", "--home", tmp_path / "home"]
+    status, told = said(capsys, *words, "--card", tmp_path / "nowhere" / "hill.card")
+    assert (status, told["error"]["code"]) == (1, "CH801")
+    status, told = said(capsys, *words, "--again", "--card", tmp_path / "hill.card")
+    assert (status, told["card"]) == (0, str(tmp_path / "hill.card"))
+
+
+def test_a_device_whose_ledger_is_gone_says_so(study, tmp_path, capsys):
+    assert said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))[0] == 0
+    home = shutil.copytree(study / "hill", tmp_path / "hill")
+    (home / "ledger").unlink()
+    assert main(["device", "status", "--home", str(home)]) == 0
+    assert "LEDGER    is missing" in capsys.readouterr().out
+
+
 def test_units_for_systemd_start_the_same_verb(study, capsys):
     assert main(["device", "run", "--home", str(study / "hill"), "--systemd"]) == 0
     assert f"device run --home {study / 'hill'}" in capsys.readouterr().out
@@ -194,6 +212,9 @@ def test_a_certificate_of_ones_own_is_taken_with_its_key_and_its_issuer(study, t
     assert authority.certificate in (tmp_path / "study" / "invitation.toml").read_text()
 
 
-def test_stop_leaves_word_for_the_run(study, capsys):
+def test_stop_leaves_word_for_a_run_that_has_begun(study, capsys):
+    assert said(capsys, "server", "stop", study / "study")[1]["error"]["code"] == "CH802"
+    folder = Path(said(capsys, "server", "status", study / "study")[1]["folder"])
+    (folder / "run.json").write_text('{"format": 1}')
     assert said(capsys, "server", "stop", study / "study") == (0, {"stopping": True})
     assert said(capsys, "server", "status", study / "study")[1]["stopping"]

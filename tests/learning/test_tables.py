@@ -123,6 +123,10 @@ MALFORMED = {
     "bounds in the wrong order": (ROWS, {"columns": {**COLUMNS, "age": {"bounds": [9, 1]}}}, "CH304", "low below"),
     "unknown key of a column": (ROWS, {"columns": {**COLUMNS, "age": {"bound": [0, 9]}}}, "CH304", "bounds = [0, 100]"),
     "unclosed quote": (ROWS + f'"{SECRET},F,hi\n', {}, "CH300", "Check the file"),
+    "empty label": (ROWS + "30,F,\n", {"classes": None}, "CH301", "Fix the file"),
+    "a row of nobody": (ROWS + "30,,hi\n", {"device_column": "sex", "columns": {}}, "CH301", "Name the device"),
+    "two characters as a delimiter": (ROWS, {"delimiter": ";;"}, "CH102", "one character"),
+    "a number that no float holds": (ROWS + f"1{'0' * 400},F,hi\n", {}, "CH303", "Fix the cell"),
     "no number of devices": (ROWS, {"devices": None}, "CH103", "devices = …"),
     "more devices than rows": (ROWS, {"devices": 41}, "CH102", "at most one device a row"),
     "identifiers as a column": (
@@ -172,6 +176,35 @@ def test_arrays_of_the_wrong_shape_or_type_are_refused(features, labels, code):
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("setting", ["device_column", "limit_column"])
+def test_arrays_have_no_column_that_names_devices_or_limits(setting):
+    with pytest.raises(ConfigError, match=r"CH104 .* arrays have no columns"):
+        load((np.eye(40), np.arange(40) % 2), devices=2, **{setting: "site"})
+
+
+def test_what_pandas_calls_missing_is_an_empty_cell():
+    frame = pd.DataFrame({"age": pd.array([1, None] * 20, dtype="Int64"), "label": [0, 1] * 20})
+    with pytest.raises(TableError, match=r'CH301 data frame column "age": 20 empty cells \(first at row 2\)'):
+        load(frame, devices=2)
+    filled = load(frame, devices=2, columns={"age": {"bounds": [0, 2], "missing": 2}}).records.features
+    assert sorted(set(filled.ravel().tolist())) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("names", [["age", "age", "label"], [1, "1", "label"]])
+def test_a_data_frame_whose_columns_have_one_name_is_refused(names):
+    with pytest.raises(TableError, match=r"CH302 .* stands twice"):
+        load(pd.DataFrame([[1, 2, 0], [2, 1, 1]] * 10, columns=names), devices=2)
+
+
+def test_the_columns_of_a_data_frame_may_be_named_by_numbers():
+    frame = pd.DataFrame(np.arange(60).reshape(20, 3) % 2)
+    assert load(frame, label="2", devices=2).features == ("0", "1")
+
+
+def test_brackets_in_the_name_of_a_file_or_its_folder_make_no_pattern(file):
+    assert load(file(ROWS, "study [2]/site[1].csv"), devices=2, **DECLARED).records.devices == 2
+
+
 def test_something_that_is_no_table_is_refused():
     with pytest.raises(TableError, match="CH312 a int is not a table"):
         load(42, devices=1)
@@ -183,7 +216,9 @@ def test_the_repr_of_a_table_shows_no_cell(file):
 
 @pytest.mark.parametrize("settings", [{}, {"bounds": [0, 1], "levels": ["a"]}, {"bounds": [0]}, {"bounds": "01"},
                                       {"bounds": [0, 1], "scale": "cubic"}, {"levels": []}, {"levels": ["a", "a"]},
-                                      {"levels": ["a"], "missing": "b"}, {"bounds": [0, 1], "missing": 7}])  # fmt: skip
+                                      {"levels": ["a"], "missing": "b"}, {"bounds": [0, 1], "missing": 7},
+                                      {"levels": "ab"}, {"levels": 5}, {"bounds": [0, 1], "missing": "none"},
+                                      {"bounds": [0, 10**400]}])  # fmt: skip
 def test_a_declaration_that_makes_no_sense_is_refused(settings):
     with pytest.raises(TableError) as caught:
         declare("x", settings)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from choral.errors import LedgerError
 from choral.plan import Budget
-from choral.privacy import chain, ledger
+from choral.privacy import chain, durable, ledger
 from choral.privacy.events import Gaussian
 from choral.privacy.ledger import Charge, Ledger
 
 LIMIT = Budget(epsilon=1000.0, delta=1e-5)
-FILES = {chain.__file__, ledger.__file__}
+FILES = {chain.__file__, durable.__file__, ledger.__file__}
 
 
 def die() -> None:

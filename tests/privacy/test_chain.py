@@ -77,6 +77,13 @@ def test_one_byte_more_or_less_inside_the_chain_is_damage(three_lines):
                     parse(shorter, "x")
 
 
+def test_an_end_that_is_nested_deeper_than_any_line_is_damage(three_lines):
+    with three_lines.open("ab") as file:
+        file.write(b"0" * 64 + b' {"a":' + b"[" * 100_000)
+    with pytest.raises(LedgerError, match="CH400"):
+        chain.read(three_lines)
+
+
 def test_lines_swapped_repeated_or_taken_out_are_damage(three_lines):
     first, second, third = three_lines.read_bytes().splitlines(keepends=True)
     for lines in ([first, third], [first, third, second], [second, third], [first, second, second], [first, first]):

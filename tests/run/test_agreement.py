@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from choral import config
 from choral.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.run.agreement import Agreement, check_deployable, columns_of, to_toml
+from choral.run.enrolment import Invitation, card_of, card_text, read_card
+from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, Consortium
 
 
@@ -122,6 +124,31 @@ def test_a_node_key_that_its_device_did_not_sign_is_refused(consortium):
     content["devices"][0]["node"] = content["devices"][1]["node"]
     with pytest.raises(TrustError, match=r"CH606.*node key"):
         Agreement.of(to_toml(content), "study.toml")
+
+
+def test_a_text_that_is_no_key_of_a_node_is_refused_when_the_card_comes_though_its_device_signed_it(tmp_path):
+    path = tmp_path / "hill.card"
+    path.write_text(card_text(card_of(Identity.fresh("hill"), "ssh-rsa AAAA")))
+    with pytest.raises(TrustError, match=r"CH600.*node's key"):
+        read_card(path)
+
+
+@pytest.mark.parametrize("change", [{"rounds": None}, {"rounds": "many"}, {"speed": 9}])
+def test_a_plan_that_lacks_a_number_or_has_one_too_many_is_refused(consortium, change):
+    content = tomllib.loads(consortium.agreement.text)
+    content["plan"] |= change
+    with pytest.raises(ConfigError, match=r"CH102 plan has the wrong form"):
+        Agreement.of(to_toml(content), "study.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [(("format = 1", "format = 9"), "CH602"), ((":9092", ""), "CH102"), (("=", ""), "CH100")]
+)
+def test_an_invitation_of_another_choral_or_to_nowhere_is_refused(consortium, tmp_path, change, code):
+    path = tmp_path / "invitation.toml"
+    path.write_text((consortium.study / "invitation.toml").read_text().replace(*change))
+    with pytest.raises(ChoralError, match=code):
+        Invitation.read(path)
 
 
 def test_a_sum_below_the_safe_bound_is_refused_whoever_wrote_the_file(consortium):

@@ -2,14 +2,13 @@
 
 import os
 import stat
-from pathlib import Path
 
 from choral.run.folder import write_whole
 
 
 def test_the_new_bytes_are_on_the_disk_before_the_name_and_the_folder_after_it(tmp_path, monkeypatch):
     order = []
-    sync, replace = os.fsync, Path.replace
+    sync, replace = os.fsync, os.replace
 
     def noted_sync(number):
         order.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
@@ -20,7 +19,7 @@ def test_the_new_bytes_are_on_the_disk_before_the_name_and_the_folder_after_it(t
         return replace(old, new)
 
     monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(Path, "replace", noted_replace)
+    monkeypatch.setattr(os, "replace", noted_replace)
     write_whole(tmp_path / "turn.json", b"{}")
     assert order == ["file", "name", "folder"]
     assert (tmp_path / "turn.json").read_bytes() == b"{}"

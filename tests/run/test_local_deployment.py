@@ -1,5 +1,6 @@
 """A deployment on one machine: real Flower, real processes, and nothing left behind."""
 
+import gzip
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.cli import main
-from choral.errors import ConfigError, DeploymentError
+from choral.errors import ConfigError, DeploymentError, TableError
 from choral.run import local_deployment as local
 from choral.run import services
 from choral.run.agent import status
@@ -213,6 +214,12 @@ def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsy
     assert capsys.readouterr().err.startswith("CH800")
 
 
+def test_a_folder_that_cannot_be_made_is_told_with_its_code(job, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path / "file" / "kept")]) == 1
+    assert capsys.readouterr().err.startswith("CH801")
+
+
 def test_a_choral_toml_or_the_demo_but_not_both_or_neither(job, capsys):
     for words in ([], ["--demo", str(job)]):
         assert main(["deploy", "--local", "3", *words]) == 2
@@ -243,7 +250,24 @@ def test_one_file_is_dealt_over_the_sites(tmp_path):
         ("[federation]\nrounds = 9\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
         ("[federation]\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
         ("[run]\n", "[run]\n\n[federation]\nrounds = 2\n"),
+        ("[federation]\n  rounds = 9\n", "[federation]\nrounds = 2\n"),
+        ("federation.rounds = 9\n", "federation.rounds = 2\n"),
     ],
 )
 def test_the_number_of_rounds_can_be_changed_wherever_it_stands(text, expected):
     assert local.with_rounds(text, 2) == expected
+
+
+def test_a_number_of_rounds_that_has_no_place_in_the_file_is_refused_and_not_forgotten():
+    with pytest.raises(ConfigError, match=r"CH104 --rounds, but \[federation\] is not written as a table"):
+        local.with_rounds("federation = { cohort = 3 }\n", 2)
+
+
+def test_a_file_to_deal_is_read_as_any_table_packed_or_not_in_whatever_folder(tmp_path, job):
+    folder = tmp_path / "trial [2]"
+    folder.mkdir()
+    with gzip.open(folder / "all.csv.gz", "wb") as file:
+        file.write(b"age,sick\n40,yes\n50,no\n" + "\u00c4,no\n".encode("latin1"))
+    (folder / "choral.toml").write_text(job.read_text().replace("sites/*.csv", "all.csv.gz"))
+    with pytest.raises(TableError, match=r"CH307 .*all\.csv\.gz is not UTF-8"):
+        local.of_job(tmp_path, folder / "choral.toml", 3, None)

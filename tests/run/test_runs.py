@@ -88,6 +88,8 @@ def test_a_result_predicts_with_the_manners_of_scikit_learn(clinics):
     assert probabilities.shape == (60, 2)
     assert np.allclose(probabilities.sum(axis=1), 1)
     assert set(result.predict(frame)) <= {"no", "yes"}
+    with pytest.raises(ChoralError, match="CH312 60 rows and 5 labels"):
+        result.score(frame, frame["ill"][:5])
     assert result.score(frame, frame["ill"]) == np.mean(result.predict(frame) == frame["ill"].to_numpy())
 
 

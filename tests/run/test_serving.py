@@ -87,7 +87,7 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     assert record.about["kind"] == "deployment"
     assert not record.about["seeded"]
     assert status(consortium.study)["took_part"] == dict.fromkeys(NAMES, 3)
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
     with pytest.raises(StorageError, match=r"CH802.*deployment"):
         resume(record.folder)
     with pytest.raises(StorageError, match="CH800"):
@@ -125,7 +125,7 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
     # Four uploads, three of them in a sum; the server counts all four.
     assert all(charges(home) == [(1, 0), (2, 0), (2, 1), (3, 0)] for home in consortium.homes.values())
     assert [device["rounds"] for device in record.result["privacy"]["devices"]] == [4, 4, 4]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
 
 
 def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
@@ -253,6 +253,16 @@ def test_a_stop_ends_after_the_round_with_the_model_so_far(consortium):
     assert (record.folder / "model.safetensors").exists()
 
 
+def test_a_run_that_has_not_begun_or_is_over_is_not_stopped_and_so_not_used_up(consortium):
+    with pytest.raises(StorageError, match=r"CH802.* has not begun"):
+        stop(consortium.study)
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    assert len(run_of(consortium).rounds) == 3
+    with pytest.raises(StorageError, match=r"CH800.* is finished"):
+        stop(consortium.study)
+
+
 def test_two_servers_on_one_run_are_refused(consortium):
     conductor = consortium.conductor(Sockets(consortium.homes))
     with conductor.run_folder.locked(), pytest.raises(StorageError, match=r"CH800.*in use"):
@@ -297,4 +307,4 @@ def test_a_study_may_learn_a_number(tmp_path):
     record = run_of(made)
     assert set(record.result["test"]) == {"r2", "loss", "rmse"}
     assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 4
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5

@@ -2,14 +2,16 @@
 
 import json
 import stat
+import threading
 
 import pytest
 
-from choral.errors import ConfigError, LedgerError, StorageError, TableError, TrustError
+from choral.errors import ConfigError, DeploymentError, LedgerError, StorageError, TableError, TrustError
 from choral.plan import Budget
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
-from choral.run.agent import Agent
+from choral.run import services
+from choral.run.agent import Agent, Journal, status
 from choral.run.agreement import Agreement
 from choral.run.enrolment import Invitation, prepare
 from choral.run.policy import Policy
@@ -237,6 +239,35 @@ def test_an_agent_that_could_not_start_leaves_the_ledger_free(consortium):
     data.write_text(kept)
     with Agent(consortium.homes["hill"]):
         pass
+
+
+def test_a_line_of_the_log_that_a_power_cut_left_unfinished_hides_nothing_after_it(consortium):
+    approve(consortium, "hill", record=True)
+    home = consortium.homes["hill"]
+    journal = Journal(home.path / "log.jsonl")
+    journal.note("refusal", round=1, code="CH605")
+    with journal.path.open("ab") as file:
+        file.write(b'{"at": "2026-11-15T10:00:00", "eve')
+    assert status(home)["last_refusal"]["code"] == "CH605"
+    journal.note("ready", round=2)  # on the same line as what was left
+    journal.note("upload", round=2)
+    assert (status(home)["last"]["event"], status(home)["last_refusal"]["round"]) == ("upload", 1)
+
+
+def test_a_status_reads_the_end_of_a_long_log_only(consortium):
+    journal = Journal(consortium.homes["hill"].path / "log.jsonl")
+    for number in range(3000):
+        journal.note("upload", round=number)
+    assert [line["round"] for line in journal.last()[:3]] == [2999, 2998, 2997]
+    assert 100 < len(journal.last()) < 3000
+
+
+def test_a_home_whose_path_no_socket_can_have_says_so_without_a_traceback(consortium, capsys):
+    approve(consortium, "hill", record=True)
+    home = Home(consortium.homes["hill"].path.rename(consortium.folder / ("h" * 108)))
+    with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a home with a shorter path"):
+        services.attend(home, agent_only=True, stop=threading.Event(), tell=print)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_the_approval_names_the_study_and_the_policy(consortium):

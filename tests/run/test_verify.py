@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from choral.cli import main
 from choral.report import write_report
@@ -78,6 +80,12 @@ def test_an_epsilon_typed_by_hand_is_found(copy):
     assert "report.html does not say what the result says" in told
 
 
+def test_a_figure_of_merit_typed_by_hand_is_found_though_the_page_was_made_anew(copy):
+    edit(copy / "result.json", lambda result: result["test"].update(accuracy=0.99))
+    write_report(copy)
+    assert wrong(copy) == "the test figures are not those of the last round"
+
+
 def test_a_planned_epsilon_typed_by_hand_is_found_by_its_value_and_not_only_by_the_files_hash(copy):
     edit(copy / "run.json", lambda about: about["planned"]["against_everyone"].update(epsilon=0.1))
     assert "planned.against_everyone.epsilon says 0.1" in wrong(copy)
@@ -128,3 +136,30 @@ def test_damaged_json_is_a_clear_error(copy, capsys, name):
 def test_a_folder_that_is_no_run_is_a_clear_error(tmp_path, capsys):
     assert main(["verify", str(tmp_path)]) == 1
     assert "Is this a run folder?" in capsys.readouterr().err
+
+
+WHATEVER = st.sampled_from(["leave out", None, "x", -1, [], {}, 1e400])
+
+
+@given(st.sampled_from(["run.json", "result.json"]), WHATEVER, st.data())
+@settings(max_examples=25, deadline=None)
+def test_whatever_anybody_writes_into_a_file_no_verb_ends_in_a_traceback(finished, tmp_path_factory, name, value, data):
+    folder = shutil.copytree(finished, tmp_path_factory.mktemp("changed") / "run")
+
+    def change_it(inner):
+        while True:
+            key = data.draw(
+                st.sampled_from(sorted(inner)) if isinstance(inner, dict) else st.integers(0, len(inner) - 1)
+            )
+            if not (isinstance(inner[key], dict | list) and inner[key] and data.draw(st.booleans())):
+                break
+            inner = inner[key]
+        if value == "leave out":
+            del inner[key]
+        else:
+            inner[key] = [] if inner[key] == value else value
+
+    edit(folder / name, change_it)
+    # The result names every other file by its hash; what it says of time and of why the run ended nothing proves.
+    assert main(["verify", str(folder)]) in ((1,) if name == "run.json" else (0, 1))
+    assert main(["report", str(folder)]) in (0, 1)

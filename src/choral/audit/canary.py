@@ -28,6 +28,7 @@ Sight = Literal["server", "colluding server", "final model"]
 SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")
 Scores = NDArray[np.float64]
 
+TRAININGS = 50_000  # of each world, unless told otherwise
 LANES = 2048  # devices of each world in one compiled call
 FAR_OFF = 10**6  # a label that no noise reaches
 
@@ -77,6 +78,7 @@ def device_scores(
 ) -> tuple[Scores, Scores]:
     """The canary's coordinate of a device's updates, summed over rounds, in both worlds: all that its steps show."""
     require_whole("trainings", trainings, least=2)
+    require_whole("seed", seed, least=0)
     small = in_small(plan)
     features = np.zeros((2 * LANES, small.rows, 1), dtype=np.float32)
     labels = np.zeros((2 * LANES, small.rows), dtype=np.int32)
@@ -115,7 +117,7 @@ def worst_case(
     secure: SecureSum,
     *,
     delta: float,
-    trainings: int = 50_000,
+    trainings: int = TRAININGS,
     confidence: float = 0.99,
     seed: int = 0,
     watch: Watch = unwatched,

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from choral.audit.bounds import Tally, false_alarm_rate, least_epsilon
 from choral.audit.trainings import Array, Construction, Rows, logistic, mean_clipped, relu_network, scores
 from choral.errors import ConfigError
-from choral.plan import Plan
+from choral.plan import Plan, require_whole
 from choral.privacy.account import account
 from choral.privacy.calibrate import noise_for
 from choral.run.watch import Watch, unwatched
@@ -211,6 +211,7 @@ def arrange(
     """
     if name not in CASES:
         raise ConfigError("CH102", f'unknown case "{name}".', fix=f"Known: {', '.join(CASES)}.")
+    require_whole("seed", seed, least=0)
     make, usual = CASES[name]
     return make(epsilon, usual if trainings is None else trainings, confidence, seed)
 

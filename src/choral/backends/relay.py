@@ -109,7 +109,7 @@ def _clear(path: Path) -> None:
 
 def _address(path: Path) -> str:
     if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise _unreachable(path, f"its path is longer than {_LONGEST_PATH} bytes")
+        raise _unreachable(path, f"its path is longer than {_LONGEST_PATH} bytes", "Use a home with a shorter path.")
     return str(path)
 
 
@@ -136,9 +136,7 @@ def _exactly(connection: socket.socket, count: int) -> bytearray:
     return data
 
 
-def _unreachable(path: Path, why: str) -> DeploymentError:
-    return DeploymentError(
-        "CH901",
-        f"the socket {path.name} can't be used: {why}.",
-        fix="Check that `choral device run` runs here, once, and as this user.",
-    )
+def _unreachable(
+    path: Path, why: str, fix: str = "Check that `choral device run` runs here, once, and as this user."
+) -> DeploymentError:
+    return DeploymentError("CH901", f"the socket {path.name} can't be used: {why}.", fix=fix)

@@ -85,14 +85,14 @@ def _shown_case(told: dict[str, Any]) -> str:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from choral.audit.canary import worst_case
+    from choral.audit.canary import TRAININGS, worst_case
     from choral.audit.one_run import CANARIES, data_driven
     from choral.config import read
     from choral.run.study import settle
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
         study = settle(read(args.plan), reached=done)
-    delta, trainings = study.limits[0].delta, args.trainings or 50_000
+    delta, trainings = study.limits[0].delta, TRAININGS if args.trainings is None else args.trainings
     _say(
         args,
         f"fixed beforehand: {trainings:,} trainings of each world, the threshold chosen on the first half of them;\n"

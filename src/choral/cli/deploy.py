@@ -75,11 +75,12 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     """Where everything lies: a short path, for the sockets in it."""
+    from choral.run.enrolment import private
+
     if keep is not None:
         if keep.exists():
             raise StorageError("CH800", "exists already.", where=str(keep), fix="Choose another folder.")
-        keep.mkdir(mode=0o700, parents=True)
-        yield keep.resolve()
+        yield private(keep).resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="choral-"))
     try:

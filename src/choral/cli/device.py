@@ -73,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _join(args: argparse.Namespace) -> int:
     from choral.run.enrolment import Invitation, card_text
+    from choral.run.folder import write_whole
     from choral.run.site import Home
 
     invitation, secret = Invitation.read(args.invitation), _passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
-    path.write_text(card_text(card), encoding="utf-8")
+    write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
     told = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
     told |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
@@ -197,6 +198,8 @@ def _told(told: dict[str, Any]) -> list[str]:
     lines.append(
         f"APPROVED  study {told['approved']['study'][:16]}… for {told['approved']['data']}, {told['approved']['at']}"
     )
+    if "ledger" not in told:
+        return [*lines, "LEDGER    is missing: put it back; without it this device takes part in nothing"]
     spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
     lines += [
         f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
@@ -225,7 +228,7 @@ def _ledger(args: argparse.Namespace) -> int:
 
 
 def _passphrase(args: argparse.Namespace) -> str | None:
-    from choral.run.agreement import read_text
+    from choral.config import read_text
 
     return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
 

@@ -9,9 +9,11 @@ import argparse
 import json
 from typing import Any
 
+from choral.cli import terminal
 from choral.errors import ConfigError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger, Receipt
+from choral.privacy.shown import up
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}
 _SHORT |= {"variance": "var", "releases": "n"}
@@ -39,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("CH103", "--delta without --limit.", fix="Give both to change the limit.")
     if args.limit is not None:
         with Ledger.open(args.file, receipt=receipt) as ledger:
-            ledger.set_limit(Budget(epsilon=args.limit, delta=args.delta or ledger.limit.delta))
+            delta = ledger.limit.delta if args.delta is None else args.delta
+            ledger.set_limit(Budget(epsilon=args.limit, delta=delta))
     ledger = Ledger.read(args.file, receipt=receipt)
     told = {"file": str(ledger.path)} | ledger.statement()
     print(json.dumps(told) if args.json else _page(told, args.last))
@@ -55,11 +58,10 @@ def _receipt(text: str) -> Receipt:
 
 def _page(told: dict[str, Any], last: int) -> str:
     spent, limit, receipt = told["spent"], told["limit"], told["receipt"]
-    share = min(1.0, spent["epsilon"] / limit["epsilon"])
-    bar = "█" * round(20 * share) + "░" * (20 - round(20 * share))
+    bar = terminal.bar(spent["epsilon"] / limit["epsilon"])
     lines = [
         f"LEDGER   {told['device']} · {told['charges']} charges · every line fits its seal",
-        f"SPENT    {bar}  ε = {spent['epsilon']:.4g} of {limit['epsilon']:g} (δ = {limit['delta']:g})",
+        f"SPENT    {bar}  ε = {up(spent['epsilon'], 4)} of {limit['epsilon']:g} (δ = {limit['delta']:g})",
         f"         {spent['adjacency']}; rules: {', '.join(spent['rules']) or 'none yet'}",
         *(f"         against {adversary}" for adversary in spent["adversaries"]),
     ]

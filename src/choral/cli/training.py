@@ -175,13 +175,15 @@ def body(run: "Run", result: "Result") -> str:
 def _curve(run: "Run", result: "Result") -> str:
     from choral.run.folder import merit
 
+    stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
+    if not result.test:
+        return f"\nnot measured: every row is trained on{stopped}\n"
     curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
     name, value = merit(result.test)
     error = f"\nRMSE {result.test['rmse']:,.4g}, in the label's own unit" if "rmse" in result.test else ""
     others = "".join(
         f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
     )
-    stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
     return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
 
 

@@ -2,6 +2,7 @@
 # ruff: noqa: RUF009 - a setting is a dataclass field, spelled short
 
 import difflib
+import glob
 import json
 import re
 import tomllib
@@ -28,7 +29,7 @@ from choral.plan import (
 )
 
 T = TypeVar("T")
-_MODELS = ("logistic", "linear", "mlp")
+BUILT_IN = ("logistic", "linear", "mlp")  # models that are named; any other is somebody's own code
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -153,6 +154,14 @@ class Job:
         """Paths in the file are relative to this folder."""
         return Path(self.source).parent
 
+    def pattern(self, path: str) -> str:
+        """A path or glob of the file as seen from here; the folder's own name is no pattern, whatever it holds.
+
+        >>> parse("privacy.epsilon = 2.0", source="trial [2]/choral.toml").pattern("sites/*.csv")
+        'trial [[]2]/sites/*.csv'
+        """
+        return str(Path(glob.escape(str(self.folder))) / path)
+
 
 _TABLES: dict[str, type] = {
     f.name: f.type for f in fields(Job) if isinstance(f.type, type) and f.name not in ("source", "text")
@@ -161,15 +170,20 @@ _TABLES: dict[str, type] = {
 
 def read(path: str | Path) -> Job:
     """The Job that a file describes."""
+    text = read_text(path, fix="Give the path of a choral.toml.")
+    return parse(text.removeprefix("\ufeff"), source=str(path))  # some editors begin UTF-8 with a mark
+
+
+def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
+    """The text of a file that somebody wrote or sent, or CH105."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError("CH105", "is not there.", where=str(path), fix="Give the path of a choral.toml.") from None
+        raise ConfigError("CH105", "is not there.", where=str(path), fix=fix) from None
     except UnicodeDecodeError:
         raise ConfigError("CH105", "is not UTF-8 text.", where=str(path), fix="Save it as UTF-8.") from None
     except OSError as error:
-        raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path)) from None
-    return parse(text, source=str(path))
+        raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(path), fix=fix) from None
 
 
 def parse(text: str, *, source: str = "choral.toml") -> Job:
@@ -178,14 +192,22 @@ def parse(text: str, *, source: str = "choral.toml") -> Job:
     >>> parse("privacy.epsilon = 2.0").privacy.epsilon
     2.0
     """
+    return _job(read_toml(text, source=source), source=source, text=text)
+
+
+def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:
+    r"""The tables of a TOML text, or CH100 with the line that is none.
+
+    >>> read_toml("[plan]\nrows = 9", source="study.toml")
+    {'plan': {'rows': 9}}
+    """
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers too long and lists too deep for Python
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         place = f"{source}:{found.group(1)}" if found else f"{source}:{text.count(chr(10)) + 1}"
         what = re.sub(r"\s*\(at .*\)$", "", str(error))
-        raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix="See https://toml.io.") from None
-    return _job(content, source=source, text=text)
+        raise ConfigError("CH100", f"is not valid TOML: {what}.", where=place, fix=fix) from None
 
 
 def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
@@ -206,19 +228,26 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
         if value is not None:
             content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
     text = "".join(
-        f"[{table}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+        f"[{table}]\n" + "".join(f"{name} = {toml_of(value)}\n" for name, value in values.items())
         for table, values in content.items()
     )
     return _job(content, source="settings", text=text)
 
 
-def _toml(value: object) -> str:
-    """A setting's value as TOML; what JSON and TOML write alike is left to JSON."""
+def toml_of(value: object) -> str:
+    """A value as TOML, what is None left out of tables; what JSON and TOML write alike is left to JSON.
+
+    >>> toml_of({"bounds": (0, 1.0), "missing": None})
+    '{"bounds" = [0, 1.0]}'
+    """
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
+        told = {toml_of(str(key)): toml_of(inner) for key, inner in value.items() if inner is not None}
+        return "{" + ", ".join(f"{key} = {inner}" for key, inner in told.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    if isinstance(value, float):
+        return repr(float(value))  # NumPy's own floats are floats, too, and write their type beside their value
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
@@ -317,13 +346,13 @@ def _check_model(job: Job) -> None:
         raise ConfigError(
             "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
         )
-    if kind not in _MODELS and ":" not in kind:
+    if kind not in BUILT_IN and ":" not in kind:
         raise ConfigError(
             "CH102",
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
             fix='Must be "logistic", "linear", "mlp" or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys(_MODELS), ""),
+            + _did_you_mean(kind, dict.fromkeys(BUILT_IN), ""),
         )
     if kind == "linear" and data.label_bounds is None:
         raise TableError(

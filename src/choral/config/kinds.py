@@ -1,6 +1,7 @@
 """What a setting's value may be: each kind judges a value and says in words what it must be."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 
@@ -15,8 +16,8 @@ class Number:
 
     def fits(self, value: object) -> bool:
         """True for a value of this kind."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return False
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            return False  # NaN and whole numbers that no float holds among them
         return (self.above < value or (self.or_equal and value == self.above)) and value < self.below
 
     def __str__(self) -> str:

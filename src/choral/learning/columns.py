@@ -28,7 +28,10 @@ def is_missing(cell: Cell) -> bool:
         return True
     if isinstance(cell, str):
         return not cell.strip()
-    return bool(cell != cell)  # NaN, NaT and pandas' NA are the values that differ from themselves
+    try:
+        return bool(cell != cell)  # NaN and NaT are the values that differ from themselves
+    except TypeError:  # pandas' NA does not even say whether it does
+        return True
 
 
 def _missing_rows(cells: Sequence[Cell]) -> NDArray[np.intp]:
@@ -202,7 +205,7 @@ def parse_numbers(cells: Sequence[Cell], *, source: str, name: str) -> NDArray[n
         numbers = np.asarray(cells, dtype=np.float64)
         if np.isfinite(numbers).all():
             return numbers
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass  # found again below, one by one: numpy's message would show the value
     for row, cell in enumerate(cells, start=1):
         if not _is_finite_number(cell):
@@ -218,7 +221,7 @@ def parse_numbers(cells: Sequence[Cell], *, source: str, name: str) -> NDArray[n
 def _is_finite_number(cell: Cell) -> bool:
     try:
         return math.isfinite(float(cell))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 
@@ -238,6 +241,10 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
             fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
         )
     if kind == "levels":
+        if not isinstance(settings["levels"], list | tuple):
+            raise TableError(
+                "CH304", f'column "{name}": levels must be a list.', where=where, fix='levels = ["no", "yes"]'
+            )
         optional = {key: level_of(settings[key]) for key in ("missing", "other") if key in settings}
         return Categorical(name=name, levels=tuple(level_of(level) for level in settings["levels"]), **optional)
     bounds = settings["bounds"]
@@ -245,8 +252,10 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
     if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(map(_is_finite_number, bounds))):
         raise TableError("CH304", f'column "{name}": bounds must be [low, high].', where=where, fix="Two numbers.")
     if scale not in ("linear", "log"):
-        raise TableError("CH304", f'column "{name}": scale must be "linear" or "log".', where=where)
+        raise TableError("CH304", f'column "{name}": scale must be "linear" or "log".', where=where, fix="Use one.")
     missing = settings.get("missing")
+    if not (missing is None or _is_finite_number(missing)):
+        raise TableError("CH304", f'column "{name}": missing must be a number.', where=where, fix="One within bounds.")
     return Numeric(
         name=name,
         low=float(bounds[0]),

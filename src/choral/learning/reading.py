@@ -45,6 +45,10 @@ def _closest(name: str, known: list[str]) -> str:
     return f"It has: {', '.join(known[:12])}{', …' if len(known) > 12 else ''}."
 
 
+def _named_twice(source: str) -> TableError:
+    return TableError("CH302", "has a column name that is empty or stands twice.", where=source, fix="Rename it.")
+
+
 def _open_text(path: Path) -> IO[str]:
     if path.suffix == ".xz":
         return lzma.open(path, "rt", encoding="utf-8-sig", newline="")
@@ -53,7 +57,8 @@ def _open_text(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig", newline="")
 
 
-def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+def read_rows(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
+    """The lines of a CSV file (also .csv.gz, .csv.xz) as lists of cells, the header first."""
     try:
         with _open_text(path) as text:
             yield from csv.reader(text, delimiter=delimiter, strict=True)
@@ -69,6 +74,10 @@ def _read_rows(path: Path, delimiter: str) -> Iterator[list[str]]:
     except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not well-formed CSV"
         raise TableError("CH300", f"can't be read: {reason}.", where=str(path), fix="Check the file.") from None
+    except (TypeError, ValueError):  # of csv.reader, about its one setting
+        raise ConfigError(
+            "CH102", f"delimiter = {delimiter!r}.", where=str(path), fix="Must be one character, such as ; in quotes."
+        ) from None
 
 
 def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
@@ -81,14 +90,12 @@ def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
     1
     """
     path = Path(path)
-    lines = _read_rows(path, delimiter)
+    lines = read_rows(path, delimiter)
     header = [name.strip() for name in next(lines, [])]
     if not header:
         raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
     if len(set(header)) != len(header) or "" in header:
-        raise TableError(
-            "CH302", "has a column name that is empty or stands twice.", where=str(path), fix="Rename it in the header."
-        )
+        raise _named_twice(str(path))
     body: list[list[str]] = []
     for row in lines:
         if not row:
@@ -138,7 +145,11 @@ def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
             f"a {type(frame).__name__} is not a table that choral can read.",
             fix="Give a path, a data frame, or a pair (features, labels) of arrays.",
         ) from None
-    table = Table(source=source, columns={str(name): known[name].to_list() for name in known.columns})
+    except ValueError:
+        raise _named_twice(source) from None
+    table = Table(source=source, columns={str(name): known.get_column(name).to_list() for name in known.columns})
+    if len(table.columns) != len(known.columns):
+        raise _named_twice(source)
     if not table.rows:
         raise TableError("CH308", "has no rows.", where=source, fix="Give it at least one row.")
     return table

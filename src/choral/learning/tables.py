@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.columns import Categorical, Cell, Numeric, Origin, declare, infer, level_of, parse_numbers
+from choral.learning.columns import (
+    Categorical,
+    Cell,
+    Numeric,
+    Origin,
+    declare,
+    infer,
+    is_missing,
+    level_of,
+    parse_numbers,
+)
 from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition, deal
@@ -63,6 +73,12 @@ def load(
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     labels: Labels
     if isinstance(source, tuple) and len(source) == 2:
+        if column := device_column or limit_column:
+            raise ConfigError(
+                "CH104",
+                f'column "{column}" is named, but arrays have no columns.',
+                fix="Give a data frame, or leave device_column and limit_column out.",
+            )
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
@@ -179,7 +195,8 @@ def _read(source: DataSource, *, delimiter: str) -> list[tuple[str, Table]]:
     """(device name, table) of every file; one table for a data frame."""
     if not isinstance(source, str | Path):
         return [("", from_frame(source))]
-    paths = sorted(glob.glob(str(source), recursive=True)) if glob.has_magic(str(source)) else [str(source)]
+    pattern = glob.has_magic(str(source)) and not Path(source).exists()  # a file's own name may hold brackets
+    paths = sorted(glob.glob(str(source), recursive=True)) if pattern else [str(source)]
     if not paths:
         raise TableError("CH300", "matches no file.", where=str(source), fix="Check the pattern in [data].")
     names = [Path(path).name.split(".")[0] for path in paths]
@@ -236,7 +253,9 @@ def _columns_of(
     ]
     if number is not None:
         return kinds, number, origin
-    levels = classes if classes is not None else sorted({level_of(cell) for cell in everywhere(label)})
+    levels = classes
+    if levels is None:  # what is missing is no class, and is refused when the rows are encoded
+        levels = sorted({level_of(cell) for cell in everywhere(label) if not is_missing(cell)})
     return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin
 
 
@@ -289,7 +308,14 @@ def _shares(
 ) -> dict[str, NDArray[np.intp]]:
     """Which rows of the joined tables each device holds."""
     if device_column is not None:
-        owners = np.array([level_of(cell) for _, table in tables for cell in table.cells(device_column)])
+        cells = [cell for _, table in tables for cell in table.cells(device_column)]
+        if nobodys := [row for row, cell in enumerate(cells, start=1) if is_missing(cell)]:
+            raise TableError(
+                "CH301",
+                f'column "{device_column}": {len(nobodys):,} empty cells (first at row {nobodys[0]:,}).',
+                fix="Name the device that holds the row, or take the row out.",
+            )
+        owners = np.array([level_of(cell) for cell in cells])
         return {str(name): np.flatnonzero(owners == name) for name in np.unique(owners)}
     if len(tables) > 1:
         ends = np.cumsum([table.rows for _, table in tables])

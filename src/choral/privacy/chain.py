@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from choral.errors import LedgerError, StorageError
+from choral.privacy import durable
 
 Body = dict[str, Any]
 START = b"0" * 64
@@ -110,6 +111,8 @@ def _cut_short(tail: bytes) -> bool:
         json.JSONDecoder().raw_decode(body.decode())
     except ValueError:
         return True
+    except RecursionError:  # deeper than any line that was ever written
+        return False
     return False  # the object is complete, but its seal does not fit or something follows it
 
 
@@ -129,7 +132,12 @@ def read(path: Path, receipt: Receipt | None = None) -> Lines:
             raise _older(path, 0, receipt) from None
         raise StorageError("CH802", "there is no ledger here.", where=str(path), fix="Check the path.") from None
     except OSError as error:
-        raise StorageError("CH802", f"the ledger can't be read: {error.strerror}.", where=str(path)) from None
+        raise StorageError(
+            "CH802",
+            f"the ledger can't be read: {error.strerror}.",
+            where=str(path),
+            fix="Check the file and its rights.",
+        ) from None
     lines = parse(data, str(path))
     _check_receipt(path, lines, receipt)
     return lines
@@ -168,12 +176,15 @@ class Chain:
         if first is not None and receipt is None and not path.exists():
             _create(path, line(START, first))
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | durable.BINARY)
         except FileNotFoundError:
             read(path, receipt)  # raises, with or without a receipt, what a missing file means
             raise
         except OSError as error:
-            raise StorageError("CH801", f"the ledger can't be opened: {error.strerror}.", where=str(path)) from None
+            raise StorageError(
+                "CH801", f"the ledger can't be opened: {error.strerror}.", where=str(path),
+                fix="Check the file and its rights.",
+            ) from None  # fmt: skip
         try:
             _lock(descriptor, path)
             lines = read(path, receipt)
@@ -212,7 +223,7 @@ class Chain:
                     "CH400", "the ledger was changed or replaced while in use.", where=str(self.path),
                     why="Nothing was written.", fix="Find out who did; then open it again.",
                 )  # fmt: skip
-            _write(descriptor, data)
+            durable.write(descriptor, data)
             self._size += len(data)
         except OSError as error:
             # After a failed fsync nobody knows what the disk holds: only reading it again can tell.
@@ -243,30 +254,21 @@ class Chain:
         self.close()
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-    os.fsync(descriptor)
-
-
 def _create(path: Path, first: bytes) -> None:
     """Make the file with its first line in one step: a crash leaves either no ledger or a whole one."""
-    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            _write(descriptor, first)
-        finally:
-            os.close(descriptor)
+        draft = durable.draft(path, first, mode=0o600)
         try:
             os.link(draft, path)  # unlike a rename, never replaces a ledger that another process has just made
         except FileExistsError:
             pass
         finally:
             os.unlink(draft)
-        sync_folder(path.parent)
+        durable.sync_folder(path.parent)
     except OSError as error:
-        raise StorageError("CH801", f"the ledger can't be made: {error.strerror}.", where=str(path)) from None
+        raise StorageError(
+            "CH801", f"the ledger can't be made: {error.strerror}.", where=str(path), fix="Check the folder."
+        ) from None
 
 
 if sys.platform == "win32":
@@ -279,9 +281,6 @@ if sys.platform == "win32":
         except OSError:
             raise _in_use(path) from None
 
-    def sync_folder(folder: Path) -> None:
-        """Windows has no call for this; NTFS journals names by itself."""
-
 else:
     import fcntl
 
@@ -290,14 +289,6 @@ else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise _in_use(path) from None
-
-    def sync_folder(folder: Path) -> None:
-        """Make the names in a folder durable: a new file's own sync does not."""
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _in_use(path: Path) -> LedgerError:

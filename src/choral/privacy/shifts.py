@@ -23,7 +23,11 @@ def least_cost(used: Collection[int], *, steps: int, honest_noises: float, lipsc
     require_whole("steps", steps)
     require_number("lipschitz", lipschitz)
     if steps * abs(math.log(lipschitz)) > 300:
-        raise PlanError("CH204", f"{steps} steps that each stretch by {lipschitz:g} leave the range of numbers.")
+        raise PlanError(
+            "CH204",
+            f"{steps} steps that each stretch by {lipschitz:g} leave the range of numbers.",
+            fix="Use a smaller step size, or fewer local steps.",
+        )
     pools: list[tuple[float, float]] = []  # (signal, width), slopes increasing
     for step in range(1, steps + 1):
         scale = lipschitz ** (steps - step)

@@ -1,10 +1,8 @@
 """What a device remembers: its keys, what it has pinned, its last turn and receipt. Round secrets never come here."""
 
-import contextlib
 import hashlib
 import os
 import struct
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -15,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from choral.errors import StorageError, TrustError
-from choral.privacy.chain import sync_folder
+from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
 
 VERSION = 1
@@ -98,22 +96,9 @@ class FileStore:
 
     def write(self, data: bytes) -> None:
         """Replace the file: a new one is on the disk before the old name points at it."""
-        folder = self.path.parent
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # mkstemp makes the file with mode 0600, so there is no moment at which others could read it.
-            number, name = tempfile.mkstemp(prefix=self.path.name, dir=folder)
-            try:
-                with os.fdopen(number, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(name, self.path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
-            sync_folder(folder)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            durable.replace(self.path, data, mode=0o600)
         except OSError as error:
             raise StorageError(
                 "CH801",

@@ -6,7 +6,7 @@ from choral.errors import StorageError
 from choral.privacy.shown import up
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import ATTACK
+from choral.run.folder import ATTACK, MALFORMED
 
 HEADING = "What an attacker reads"
 # What `choral attack` writes; a longer list would not fit on the page.
@@ -17,7 +17,7 @@ def reads(attack: dict[str, Any]) -> Markup:
     """Three lines on a row, four on membership, and whose row and which plan that is; CH802 for another form."""
     try:
         return together(_whose(attack), _row(attack), _membership(attack), _terms(attack))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except MALFORMED:
         raise StorageError(
             "CH802",
             "does not have the form of a demonstration.",

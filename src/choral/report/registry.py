@@ -130,7 +130,7 @@ def _implementation(record: RunRecord) -> dict[str, Any]:
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),
-        "utility": f"{words.goodness(result['test'], 4)} on the hold-out" if result["test"] else "not measured",
+        "utility": words.goodness(result["test"], 4) + (" on the hold-out" if result["test"] else ""),
         "additional_information": f"plan {about['plan_digest']}; check with: choral verify",
     }
 

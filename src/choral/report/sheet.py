@@ -11,7 +11,7 @@ from typing import Any
 from choral.privacy.shown import up
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord, read_run, write_whole
+from choral.run.folder import RunRecord, of_right_form, read_run, write_whole
 
 # More would not fit on two pages; run.json and result.json have everything in full.
 _MOST_RELEASES = 8
@@ -22,10 +22,14 @@ def write_report(folder: str | Path) -> Path:
     """report.html of a run, finished or not, and privacy.yaml once it is finished; the path of the former."""
     record = read_run(folder)
     target = record.folder / "report.html"
-    # A lone surrogate, as a JSON file can hold one, has no UTF-8: it becomes a question mark.
-    write_whole(target, page(record).encode("utf-8", "replace"))
-    if record.result is not None:
-        write_whole(record.folder / "privacy.yaml", registry.entry_text(record).encode("utf-8", "replace"))
+    texts = {}
+    with of_right_form(record.folder):
+        texts[target] = page(record)
+        if record.result is not None:
+            texts[record.folder / "privacy.yaml"] = registry.entry_text(record)
+    for path, text in texts.items():
+        # A lone surrogate, as a JSON file can hold one, has no UTF-8: it becomes a question mark.
+        write_whole(path, text.encode("utf-8", "replace"))
     return target
 
 

@@ -15,7 +15,16 @@ from choral.privacy.ledger import Ledger
 from choral.report.registry import entry_text
 from choral.report.sheet import page
 from choral.run.costs import Costs
-from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, ledger_file, read_json, read_run
+from choral.run.folder import (
+    MOST_LEDGERS,
+    RunRecord,
+    charged_rounds,
+    hashes,
+    ledger_file,
+    of_right_form,
+    read_json,
+    read_run,
+)
 from choral.run.signatures import SIGNED, signed_fields, signs
 from choral.run.statement import planned_statement, privacy_statement
 from choral.run.watch import Watch, unwatched
@@ -37,10 +46,19 @@ def verify(folder: str | Path, watch: Watch = unwatched) -> tuple[Finding, ...]:
     record = read_run(folder)
     if record.result is None:
         raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
+    with of_right_form(record.folder):
+        checks = _checks(record)
+    watched = watch(checks.items(), total=len(checks), label="CHECK")
+    return tuple(Finding(check=name, wrong=tuple(_told(check, record))) for name, check in watched)
+
+
+def _checks(record: RunRecord) -> dict[str, Callable[[RunRecord], list[str]]]:
+    """What there is to check of a run of this kind, by the sentence that holds if nothing is wrong."""
     about = record.about
     signed = signs(about["kind"], seeded=about["seeded"], private=_has_ledgers(record))
     checks: dict[str, Callable[[RunRecord], list[str]]] = {
         "files are those that the result names": _files,
+        "the result is that of the last round": _rounds,
         "the plan is the one that was charged for": _plan,
         "every ledger is whole, its owner's, and pays for every round": _ledgers,
         "every ε follows from the ledgers": _epsilons,
@@ -52,17 +70,17 @@ def verify(folder: str | Path, watch: Watch = unwatched) -> tuple[Finding, ...]:
         for name in [name for name, check in checks.items() if check in (_ledgers, _epsilons, _signatures)]:
             del checks[name]
         checks["every ε follows from the updates that the server counts; ledgers stay with the devices"] = _epsilons
-    watched = watch(checks.items(), total=len(checks), label="CHECK")
-    return tuple(Finding(check=name, wrong=tuple(_told(check, record))) for name, check in watched)
+    return checks
 
 
 def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:
     try:
-        return check(record)
+        with of_right_form(record.folder):
+            return check(record)
     except ChoralError as error:
         return [str(error)]
-    except (KeyError, TypeError, ValueError, IndexError, OSError) as error:
-        return [f"a file of the run does not have the form that it should ({type(error).__name__})"]
+    except OSError as error:
+        return [f"a file of the run can't be read: {error.strerror}"]
 
 
 def _result(record: RunRecord) -> dict[str, Any]:
@@ -74,6 +92,14 @@ def _files(record: RunRecord) -> list[str]:
     wrong = [f"{name} is missing" for name in sorted(named.keys() - there.keys())]
     wrong += [f"{name} is there, but the result does not name it" for name in sorted(there.keys() - named.keys())]
     return wrong + [f"{name} was changed" for name in sorted(named) if name in there and named[name] != there[name]]
+
+
+def _rounds(record: RunRecord) -> list[str]:
+    result, done = _result(record), len(record.rounds)
+    measured = record.rounds[-1]["test"] if record.rounds else {}
+    wrong = [] if result["rounds_done"] == done else [f"rounds.jsonl has {done:,} rounds, the result another number"]
+    # Where the last round was not measured, the result's figures are its own.
+    return wrong + (["the test figures are not those of the last round"] if result["test"] != measured != {} else [])
 
 
 def _plan(record: RunRecord) -> list[str]:

@@ -12,7 +12,6 @@ from choral.privacy.rules import ADJACENCY, EVERYONE, NOISE
 from choral.privacy.shown import up
 from choral.run.folder import RunRecord, merit
 
-_CHARGED_BY = {"poisson": "S5", "partition": "S1"}  # the proved rules that need no trust, by the sampler
 _RULES = {
     "S1": "every noisy step counted on its own",
     "S2": "one step a round, noise summed over the honest devices",
@@ -123,13 +122,15 @@ def rule_in_words(rule: str) -> str:
 
 
 def ledger_rule(about: dict[str, Any]) -> str:
-    """The proved rule by which the devices' ledgers charge a round of this plan.
+    """The proved rule by which the devices' ledgers charge a round of this plan: a batch of all rows hides nobody.
 
-    >>> ledger_rule({"plan": {"sampling": "poisson"}})
-    'S5'
+    >>> [ledger_rule({"plan": {"sampling": "poisson", "batch": 8, "rows": rows}}) for rows in (9, 8)]
+    ['S5', 'S1']
     """
     plan = about["plan"]
-    return _CHARGED_BY[plan["sampling"]] if "law" not in plan else "S6"
+    if "law" in plan:
+        return "S6"
+    return "S5" if plan["sampling"] == "poisson" and plan["batch"] < plan["rows"] else "S1"
 
 
 def not_covered(about: dict[str, Any]) -> tuple[str, ...]:
@@ -222,6 +223,8 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
     >>> goodness({"accuracy": 0.84, "loss": 0.3}), goodness({"r2": 0.5, "rmse": 4321.6, "loss": 0.1})
     ('accuracy 0.840', 'R² 0.500, RMSE 4,322')
     """
+    if not test:
+        return "not measured"
     name, value = merit(test)
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
 

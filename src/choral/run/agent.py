@@ -1,10 +1,10 @@
 """A device's own process: it holds vault, ledger, rows and round secrets, and answers what the relay hands in."""
 
+import contextlib
 import json
 import os
 import threading
 import time
-from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +20,10 @@ from choral.errors import ChoralError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
 from choral.protocol.messages import Refusal, Vector, decode
-from choral.run.folder import read_lines
 from choral.run.site import LOG, Home
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
-_SHOWN = 200  # the last lines of a log that a status looks at
+_SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
 class Journal:
@@ -41,6 +40,20 @@ class Journal:
                 file.write(line.encode() + b"\n")
         except OSError:
             pass
+
+    def last(self) -> list[dict[str, Any]]:
+        """The last lines, the newest first; what a power cut left of one is passed over, also in front of the next."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _SHOWN))
+                lines = file.read().split(b"\n")
+        except OSError:
+            return []
+        told = []
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):
+                told.append(json.loads(line))
+        return told
 
 
 class Agent:
@@ -107,6 +120,7 @@ class Agent:
             raise TrainingError(
                 "CH700",
                 f"round {round}, attempt {attempt}: training failed ({type(error).__name__}). Nothing was sent.",
+                fix="Approve the study again: one round is then tried here.",
             ) from None
 
     def _next_charge(self, round: int, attempt: int) -> Charge:
@@ -134,7 +148,7 @@ class Agent:
 
 def status(home: Home) -> dict[str, Any]:
     """What a site's owner wants to know of it: approval, budget, whether the agent runs, and what happened last."""
-    told: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": _runs(home)}
+    told: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": answers(home)}
     try:
         approval = home.approval
         told["approved"] = {"study": approval.study, "at": approval.at, "data": Path(approval.data).name}
@@ -144,17 +158,18 @@ def status(home: Home) -> dict[str, Any]:
     if home.ledger_path.exists():
         statement = Ledger.read(home.ledger_path).statement()
         told["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
-    lines = deque(read_lines(home.path / LOG), maxlen=_SHOWN)
-    told["last"] = next((line for line in reversed(lines) if "round" in line), None)
-    told["last_refusal"] = next((line for line in reversed(lines) if line["event"] == "refusal"), None)
-    seen = next((line for line in reversed(lines) if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
+    lines = Journal(home.path / LOG).last()
+    told["last"] = next((line for line in lines if "round" in line), None)
+    told["last_refusal"] = next((line for line in lines if line["event"] == "refusal"), None)
+    seen = next((line for line in lines if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
     # Known only while somebody looks: what a stopped agent saw last says nothing about now.
     told["cut_off"] = seen if told["running"] and seen["event"] == CUT_OFF else None
     return told
 
 
-def _runs(home: Home) -> bool:
+def answers(home: Home, *, timeout: float = 2.0) -> bool:
+    """Whether the home's agent is there."""
     try:
-        return relay.ask(home.socket, relay.HELLO, timeout=2.0) == home.joined.name.encode()
+        return relay.ask(home.socket, relay.HELLO, timeout=timeout) == home.joined.name.encode()
     except ChoralError:
         return False

@@ -1,7 +1,6 @@
 """The study file: everything public that server and sites fix before round 0, and the digest that they compare."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
@@ -22,11 +21,13 @@ from choral.learning.tables import load_declared
 from choral.plan import Budget, Plan, SecureSum
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
+from choral.run.certificates import check_node_key
 from choral.run.costs import NO_LIMIT, Costs
 from choral.run.study import check_delta, codec_of, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
 FORMAT = 1
+ASK_AGAIN = "Get the file again."
 T = TypeVar("T")
 
 
@@ -42,7 +43,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle, its form and its signature over the node's key checked."""
+        """The bundle, its form, the node's key and the signature over that checked."""
         try:
             identity, agreement, signature, signed = (
                 bytes.fromhex(text) for text in (self.identity, self.agreement, self.signature, self.node_signature)
@@ -52,6 +53,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
         bundle.verify()
         bundle.check(signed, "node key", self.node.encode())
+        check_node_key(self.node)
         return bundle
 
 
@@ -114,20 +116,15 @@ class Agreement:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """The agreement in a study file, or what is wrong with it."""
-        return cls.of(read_text(path), str(path))
+        return cls.of(config.read_text(path), str(path))
 
     @classmethod
     def of(cls, text: str, where: str) -> Self:
         """The agreement that a text describes; another format or protocol is refused (CH602)."""
-        content = parse_toml(text, where)
+        content = config.read_toml(text, source=where, fix=ASK_AGAIN)
         for name, own in (("format", FORMAT), ("protocol", VERSION)):
             if content.get(name, own) != own:
-                raise TrustError(
-                    "CH602",
-                    f"the study has {name} {content[name]}, this choral has {own}.",
-                    where=where,
-                    fix=f"Install the choral that the study names; this is {__version__}.",
-                )
+                raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
         check_deployable(agreement.job)
         if not (agreement.plan.devices == len(agreement.roster) and agreement.secure.cohort >= agreement.plan.cohort):
@@ -165,7 +162,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return Plan.from_dict(self.file.plan)
+        return converted(self.file.plan, Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:
@@ -295,23 +292,6 @@ def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
     )
 
 
-def read_text(path: str | Path) -> str:
-    """The text of a public file that somebody sent."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError("CH105", f"can't be read: {reason}.", where=str(path), fix="Check the path.") from None
-
-
-def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """The tables of a TOML text, or CH100."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise ConfigError("CH100", "is not valid TOML.", where=where, fix="Get the file again.") from None
-
-
 def converted(content: Mapping[str, Any], kind: type[T], where: str) -> T:
     """The content as this kind, every field checked; unknown ones are refused."""
     known = {field.name for field in fields(kind)} if is_dataclass(kind) else content.keys()
@@ -320,7 +300,17 @@ def converted(content: Mapping[str, Any], kind: type[T], where: str) -> T:
             raise msgspec.ValidationError(f"unknown key {min(unknown)!r}")
         return msgspec.convert(content, type=kind, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError("CH102", f"has the wrong form: {error}.", where=where, fix="Get the file again.") from None
+        raise ConfigError("CH102", f"has the wrong form: {error}.", where=where, fix=ASK_AGAIN) from None
+
+
+def other_version(what: str, where: str) -> TrustError:
+    """The refusal of a file that another choral wrote."""
+    return TrustError("CH602", f"{what}.", where=where, fix=f"Install the choral that wrote it; this is {__version__}.")
+
+
+def sent(path: str | Path, kind: type[T]) -> T:
+    """What a file that somebody sent holds, every field checked."""
+    return converted(config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN), kind, str(path))
 
 
 def to_toml(content: Mapping[str, Any]) -> str:
@@ -350,6 +340,4 @@ def _value(value: object) -> str:
     """One value as TOML; a text of several lines stays readable where its characters allow it."""
     if isinstance(value, str) and "\n" in value and "'''" not in value and value.replace("\n", "").isprintable():
         return f"'''\n{value}'''"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return config.toml_of(value)

@@ -27,9 +27,12 @@ class Books:
         self._ledgers: list[Ledger] = []
         if folder is not None and study.plan.devices <= MOST_LEDGERS and study.costs.private:
             folder.mkdir(exist_ok=True)
-            names = study.data.records.names
-            for number, (name, limit) in enumerate(zip(names, study.limits, strict=True)):
-                self._ledgers.append(Ledger.open(folder / ledger_file(number), limit=limit, device=name))
+            try:
+                for number, (name, limit) in enumerate(zip(study.data.records.names, study.limits, strict=True)):
+                    self._ledgers.append(Ledger.open(folder / ledger_file(number), limit=limit, device=name))
+            except BaseException:
+                self.close()  # whoever mends the one and tries again must not find the others in use
+                raise
             for number, ledger in enumerate(self._ledgers):
                 charges = ledger.balance.charges
                 self.rounds[number] = sum(before is None or charge.round < before for charge in charges)
@@ -71,5 +74,9 @@ class Books:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give every ledger and its lock back."""
         for ledger in self._ledgers:
             ledger.close()

@@ -15,9 +15,8 @@ from choral.run.agreement import (
     Agreement,
     Enrolled,
     check_deployable,
-    converted,
-    parse_toml,
-    read_text,
+    other_version,
+    sent,
     to_toml,
 )
 from choral.run.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
@@ -39,7 +38,11 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @classmethod
     def read(cls, path: str | Path) -> "Invitation":
         """The invitation in a file."""
-        return converted(parse_toml(read_text(path), str(path)), cls, str(path))
+        invitation = sent(path, cls)
+        if invitation.format != FORMAT:
+            raise other_version(f"the invitation has format {invitation.format}, this choral has {FORMAT}", str(path))
+        host_of(invitation.address)  # refuses what is none
+        return invitation
 
     @property
     def fingerprint(self) -> str:
@@ -67,7 +70,7 @@ def card_text(card: Enrolled) -> str:
 
 def read_card(path: str | Path) -> Enrolled:
     """The card in a file, its signatures checked."""
-    card = converted(parse_toml(read_text(path), str(path)), Enrolled, str(path))
+    card = sent(path, Enrolled)
     _ = card.bundle
     return card
 
@@ -91,7 +94,10 @@ def prepare(
     if folder.exists() and any(folder.iterdir()):
         raise StorageError("CH800", "exists already.", where=str(folder), fix="Choose another folder.")
     if certificate is not None and key is not None and authority is not None:
-        server, trusted = Pair(certificate=read_text(certificate), key=read_text(key)), read_text(authority)
+        server, trusted = (
+            Pair(certificate=config.read_text(certificate), key=config.read_text(key)),
+            config.read_text(authority),
+        )
     elif certificate is None and key is None and authority is None:
         own = new_authority(job.run.name)
         server, trusted = server_certificate(own, host), own.certificate  # its key is needed no more, and not kept
@@ -154,7 +160,8 @@ def private(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         os.chmod(folder, 0o700)
     except OSError as error:
-        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder)) from None
+        fix = "Choose another folder, or mend its rights."
+        raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
     return folder
 
 

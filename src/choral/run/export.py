@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.config import BUILT_IN
 from choral.errors import ConfigError, StorageError
 from choral.run.folder import hashes, read_json, read_parameters, read_run, write_whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-DENSE = ("logistic", "linear", "mlp")
 OPSET, IR_VERSION = 13, 7  # of ONNX 1.8: the oldest whose Softmax is the usual one
 
 
@@ -30,7 +30,7 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
             "CH802", "is not the one that the run wrote.", where=str(folder / changed[0]), fix="See choral verify RUN."
         )
     card = read_json(folder / "model.json")
-    if card["kind"] not in DENSE or not card["widths"]:
+    if card["kind"] not in BUILT_IN or not card["widths"]:
         raise ConfigError(
             "CH102",
             f'the model "{card["kind"]}" is your own function: choral does not know its layers.',

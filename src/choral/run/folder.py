@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import StorageError
-from choral.privacy.chain import sync_folder
+from choral.privacy import durable
 
 FORMAT = 1
 ATTACK = "attack.json"
@@ -39,14 +39,8 @@ class RunRecord:
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
     """The file with this content, durably and at once: a crash leaves the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.new")
     try:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
+        durable.replace(path, content, mode=mode)
     except OSError as error:
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
@@ -97,6 +91,26 @@ def read_run(folder: str | Path) -> RunRecord:
     result, attack = (read_json(path) if path.exists() else None for path in (folder / "result.json", folder / ATTACK))
     rounds = list(read_lines(folder / "rounds.jsonl"))
     return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack)
+
+
+# What a file of another form raises where it is used: a folder may have been changed by anybody.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@contextmanager
+def of_right_form(folder: Path) -> Iterator[None]:
+    """CH802 for whatever a file of the run raises that is JSON, but not what a run writes.
+
+    >>> with of_right_form(Path("run")):
+    ...     _ = {}["kind"]
+    Traceback (most recent call last):
+    choral.errors.StorageError: CH802 run a file does not have the form that it should (KeyError). Restore it, or run...
+    """
+    try:
+        yield
+    except MALFORMED as error:
+        what = f"a file does not have the form that it should ({type(error).__name__})."
+        raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
 
 
 class RunFolder:
@@ -249,5 +263,5 @@ def merit(test: Mapping[str, float]) -> tuple[str, float]:
     >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
     (('accuracy', 0.84), ('R²', 0.5))
     """
-    key = next(name for name in MERITS if name in test)
+    key = next((name for name in MERITS if name in test), "loss")
     return MERITS[key], test[key]

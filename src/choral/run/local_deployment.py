@@ -2,7 +2,6 @@
 
 import csv
 import glob
-import lzma
 import re
 import sys
 import time
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
-from choral.backends import relay
-from choral.errors import ChoralError, ConfigError, DeploymentError
+from choral.errors import ConfigError, DeploymentError
+from choral.learning.reading import read_rows
 from choral.privacy.ledger import Ledger
 from choral.run import services
+from choral.run.agent import answers
 from choral.run.agreement import check_deployable
 from choral.run.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
 from choral.run.folder import read_run
@@ -119,7 +119,7 @@ class LocalDeployment:
                 raise DeploymentError(
                     "CH901", f"{left[0].joined.name} does not answer after {_START:.0f} s.", fix=f"See {left[0].path}."
                 )
-            left = [home for home in left if not _answers(home)]
+            left = [home for home in left if not answers(home, timeout=5.0)]
             time.sleep(0.2)
 
     def result(self) -> dict[str, Any]:
@@ -143,13 +143,6 @@ class LocalDeployment:
         }
 
 
-def _answers(home: Home) -> bool:
-    try:
-        return relay.ask(home.socket, relay.HELLO, timeout=5.0) == home.joined.name.encode()
-    except ChoralError:
-        return False
-
-
 def _spent(home: Home) -> dict[str, Any]:
     statement = Ledger.read(home.ledger_path).statement()
     spent: dict[str, Any] = statement["spent"]
@@ -162,11 +155,8 @@ def _spent(home: Home) -> dict[str, Any]:
 def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     """The demo's deployment: UCI Adult, which comes with choral, dealt over the sites."""
     source = resources.files("choral.learning") / "adult"
-    with (
-        resources.as_file(source / "adult.csv.xz") as path,
-        lzma.open(path, "rt", encoding="utf-8", newline="") as file,
-    ):
-        tables = deal(csv.reader(file), devices, folder)
+    with resources.as_file(source / "adult.csv.xz") as path:
+        tables = deal(read_rows(path), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
     columns = (source / "columns.toml").read_text(encoding="utf-8").replace("[columns.", "[data.columns.")
     return LocalDeployment(folder, _DEMO.format(cohort=devices, rounds=rounds, rows=rows, columns=columns), tables)
@@ -179,8 +169,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     text = job.text if rounds is None else with_rounds(job.text, rounds)
     if job.data.csv is None:
         raise ConfigError("CH103", "[data] names no csv.", where=job.where("data"), fix='Set csv = "sites/*.csv".')
-    pattern = str(job.folder / job.data.csv)
-    paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
+    paths = [Path(path) for path in sorted(glob.glob(job.pattern(job.data.csv), recursive=True))]
     if len(paths) == devices:
         return LocalDeployment(folder, text, {path.stem: path for path in paths})
     if len(paths) != 1:
@@ -190,8 +179,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
             where=job.where("data", "csv"),
             fix=f"Use --local {len(paths)}, or name one file to be dealt over the sites.",
         )
-    with paths[0].open(encoding="utf-8", newline="") as file:
-        tables = deal(csv.reader(file, delimiter=job.data.delimiter), devices, folder, job.data.delimiter)
+    tables = deal(read_rows(paths[0], job.data.delimiter), devices, folder, job.data.delimiter)
     return LocalDeployment(folder, text, tables)
 
 
@@ -215,9 +203,13 @@ def with_rounds(text: str, rounds: int) -> str:
     >>> with_rounds("[federation]\nrounds = 20  # many\n", 3)
     '[federation]\nrounds = 3\n'
     """
-    changed, found = re.subn(r"(?m)^rounds\s*=.*$", f"rounds = {rounds}", text)
-    if found:
-        return changed
-    if "federation" in tomllib.loads(text):
-        return re.sub(r"(?m)^\[federation\]", f"[federation]\nrounds = {rounds}", text)
-    return f"{text}\n[federation]\nrounds = {rounds}\n"
+    changed, found = re.subn(r"(?m)^[ \t]*((?:federation\.)?rounds)\s*=.*$", rf"\1 = {rounds}", text)
+    if not found and "federation" in tomllib.loads(text):
+        changed = re.sub(r"(?m)^\[federation\]", f"[federation]\nrounds = {rounds}", text)
+    elif not found:
+        changed = f"{text}\n[federation]\nrounds = {rounds}\n"
+    if tomllib.loads(changed)["federation"].get("rounds") != rounds:
+        raise ConfigError(
+            "CH104", "--rounds, but [federation] is not written as a table.", fix="Set rounds in the file instead."
+        )
+    return changed

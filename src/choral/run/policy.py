@@ -2,6 +2,7 @@
 
 import msgspec
 
+from choral.config import BUILT_IN
 from choral.errors import TrustError
 from choral.plan import Budget
 from choral.run.agreement import Agreement
@@ -27,7 +28,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def check(self, study: Agreement) -> None:
         """Nothing, or CH603 with what is weaker than this policy; no code of the study's model has run by then."""
         kind, secure = study.job.model_kind, study.secure
-        if kind not in ("logistic", "linear", "mlp", *self.models):
+        if kind not in (*BUILT_IN, *self.models):
             raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}, once you have read it")
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")

@@ -51,11 +51,15 @@ class Result:
 
     def score(self, rows: DataSource, labels: Sequence[object]) -> float:
         """The share of rows whose predicted class is the given one; or, of numbers, R²."""
+        found = self.predict(rows)
+        if len(found) != len(labels):
+            raise TableError(
+                "CH312", f"{len(found):,} rows and {len(labels):,} labels.", fix="Give a label for each row."
+            )
         if self.target is not None:
             given = np.asarray(labels, dtype=np.float64)
-            return explained(float(np.square(given - self.predict(rows).astype(np.float64)).sum()), given) or 0.0
-        wanted = np.array([str(label) for label in labels])
-        return float(np.mean(self.predict(rows) == wanted))
+            return explained(float(np.square(given - found.astype(np.float64)).sum()), given) or 0.0
+        return float(np.mean(found == np.array([str(label) for label in labels])))
 
     def _features(self, rows: DataSource) -> NDArray[np.float32]:
         if isinstance(rows, np.ndarray):

@@ -27,6 +27,7 @@ from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unheard, unwatched
+from choral.secagg.masks import ring
 
 Kind = Literal["simulation", "rehearsal"]
 Line = dict[str, Any]
@@ -117,6 +118,13 @@ class Run:
                 f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
                 fix='Leave the drop-outs out, or use secure_sum = "complete".',
             )
+        judges = (study.split.validation, study.split.test)
+        if compare and not all(len(rows.labels) for rows in judges):
+            raise ConfigError(
+                "CH104",
+                "compare, but no rows are kept to judge by.",
+                fix="Leave compare out, or keep both validation and test above 0 in [data].",
+            )
         self.watch: Watch = unwatched
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
@@ -155,6 +163,7 @@ class Run:
         """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
         self.begin()
         study, begin = self.study, time.monotonic()
+        begin -= sum(line["seconds"] for line in self.lines[-1:])  # what a run that goes on has taken so far
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
             if self.log is not None and path is not None:
@@ -225,6 +234,9 @@ class Run:
         return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
 
     def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
+        """How good the model is on the test rows; nothing where all rows are trained on."""
+        if not len(self.study.split.test.labels):
+            return {}
         study, wanted = self.study, self.study.job.run.gradient_norm
         return metrics(study.model, parameters, study.split.test, study.data.target, gradient_norm=wanted)
 
@@ -354,7 +366,8 @@ def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
 def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
     """What one device computed beside what the server received of it, unless the run is to repeat: masks never do."""
     device = step.included[0]
-    words = np.frombuffer(place.hall.last[device][-4 * study.codec.length(study.model.size) :], dtype="<u4")
+    upload = place.hall.last[device][-place.terms.upload_bytes :]
+    words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
     return {
         "device": study.data.records.names[device],
         "round": step.round,

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from choral.errors import DeploymentError
+from choral.config import read_text
+from choral.errors import ChoralError, DeploymentError
 from choral.run.agent import Agent
-from choral.run.agreement import Agreement, read_text
+from choral.run.agreement import Agreement
 from choral.run.certificates import check_dates
 from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.run.lookout import Lookout, Tell
@@ -104,7 +105,15 @@ def attend(
     What keeps the node from its server is told in words as it begins and ends, and is in the log.
     """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
-        door = threading.Thread(target=agent.serve, args=(stop,), name="door")
+        closed: list[ChoralError] = []  # why the door did not open, or has closed
+
+        def serve() -> None:
+            try:
+                agent.serve(stop)
+            except ChoralError as error:
+                closed.append(error)
+
+        door = threading.Thread(target=serve, name="door")
         stack.callback(door.join)
         stack.callback(stop.set)
         door.start()
@@ -134,4 +143,6 @@ def attend(
             if children is not None:
                 children.check()
             if not door.is_alive():
-                raise DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
+                raise next(
+                    iter(closed), DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
+                )

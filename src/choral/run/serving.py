@@ -18,7 +18,7 @@ from choral.learning.records import Records
 from choral.plan import Participation
 from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
-from choral.run.enrolment import STUDY
+from choral.run.enrolment import STUDY, private
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
@@ -303,9 +303,7 @@ class Conductor:
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
     """The run folder of a study: every enrolment has its own."""
-    path = folder / "runs" / study.file.run
-    path.mkdir(parents=True, exist_ok=True)
-    return RunFolder(path)
+    return RunFolder(private(folder / "runs" / study.file.run))
 
 
 def require_unfinished(folder: RunFolder) -> None:
@@ -349,8 +347,11 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
 
 def stop(folder: Path) -> None:
     """Ask a run to end after the round under way; it then writes its model and its result."""
-    path = run_folder(folder, Agreement.read(folder / STUDY)).path
-    write_json(path / STOP, {"at": _now()})
+    run = run_folder(folder, Agreement.read(folder / STUDY))
+    require_unfinished(run)
+    if not (run.path / "run.json").exists():  # it would end before its first round, and a study is run once
+        raise StorageError("CH802", "has not begun.", where=str(run.path), fix="choral server run STUDY begins it.")
+    write_json(run.path / STOP, {"at": _now()})
 
 
 def keep_test(folder: Path, table: Path) -> None:

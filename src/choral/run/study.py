@@ -123,7 +123,7 @@ def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
             "CH103", "[data] names no data.", where=job.where("data"), fix='Set csv, parquet, or builtin = "adult".'
         )
     data = tables.load(
-        str(job.folder / str(path)) if source is None else source,
+        job.pattern(str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
@@ -280,9 +280,16 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
         law=privacy.law, **given,
     )  # fmt: skip
+    if plan.cohort < 2 and (privacy.epsilon is not None or plan.noise > 0):
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {plan.devices} devices: its sum would be that device's own update.",
+            where=job.where("federation", "cohort"),
+            fix="Use at least 2 devices a round.",
+        )
     if privacy.epsilon is None:
         return plan
     plan = replace(plan, noise=1.0)  # where the search starts
-    part = exposure_of(plan, SecureSum.for_cohort(max(2, plan.cohort)), rows=rows, rounds=rounds_each(plan))
+    part = exposure_of(plan, SecureSum.for_cohort(plan.cohort), rows=rows, rounds=rounds_each(plan))
     budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - OVERFLOW - OUT_OF_RANGE)
     return replace(plan, noise=calibrate.smallest_noise(part, budget))

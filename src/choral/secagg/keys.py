@@ -78,11 +78,15 @@ class Bundle:
 
     def verify(self) -> None:
         """Nothing, or a TrustError if the form or the signature is wrong."""
+        if not 0 < len(self.id.encode()) <= LONGEST_ID or not self.id.isprintable():
+            raise TrustError(
+                "CH600",
+                f"a device's name has {len(self.id):,} characters, or some that can't be printed.",
+                fix=f"Choose one of 1 to {LONGEST_ID} bytes, all printable.",
+            )
         sizes = (len(self.identity), len(self.agreement), len(self.signature))
         if (
             sizes != (KEY_SIZE, KEY_SIZE, 64)
-            or not 0 < len(self.id.encode()) <= LONGEST_ID
-            or not self.id.isprintable()
             or int.from_bytes(self.agreement, "little") >= _FIELD  # a second way to write some other device's key
         ):
             raise TrustError(
@@ -102,7 +106,9 @@ class Bundle:
         try:
             Ed25519PublicKey.from_public_bytes(self.identity).verify(signature, framed(label, *fields))
         except (InvalidSignature, ValueError):
-            raise TrustError("CH606", f'device "{self.id}" did not sign this {label}.') from None
+            raise TrustError(
+                "CH606", f'device "{self.id}" did not sign this {label}.', fix="Get it again, from the device itself."
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +129,11 @@ class Roster:
         # One key under two names would let one device count twice, or agree with itself.
         for name in ("identity", "agreement"):
             if len({getattr(bundle, name) for bundle in self.bundles}) != len(ids):
-                raise TrustError("CH606", f"two devices of the roster have the same {name} key.")
+                raise TrustError(
+                    "CH606",
+                    f"two devices of the roster have the same {name} key.",
+                    fix="Each device makes its own keys: let one of them join anew.",
+                )
         for bundle in self.bundles:
             bundle.verify()
 
@@ -237,7 +247,9 @@ class Identity:
         try:
             shared = self._agreement.exchange(X25519PublicKey.from_public_bytes(peer.agreement))
         except ValueError:  # a point of small order: the result would be all zeros, and known to everybody
-            raise TrustError("CH606", f'device "{peer.id}" shows an agreement key of small order.') from None
+            raise TrustError(
+                "CH606", f'device "{peer.id}" shows an agreement key of small order.', fix="Leave this device out."
+            ) from None
         low, high = sorted((self.bundle, peer), key=lambda bundle: bundle.id)
         info = framed("pair", low.id.encode(), high.id.encode(), low.agreement, high.agreement)
         salt = digest("session", session)

@@ -121,11 +121,11 @@ class Children:
 
 
 def _spawn(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, so that a Ctrl-C here ends it in our order."""
+    """A process in a session of its own, so that a Ctrl-C here ends it in our order; its files are its owner's only."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
     beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
     path = os.pathsep.join([beside, kept.get("PATH", "")])
-    with log.open("ab") as file:
+    with open(log, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         return subprocess.Popen(  # noqa: S603 - our own commands
             [sys.executable, "-ISc", _TIED, str(os.getpid()), *command],
             stdout=file,
@@ -133,6 +133,7 @@ def _spawn(command: list[str], folder: Path, log: Path) -> subprocess.Popen[byte
             stdin=subprocess.DEVNULL,
             env={**kept, **QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path},
             start_new_session=True,
+            umask=0o077,
         )
 
 

@@ -35,14 +35,14 @@ class Gate:
             return
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         if scope["method"] != "POST" or not _ALLOWED.fullmatch(path):
-            await self._answer(send, 404, [])
+            await _answer(send, 404)
             return
         kept = [(name, value) for name, value in scope["headers"] if name not in _OURS]
         request = self._client.build_request("POST", path.decode(), headers=kept, content=_body(receive))
         try:
             reply = await self._client.send(request, stream=True)
         except httpx.TransportError:
-            await self._answer(send, 503, [])  # SuperNodes try again on it
+            await _answer(send, 503)  # SuperNodes try again on it
             return
         try:
             head = [(name, value) for name, value in reply.headers.raw if name.lower() not in _OURS]
@@ -53,9 +53,10 @@ class Gate:
         finally:
             await reply.aclose()
 
-    async def _answer(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+
+async def _answer(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

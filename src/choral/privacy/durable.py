@@ -1,0 +1,73 @@
+"""Files that a crash leaves as they were or as they should be: written under another name, synced, then named."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would else change line ends
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of the data, which is on the disk when this returns."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+    os.fsync(descriptor)
+
+
+def draft(path: Path, content: bytes, *, mode: int) -> Path:
+    """A new file beside the path with this content, on the disk by then; one that fails is taken away again.
+
+    Its mode is there from the start, so that there is no moment at which others could read it.
+    """
+    made = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode)
+    with _or_gone(made):
+        try:
+            write(descriptor, content)
+        finally:
+            os.close(descriptor)
+    return made
+
+
+def replace(path: Path, content: bytes, *, mode: int) -> None:
+    """Make the path the name of a file with this content: at every moment it names the old one or the new one, whole.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "note")
+    >>> replace(path, b"kept", mode=0o600)
+    >>> path.read_bytes(), len(list(path.parent.iterdir()))
+    (b'kept', 1)
+    """
+    made = draft(path, content, mode=mode)
+    with _or_gone(made):
+        os.replace(made, path)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _or_gone(made: Path) -> Iterator[None]:
+    """Take the file away if what is done with it fails: a full disk is not to be filled with drafts."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
+
+
+if sys.platform == "win32":
+
+    def sync_folder(folder: Path) -> None:
+        """Windows has no call for this; NTFS journals names by itself."""
+
+else:
+
+    def sync_folder(folder: Path) -> None:
+        """Make the names in a folder durable: a new file's own sync does not."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
