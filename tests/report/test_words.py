@@ -7,6 +7,7 @@ from scipy.optimize import linprog
 
 from choral.privacy.shown import up
 from choral.report import words
+from choral.report.colluders import by_colluders, honest_devices
 from choral.run.folder import read_run
 from tests.report.runs import make_run
 
@@ -95,8 +96,8 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
     secure = record.about["secure_sum"]
     # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
     assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
-    assert [words.honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
-    rows = [(c, epsilon, text.replace("\xa0", " ")) for c, epsilon, text in words.by_colluders(record)]
+    assert [honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
+    rows = [(c, epsilon, text.replace("\xa0", " ")) for c, epsilon, text in by_colluders(record)]
     assert [c for c, _, _ in rows] == list(range(10))
     assert "at least 4 honest devices: ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3" in rows[2][2]
     assert "no longer hides a single device from a lying server" in rows[5][2]
@@ -105,7 +106,7 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
 
 def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what_is_spent_so_far(run):
     record = run(finished=False, done=3)
-    rows = words.by_colluders(record)
+    rows = by_colluders(record)
     assert len(rows) == record.about["plan"]["cohort"]
     # Made-up figures of tests/report/runs.py: 2.00 against everyone after all rounds, 0.66 of it with 2 colluders.
     assert rows[2][2].replace("\xa0", " ") == (
@@ -124,7 +125,7 @@ def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what
 def test_a_run_of_an_older_choral_has_no_planned_epsilon_and_says_none(run):
     record = run(finished=False, done=3)
     del record.about["planned"]
-    assert words.by_colluders(record)[2] == (
+    assert by_colluders(record)[2] == (
         2, None, "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.privacy.shown import up
 from choral.report import charts, words
+from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 from choral.run.folder import RunRecord, merit
 
@@ -208,7 +209,7 @@ def colluder_chart(record: RunRecord) -> Markup:
         return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
     if not words.claims(record):
         return not_yet(record)
-    rows = words.by_colluders(record)
+    rows = by_colluders(record)
     points = [(float(colluders), epsilon) for colluders, epsilon, _ in rows if epsilon is not None]
     everyone, summed, _ = words.claims(record)
     if not points or everyone.epsilon is None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from choral.report import parts, sides, words
+from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 from choral.report.sides import Side
 from choral.run.folder import RunRecord
@@ -133,7 +134,7 @@ def _sees(who: str, can: Sequence[str], cannot: Sequence[str]) -> Markup:
 
 def _colluders(record: RunRecord) -> Markup:
     """A row for every place of the slider; the page shows one of them at a time."""
-    rows = words.by_colluders(record)
+    rows = by_colluders(record)
     if not rows:
         return element("p", "There is no secure sum: colluders change nothing.")
     now = words.spent_so_far(record)

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from choral.plan import SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE, NOISE
 from choral.privacy.shown import up
 from choral.run.folder import RunRecord, merit
@@ -345,34 +344,6 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
-def honest_devices(secure: dict[str, Any], colluders: int) -> int:
-    """The honest devices that are certainly in any sum that the plan's adversary can open, with so many colluding.
-
-    >>> secure = {"cohort": 10, "smallest_sum": 8, "threshold": 7, "colluders": 2, "adversary": "lying"}
-    >>> honest_devices(secure, 2), honest_devices(secure, 3)
-    (4, 3)
-    """
-    planned = SecureSum(**secure).honest_noises(secure["adversary"])
-    return max(planned + int(secure["colluders"]) - colluders, 0)  # every colluder takes one noise away
-
-
-def by_colluders(record: RunRecord) -> tuple[tuple[int, float | None, str], ...]:
-    """For every number of colluders: the proved ε, or the planned one before the end, and a sentence with its terms."""
-    secure, privacy = record.about["secure_sum"], _statement_of(record)
-    if secure is None:
-        return ()
-    known = dict(privacy.get("by_colluders", ()))
-    return tuple(
-        (c, known.get(c), _with_colluders(record, c, known.get(c))) for c in sorted(known) or range(secure["cohort"])
-    )
-
-
-def _statement_of(record: RunRecord) -> dict[str, Any]:
-    """What was spent, or before the end what is planned at most; nothing where there is no noise."""
-    privacy = record.result["privacy"] if record.result else record.about.get("planned") or {}
-    return {} if "none" in privacy else privacy
-
-
 def spent_so_far(record: RunRecord) -> str:
     """The largest ε of a device in a run under way, with its terms, as a sentence to add."""
     last = record.rounds[-1].get("spent") if record.rounds and record.result is None else None
@@ -380,23 +351,3 @@ def spent_so_far(record: RunRecord) -> str:
         return ""
     terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {rule_in_words(ledger_rule(record.about))}"
     return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms})."
-
-
-def _with_colluders(record: RunRecord, colluders: int, epsilon: float | None) -> str:
-    honest = honest_devices(record.about["secure_sum"], colluders)
-    server = f"a {record.about['secure_sum']['adversary']} server"
-    opened = (
-        f"every sum that {server} can open holds at least {count(honest, 'honest device')}"
-        if honest > 1
-        else f"the secure sum no longer hides a single device from {server}"
-    )
-    privacy = _statement_of(record)
-    if not privacy:
-        return f"With {count(colluders, 'colluder')} {opened}."
-    everyone, summed = claims_of(privacy)[:2]
-    if epsilon is None or summed.epsilon is None:
-        held = f"{everyone.figure} holds" if record.result else f"The plan ends at {everyone.figure}"
-        return f"With {count(colluders, 'colluder')} {opened}: no provable extra protection. {held} ({everyone.terms})."
-    terms = f"δ = {small(summed.delta)}, {summed.adjacency}, rule {summed.rule}"
-    planned = "" if record.result else "the plan ends at "
-    return f"With {count(colluders, 'colluder')} {opened}: {planned}ε\xa0≤\xa0{up(epsilon)} ({terms})."
