@@ -129,7 +129,7 @@ def rounds(
             try:
                 opened = backend.round(parameters, cohort, round=number, attempt=attempt)
             except SumError as error:
-                notes.append(f"attempt {attempt + 1}: {error}")
+                notes.append(f"attempt {attempt + 1}: {error.code} {error.what}")  # to try again is what is done
                 continue
             included = tuple(opened.included)
             parameters = parameters + mean(opened.total, len(included), grid, out=update)

@@ -137,7 +137,7 @@ def head(run: "Run") -> str:
 
     study, plan = run.study, run.study.plan
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
-    size = f"batches of about {plan.batch}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch}"
+    size = f"batches of about {plan.batch:,}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch:,}"
     limits = sorted({limit.epsilon for limit in study.limits})
     ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
@@ -148,7 +148,7 @@ def head(run: "Run") -> str:
         "",
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local steps a round · {size}",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {size}",
         f"       step size {plan.step_size:g} · clip {plan.clip:g} · {NOISE[plan.law]} {plan.noise:.4g}",
     ]
     if plan.strict:
