@@ -112,7 +112,6 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     ready = steps(*inputs)
     tasks: dict[str, Callable[[], Any]] = {
         "host_draw": lambda: backend.drawing.batches([turn], before).rows,
-        "host_count": lambda: backend.uses.count(cohort, batches),
         "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
         "updates": lambda: steps(*inputs),
         "codec": lambda: add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),

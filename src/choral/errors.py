@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "CH700": "training diverged",
     "CH701": "a model's output or loss has the wrong shape",
     "CH702": "no such accelerator",
+    "CH703": "a record would be used more often than its device is charged for",
     "CH800": "a run folder exists already",
     "CH801": "a file or folder can't be written",
     "CH802": "a run folder is incomplete or changed",

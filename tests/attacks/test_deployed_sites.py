@@ -257,21 +257,33 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
     made = Consortium(tmp_path, job=job)
     made.approve("hill", epsilon=50.0)
     model, broken = made.agreement.model.start(0), np.full(10, np.nan, np.float32)
-    used = []
+    used = np.zeros(80, dtype=int)
     for attempts in ((0, 1), (2, 3, 4), (5,)):
         with Agent(made.homes["hill"]) as agent:
-            agent._trainer.uses.count = lambda _, batches: used.append(batches.rows.ravel())
             for attempt in attempts:
                 agent._charge(1, attempt)
                 with contextlib.nullcontext() if attempt % 2 else pytest.raises(TrainingError, match="CH700"):
                     agent._train(model if attempt % 2 else broken, 1, attempt)
-    rows = np.concatenate(used)
-    assert len(rows) == 72
-    assert len(np.unique(rows)) == 72
+            used += agent._trainer.uses.of_row
+    assert (used.sum(), used.max()) == (72, 1)
     assert made.agreement.costs.event(0, 0).mu > 0
     with Agent(made.homes["hill"]) as agent:
         events = [agent._costs.event(0, number) for number in range(6)]
         assert [event.mu > 0 for event in events] == [True] + [False] * 5  # six steps, one use
+
+
+def test_an_agent_does_not_train_twice_for_one_charge(tmp_path):
+    job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
+    made = Consortium(tmp_path, job=job)
+    made.approve("hill", epsilon=50.0)
+    model = made.agreement.model.start(0)
+    with Agent(made.homes["hill"]) as agent, pytest.raises(TrainingError, match=r"CH703 .* charges pay for 0"):
+        agent._train(model, 1, 0)
+    with Agent(made.homes["hill"]) as agent:
+        agent._charge(1, 0)
+        agent._train(model, 1, 0)
+        with pytest.raises(TrainingError, match=r"CH703 .* used 2 times; charges pay for 1"):
+            agent._train(model, 1, 0)
 
 
 def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):

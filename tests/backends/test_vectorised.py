@@ -215,21 +215,38 @@ def test_apply_adds_the_mean_update():
     assert moved.tolist() == [1.25, 1.5]  # 2^22 steps of 2^-22 are 1, over 4 devices
 
 
-def test_uses_are_counted_from_the_batches_really_used():
+def used_by(one):
+    """What tells how often each record entered a step that was drawn since, by any thread."""
+    found, draw = [], one.drawing.batches
+
+    def noted(turns, before):
+        batches = draw(turns, before)
+        of_cohorts = np.concatenate([cohort for _, cohort, _ in turns])
+        for device, rows, counts in zip(of_cohorts, batches.rows, batches.counts, strict=True):
+            found.extend(one.records.offsets[device] + rows[step, :count] for step, count in enumerate(counts))
+        return batches
+
+    object.__setattr__(one.drawing, "batches", noted)
+    return lambda: np.bincount(np.concatenate(found), minlength=len(one.records.labels))
+
+
+def test_whole_passes_use_every_record_of_who_takes_part_equally_often():
     plan = dataclasses.replace(PLAN, sampling="partition", passes="continue", rows=30, batch=10, local_steps=2)
     one, cohort = engine(plan), np.array([0, 2])  # 30 rows: E = 3 batches a pass
+    used = used_by(one)
     for number in range(3):
         one.train(start(), number, cohort)
     # 3 rounds of 2 steps are 6 batches, two whole passes: every record exactly twice.
-    assert one.uses.of_row[:30].tolist() == [2] * 30
-    assert one.uses.most(0) == one.uses.most(2) == 2
-    assert one.uses.most(1) == 0
+    assert used().tolist() == [2 * (device in cohort) for device, size in enumerate(SIZES) for _ in range(size)]
 
 
-def test_a_state_taken_between_rounds_goes_on_with_the_same_bits():
-    plan = dataclasses.replace(PLAN, sampling="partition", passes="continue")
+@pytest.mark.parametrize("sampling", ["poisson", "partition"])
+def test_an_engine_that_is_told_how_often_devices_took_part_goes_on_with_the_same_bits(sampling):
+    # As a run that is resumed does: `rounds_of` is all that it restores, from the charges in the ledgers.
+    plan = dataclasses.replace(PLAN, sampling=sampling, passes="continue")
     whole_run, first, second = engine(plan), engine(plan), engine(plan)
     cohorts = [np.arange(12), np.array([0, 3, 4]), np.array([3, 4, 5])]
+    in_one, in_two = used_by(whole_run), (used_by(first), used_by(second))
 
     def go(one, theta, numbers):
         for number in numbers:
@@ -239,9 +256,9 @@ def test_a_state_taken_between_rounds_goes_on_with_the_same_bits():
 
     expected = go(whole_run, start(), range(3))
     half = go(first, start(), range(2))
-    second.resume(first.state())
+    second.rounds_of[:] = [2 if device in (0, 3, 4) else 1 for device in range(12)]
     assert (go(second, half, [2]) == expected).all()
-    assert (second.uses.of_row == whole_run.uses.of_row).all()
+    assert (in_two[0]() + in_two[1]() == in_one()).all()
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -250,13 +267,16 @@ def test_rounds_without_the_host_have_the_bits_of_rounds_with_it(every):
     included = [np.ones(len(cohort), dtype=bool) for cohort in cohorts]
     included[2][1] = False
     by_hand, theta = engine(), start()
+    used_by_hand = used_by(by_hand)
     for number, cohort in enumerate(cohorts):
         found = by_hand.train(theta, number + 4, cohort, included[number])
         theta = by_hand.apply(theta, found.total, found.count)
     one = engine()
+    used = used_by(one)
     steps = list(one.rounds(start(), cohorts, included, first=4, every=every))
     assert (steps[-1].parameters == theta).all()
-    assert (one.uses.of_row == by_hand.uses.of_row).all()
+    assert (used() == used_by_hand()).all()
+    assert (one.rounds_of == by_hand.rounds_of).all()
     assert [step.done for step in steps] == [min(5, (n + 1) * every) for n in range(-(-5 // every))]
     assert steps[-1].seconds_left == 0.0
     assert steps[-1].round_number == 8
@@ -275,17 +295,16 @@ def test_a_sum_beyond_32_bits_is_exact():
     assert (next(engine(fine, codec=codec).rounds(start(), [np.arange(12)])).parameters == moved).all()
 
 
-def test_an_interrupted_round_leaves_the_counters_as_they_were(monkeypatch):
+def test_an_interrupted_round_counts_for_nobody(monkeypatch):
     one = engine()
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one, "_finish", interrupt)
+    monkeypatch.setattr(one, "_check", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one.train(start(), 0, np.arange(12))
     assert one.rounds_of.sum() == 0
-    assert one.uses.of_row.sum() == 0
 
 
 def test_a_step_size_that_diverges_is_reported_with_the_round_and_a_fix():
@@ -364,9 +383,10 @@ def test_the_number_of_lanes_moves_an_update_by_rounding_errors_only(lanes, whol
     assert np.abs(engine(lanes=lanes).updates(start(), 2, np.arange(12)) - whole[0]).max() <= 1e-6
 
 
-def test_a_run_that_fails_in_a_later_round_leaves_every_counter_as_it_was(monkeypatch):
+def test_rounds_that_fail_together_count_for_nobody(monkeypatch):
     one = engine()
-    before = one.uses.of_row.copy(), one.rounds_of.copy()
+    one.train(start(), 9, np.array([2, 5]))
+    before = one.rounds_of.copy()
 
     def fails(*_):
         raise KeyboardInterrupt
@@ -374,5 +394,4 @@ def test_a_run_that_fails_in_a_later_round_leaves_every_counter_as_it_was(monkey
     monkeypatch.setattr(one, "_check", fails)
     with pytest.raises(KeyboardInterrupt):
         list(one.rounds(start(), [np.array([0, 1]), np.array([2, 3])], every=2))
-    assert (one.uses.of_row == before[0]).all()
-    assert (one.rounds_of == before[1]).all()
+    assert (one.rounds_of == before).all()

@@ -1,12 +1,15 @@
+import dataclasses
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from choral.errors import PlanError
+from choral.errors import PlanError, TrainingError
 from choral.learning import sampling, streams
 from choral.plan import Plan
+from choral.privacy.exposure import Exposure
 
 
 def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):
@@ -32,6 +35,21 @@ def test_the_room_keeps_the_chance_of_an_overflow_below_what_is_charged(batch, s
     room = sampling.capacity(batch, steps, 10.0**-exponent)
     assert room % 8 == 0
     assert steps * stats.poisson.sf(room, batch) <= 10.0**-exponent
+
+
+@given(rows=st.integers(1, 10**6), fraction=st.floats(0, 1), rounds=st.integers(1, 500), steps=st.integers(1, 20))
+@example(rows=647, fraction=0.002, rounds=100, steps=1)  # room for 16 of 2 would do for a batch, not for its companions
+@example(rows=10**6, fraction=1.15e-5, rounds=20, steps=10)
+def test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged(
+    rows, fraction, rounds, steps
+):
+    batch = min(1 + int(fraction * rows), rows, 2**17)
+    shape = {"rounds": rounds, "rows": rows, "batch": batch, "local_steps": steps}
+    room = sampling.room(Plan(devices=1, cohort=1, step_size=1.0, clip=1.0, noise=1.0, **shape), rows)
+    # docs/accounting.md: K of the other m − 1 records are drawn in a step, and δ grows by Cτ·Pr[K ≥ room]; by SciPy.
+    assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= sampling.OVERFLOW
+    for fewer in {batch, (batch + rows) // 2}:  # other devices of the same plan have the same room
+        assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= sampling.OVERFLOW
 
 
 def test_poisson_batches_have_the_size_and_membership_of_independent_coins():
@@ -145,21 +163,85 @@ def test_every_order_of_a_pass_is_equally_likely():
     assert stats.chisquare(counts).pvalue > 1e-5
 
 
-@given(st.data())
-def test_uses_are_what_a_plain_count_finds(data):
-    sizes = np.array(data.draw(st.lists(st.integers(4, 20), min_size=2, max_size=5)))
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    uses, plain = sampling.Uses(offsets), np.zeros(offsets[-1], dtype=int)
-    for round_number in range(3):
-        drawn = poisson_batches(sizes, 2, 2, 16, round_number=round_number)
-        uses.count(np.arange(len(sizes)), drawn)
-        for device in range(len(sizes)):
-            for step in range(2):
-                for row in used(drawn, device, step):
-                    plain[offsets[device] + row] += 1
+PARTITIONS = {
+    "rows": st.integers(1, 40),
+    "batch": st.integers(1, 12),
+    "steps": st.integers(1, 9),
+    "rounds": st.integers(1, 8),
+    "passes": st.sampled_from(["continue", "reshuffle"]),
+}
+
+
+def partitions(rows, batch, steps, rounds, passes):
+    shape = {"rounds": rounds, "rows": rows, "batch": min(batch, rows), "local_steps": steps, "passes": passes}
+    return Plan(devices=1, cohort=1, step_size=1.0, clip=1.0, noise=1.0, sampling="partition", **shape)
+
+
+def batches_of(plan, number, secret=7):
+    key = np.array([secret if plan.passes == "continue" else 100 + number], dtype=np.uint64)
+    return sampling.draw(plan, np.array([plan.rows]), np.array([number]), key, None, plan.batch)
+
+
+@given(**PARTITIONS, data=st.data())
+def test_uses_are_what_a_plain_count_finds_and_never_more_than_is_charged_for(data, **numbers):
+    plan = partitions(**numbers)
+    # A process counts its own rounds, each at its place in the run: others were before it, or failed ahead of training.
+    mine = sorted(data.draw(st.sets(st.integers(0, plan.rounds - 1), min_size=1)))
+    uses, plain = sampling.Uses(plan, plan.rows), np.zeros(plan.rows, dtype=int)
+    for number in mine:
+        drawn = batches_of(plan, number)
+        uses.count(drawn, number)
+        for row in drawn.rows.ravel():
+            plain[row] += 1
     assert uses.of_row.tolist() == plain.tolist()
-    for device in range(len(sizes)):
-        assert uses.most(device) == plain[offsets[device] : offsets[device + 1]].max()
+
+
+@given(**PARTITIONS)
+def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**numbers):
+    plan = partitions(**numbers)
+    one = {
+        name: getattr(plan, name) for name in ("local_steps", "rows", "batch", "noise", "clip", "sampling", "passes")
+    }
+    charged = Exposure(rounds=plan.rounds, cohort=1, devices=1, **one).most_uses
+    uses = sampling.Uses(plan, plan.rows)
+    for number in range(plan.rounds):
+        uses.count(batches_of(plan, number), number)
+    assert uses._paid_for(0, plan.rounds) == charged
+    if plan.passes == "continue" and plan.rows % plan.batch == 0:
+        assert uses.of_row.max() == charged  # no record ever sits out, so those of the last batch were in every pass
+    with pytest.raises(TrainingError, match=f"CH703 .* used {charged + 1} times; charges pay for {charged}"):
+        fullest = uses.of_row.argmax()
+        for _ in range(charged + 1 - int(uses.of_row[fullest])):
+            again = np.full((1, 1, 1), fullest, dtype=np.int32)
+            uses.count(sampling.Batches(rows=again, counts=np.ones((1, 1), np.int32)), plan.rounds - 1)
+
+
+@given(**PARTITIONS, data=st.data())
+def test_a_round_that_is_trained_again_without_a_charge_is_refused(data, **numbers):
+    plan = partitions(**{**numbers, "passes": "continue"})
+    per_pass = plan.rows // plan.batch
+    first = data.draw(st.integers(0, plan.rounds - 1))  # after a restart, the rounds before it are not in the count
+    uses = sampling.Uses(plan, plan.rows)
+    uses.count(batches_of(plan, first), first)
+    started, ended = first * plan.local_steps // per_pass, -(-(first + 1) * plan.local_steps // per_pass)
+    whole = first * plan.local_steps % per_pass == (first + 1) * plan.local_steps % per_pass == 0
+    assume(whole or ended - started == 1)  # no record need be in both of two passes that are not whole
+    with pytest.raises(TrainingError, match="CH703"):
+        uses.count(batches_of(plan, first), first)
+
+
+def test_a_round_that_no_charge_paid_for_is_refused():
+    plan = partitions(rows=12, batch=4, steps=2, rounds=3, passes="continue")
+    with pytest.raises(TrainingError, match="CH703 round 0: a record would be used 1 times; charges pay for 0"):
+        sampling.Uses(plan, 12).count(batches_of(plan, 0), -1)
+
+
+def test_poisson_batches_have_no_number_of_uses_to_be_held_to():
+    plan = dataclasses.replace(partitions(rows=12, batch=4, steps=2, rounds=3, passes="continue"), sampling="poisson")
+    uses, all_of_it = sampling.Uses(plan, 12), np.zeros((1, 2, 8), dtype=np.int32)
+    for _ in range(9):
+        uses.count(sampling.Batches(rows=all_of_it, counts=np.full((1, 2), 8, np.int32)), 0)
+    assert uses.of_row.size == 0  # nothing is counted for nothing
 
 
 @pytest.mark.parametrize("kind", ["poisson", "partition"])

@@ -81,6 +81,16 @@ MUTANTS = [
         "tests/learning/test_sampling.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
     bug("the same batch at every step of a pass", SAMPLING, "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_sampling.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
+    bug("a batch drawn twice", SAMPLING, "    step = first_step[:, None] + np.arange(steps)\n",
+        "    step = first_step[:, None] + np.maximum(np.arange(steps) - 1, 0)\n",
+        "tests/learning/test_trainer.py::"
+        "test_a_trainer_that_keeps_to_its_passes_is_never_refused_over_rounds_and_restarts"),
+    bug("records used beyond what is charged", SAMPLING, "        if most > paid:\n", "        if False:\n",
+        "tests/learning/test_trainer.py::test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step"),
+    bug("batches that their records' companions fill", SAMPLING, "        while most < most_rows and steps *",
+        "        while False and steps *",
+        "tests/learning/test_sampling.py::"
+        "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
     bug("Poisson accounting on shuffled batches", EXPOSURE, 'self.sampling == "poisson" and self.batch < self.rows',
         "self.batch < self.rows",
         "tests/privacy/test_rules.py::"

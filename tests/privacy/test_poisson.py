@@ -1,5 +1,4 @@
 import math
-import random
 
 import pytest
 from dp_accounting import NeighboringRelation
@@ -137,16 +136,19 @@ def test_a_capacity_of_all_rows_can_not_overflow_and_one_of_the_mean_is_no_capac
     assert poisson.overflow(rows=100, batch=100, capacity=99) == 1.0
 
 
-def test_the_capacity_is_the_smallest_that_keeps_the_promise():
-    source = random.Random(7)
-    for _ in range(50):
-        rows = source.randint(2, 5000)
-        batch, steps = source.randint(1, rows), source.randint(1, 1000)
-        delta = 10 ** source.uniform(-20, -2)
-        capacity = poisson.capacity_for(rows=rows, batch=batch, steps=steps, delta=delta)
-        assert steps * poisson.overflow(rows=rows, batch=batch, capacity=capacity) <= delta
-        if capacity > batch + 1:
-            assert steps * poisson.overflow(rows=rows, batch=batch, capacity=capacity - 1) > delta
+@given(rows=st.integers(2, 5000), data=st.data())
+def test_more_records_make_an_overflow_more_likely_and_more_room_less(rows, data):
+    batch = data.draw(st.integers(1, rows))
+    capacity = data.draw(st.integers(min(batch + 2, rows), rows))
+
+    def truth(rows, capacity):
+        return stats.binom.sf(capacity - 1, rows - 1, batch / rows)
+
+    bound = poisson.overflow(rows=rows, batch=batch, capacity=capacity)
+    # From two above the mean (Anderson & Samuels 1967); 1e-9 for SciPy's own last digits.
+    assert truth(rows, capacity) <= truth(rows + 1, capacity) * (1 + 1e-9) + 1e-300
+    assert truth(rows, capacity) <= bound * (1 + 1e-9)
+    assert capacity == rows or poisson.overflow(rows=rows, batch=batch, capacity=capacity + 1) <= bound
 
 
 def test_numbers_that_are_no_steps_are_refused():

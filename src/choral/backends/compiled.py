@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from choral.learning import noise
 from choral.learning.local import WIDE, Recipe, local_update
 from choral.learning.models import Model
-from choral.learning.sampling import Tally
 from choral.secagg.codec import quantise
 
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
@@ -33,7 +32,6 @@ class Call:
     dither: NDArray[np.uint32] | Array
     keep: NDArray[np.bool_] | Array
     at: int
-    uses: Tally
 
 
 @partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"), compiler_options=WIDE)

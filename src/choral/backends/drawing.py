@@ -32,7 +32,6 @@ class Drawing:
     feed: Feed
     lanes: int
     room: int
-    uses: sampling.Uses
     orders: sampling.Orders = field(default_factory=sampling.Orders)
 
     def calls(self, turn: Turn, before: Before) -> list[Call]:
@@ -88,10 +87,8 @@ class Drawing:
             where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
             counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
             fed = (*self.feed.held[at], rows[0]) if rows else None
-            some = slice(start, start + self.lanes)
-            uses = self.uses.tally(cohort[some], batches.of(some))
             calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts, noise=noise_keys,
-                              dither=dither_keys, keep=kept, at=at, uses=uses))  # fmt: skip
+                              dither=dither_keys, keep=kept, at=at))  # fmt: skip
         return calls
 
 

@@ -10,12 +10,12 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -107,9 +107,8 @@ class Vectorised:
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
-        self.uses = sampling.Uses(records.offsets)
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
-        self.drawing = Drawing(plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room, uses=self.uses)
+        self.drawing = Drawing(plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
         self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
@@ -132,7 +131,7 @@ class Vectorised:
         with self._all_or_nothing():
             calls = self._calls(round_number, cohort, included)
             total, states = self._start(parameters, calls, self._whole_noise(round_number, cohort, included))
-            self._finish(round_number, calls, states)
+            self._check(round_number, jax.device_get(states))
         return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -158,7 +157,7 @@ class Vectorised:
         with ThreadPoolExecutor(DRAWERS) as drawers:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))
-                with self._all_or_nothing() as counted:
+                with self._all_or_nothing():
                     turns = [
                         (first + number, cohorts[number], None if included is None else included[number])
                         for number in numbers
@@ -171,9 +170,6 @@ class Vectorised:
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
                         theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
-                        for call in calls:
-                            counted.append(call.uses)
-                            self.uses.add(call.uses)  # while the processor trains
                         begun.append((round_number, states))
                     for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
@@ -191,9 +187,7 @@ class Vectorised:
         with self._all_or_nothing():
             calls = self._calls(round_number, cohort, None)
             made = self._each(self._update_from(parameters, len(calls)), calls)
-            found = np.concatenate([np.asarray(updates) for updates in made])[: len(cohort)]
-            self._finish(round_number, calls, [])
-        return found
+            return np.concatenate([np.asarray(updates) for updates in made])[: len(cohort)]
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
         """The dither that `train` rounds this device's update with."""
@@ -205,28 +199,14 @@ class Vectorised:
         text = f"choral/1|{self.seed}|whole noise|{round_number}|{device}"
         return Stream(hashlib.sha256(text.encode()).digest())
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint needs beside the parameters and the number of the next round."""
-        return {"rounds_of": self.rounds_of.copy(), "uses": self.uses.of_row.copy()}
-
-    def resume(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state that was saved between two rounds."""
-        self.rounds_of, self.uses.of_row = state["rounds_of"].copy(), state["uses"].copy()
-
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[list[sampling.Tally]]:
-        """A round that fails or is interrupted leaves the counters as they were, so that a checkpoint is whole.
-
-        What is counted before a round is over goes on the list that this gives, to be taken back.
-        """
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A round that fails or is interrupted leaves `rounds_of` as it was: nobody took part in it."""
         before = self.rounds_of.copy()
-        counted: list[sampling.Tally] = []
         try:
-            yield counted
+            yield
         except BaseException:
             self.rounds_of = before
-            for tally in counted:
-                self.uses.take_back(tally)
             raise
 
     def _calls(self, round_number: int, cohort: Devices, included: Included | None) -> list[Call]:
@@ -297,12 +277,6 @@ class Vectorised:
                     done.block_until_ready()
         while waiting:
             yield waiting.popleft().result()
-
-    def _finish(self, round_number: int, calls: Sequence[Call], states: Sequence[Array]) -> None:
-        """Wait for a round, refuse what went wrong in it, and count the records that it used."""
-        self._check(round_number, jax.device_get(states))
-        for call in calls:
-            self.uses.add(call.uses)
 
     def _check(self, round_number: int, states: Sequence[NDArray[np.int32]]) -> None:
         """Refuse a round with an update that is not finite or leaves the codec's range."""

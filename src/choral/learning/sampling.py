@@ -12,12 +12,12 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError
+from choral.errors import PlanError, TrainingError
 from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
+from choral.privacy.poisson import overflow
 
 Rows = NDArray[np.int64]
-Tally = Rows  # of the flat table, each as often as it was used
 MOST_ROWS = 2**27  # that one device may use in a round
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
@@ -51,16 +51,14 @@ def poisson_tail(mean: float, least: int) -> float:
     return min(1.0, math.exp(log_term) / (1 - mean / (least + 1)))  # a geometric series above the first term
 
 
-def capacity(batch: int, steps: int, overflow: float) -> int:
-    """Room for every one of `steps` Poisson batches of one device, but for a chance of `overflow` over all of them.
-
-    That chance is added to δ: a batch that can overflow is not quite Poisson.
+def capacity(batch: int, steps: int, chance: float) -> int:
+    """Room for every one of `steps` Poisson batches but for this chance, of whatever number of records.
 
     >>> capacity(64, 200, 1e-8)
     128
     """
     room = batch + 1
-    while steps * poisson_tail(batch, room + 1) > overflow:
+    while steps * poisson_tail(batch, room + 1) > chance:
         room += 1
     return -(-room // 8) * 8
 
@@ -191,11 +189,22 @@ class Orders:
         return found
 
 
-def room(plan: Plan, most_rows: int, overflow: float = OVERFLOW) -> int:
-    """How many rows a batch of this plan has room for, on devices of at most `most_rows` records."""
+def room(plan: Plan, most_rows: int) -> int:
+    """How many rows a batch of this plan has room for, on devices of at most `most_rows` records.
+
+    A device's Poisson batches of a whole run keep within it but for a chance of OVERFLOW, which is charged for: that of
+    any one record's companions filling it. It is largest where records are most (Anderson & Samuels 1967).
+
+    >>> plan = Plan(devices=1, cohort=1, rounds=200, rows=99, batch=12, step_size=1.0, clip=1.0, noise=0.0)
+    >>> room(plan, 99), room(plan, 10**6)
+    (40, 48)
+    """
     most = plan.batch
     if plan.sampling == "poisson":
-        most = min(capacity(plan.batch, plan.rounds * plan.local_steps, overflow), most_rows)
+        steps = plan.rounds * plan.local_steps
+        most = min(capacity(plan.batch, steps, OVERFLOW), most_rows)
+        while most < most_rows and steps * overflow(rows=most_rows, batch=plan.batch, capacity=most) > OVERFLOW:
+            most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
     if most * plan.local_steps > MOST_ROWS:
         raise PlanError(
             "CH204",
@@ -231,38 +240,49 @@ def draw(
 
 
 class Uses:
-    """How often each record has entered a step, counted from the batches really used; charges are made before, by rule.
+    """How often one device's records have entered a step, held against what its charges pay for.
 
-    >>> uses = Uses(np.array([0, 2, 5]))
-    >>> uses.count(np.array([1]), Batches(rows=np.int32([[[0, 2], [2, 0]]]), counts=np.int32([[2, 1]])))
-    >>> uses.most(1), uses.most(0)
-    (2, 0)
+    Charges are made before, by rule; this is counted from the batches really drawn. It begins with the first round that
+    it is given, which may be long after the device's own first. Poisson batches have no number that could be passed.
+
+    >>> plan = Plan(devices=1, cohort=1, rounds=2, rows=4, batch=2, step_size=1.0, clip=1.0, noise=0.0,
+    ...             sampling="partition")
+    >>> uses, first = Uses(plan, rows=4), Batches(rows=np.int32([[[3, 0]]]), counts=np.int32([[2]]))
+    >>> uses.count(first, before=0)
+    >>> uses.of_row.tolist()
+    [1, 0, 0, 1]
+    >>> uses.count(first, before=1)
+    Traceback (most recent call last):
+    choral.errors.TrainingError: CH703 round 2: a record would be used 2 times; charges pay for 1. Nothing was sent...
     """
 
-    def __init__(self, offsets: Rows) -> None:
-        self.offsets = offsets
-        self.of_row = np.zeros(int(offsets[-1]), dtype=np.uint32)
+    def __init__(self, plan: Plan, rows: int) -> None:
+        self.plan = plan
+        self.first: int | None = None  # how many rounds were charged for when counting began
+        self.of_row = np.zeros(rows if plan.sampling == "partition" else 0, dtype=np.uint32)
 
-    def count(self, devices: Rows, batches: Batches) -> None:
-        """Count what these devices used."""
-        self.add(self.tally(devices, batches))
+    def count(self, batches: Batches, before: int) -> None:
+        """Count the batches of a round that is charged for, as `before` others are; CH703 if a record is in too many.
 
-    def tally(self, devices: Rows, batches: Batches) -> Tally:
-        """The rows that these devices used, without counting them yet."""
-        rows: Tally = self.offsets[devices][:, None, None] + batches.rows
-        if (batches.counts == batches.rows.shape[-1]).all():  # no batch has room left, as in a partition
-            return rows.ravel()
-        return rows[np.arange(batches.rows.shape[-1]) < batches.counts[..., None]]
+        Only the rows of these batches are looked at: the work does not grow with the records.
+        """
+        if self.plan.sampling == "poisson":
+            return
+        used = batches.rows.ravel()  # a partition's batches are full
+        np.add.at(self.of_row, used, np.uint32(1))
+        self.first = max(0, before) if self.first is None else self.first
+        most, paid = int(self.of_row[used].max()), self._paid_for(self.first, before + 1)
+        if most > paid:
+            raise TrainingError(
+                "CH703",
+                f"round {before + 1}: a record would be used {most} times; charges pay for {paid}. Nothing was sent.",
+                why="Batches are drawn otherwise than they are accounted for: a fault of choral, not of the data.",
+                fix="Take part no further, and report it with the numbers of the plan.",
+            )
 
-    def add(self, tally: Tally) -> None:
-        """Count a tally."""
-        np.add.at(self.of_row, tally, np.uint32(1))
-
-    def take_back(self, tally: Tally) -> None:
-        """Undo `add`."""
-        np.subtract.at(self.of_row, tally, np.uint32(1))
-
-    def most(self, device: int) -> int:
-        """N, the uses of the device's most-used record."""
-        mine = self.of_row[self.offsets[device] : self.offsets[device + 1]]
-        return int(mine.max(initial=0))
+    def _paid_for(self, first: int, rounds: int) -> int:
+        """N of the rounds from the first that was counted; the pass under way by then, which is paid for, goes on."""
+        steps, per_pass = self.plan.local_steps, len(self.of_row) // self.plan.batch
+        if self.plan.passes == "continue":
+            return -(-rounds * steps // per_pass) - first * steps // per_pass
+        return (rounds - first) * -(-steps // per_pass)

@@ -50,7 +50,7 @@ class Trainer:
         self.features, self.labels = features, labels
         self.rounds = rounds
         self.order = int(streams.secure_words((1,))[0]) if order is None else order
-        self.uses = sampling.Uses(np.array([0, len(labels)]))
+        self.uses = sampling.Uses(plan, len(labels))
         self.room = sampling.room(plan, len(labels))
 
     def __repr__(self) -> str:
@@ -58,15 +58,30 @@ class Trainer:
         return f"Trainer({self.model.name}, {len(self.labels)} rows, {self.rounds} rounds)"
 
     def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
-        """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent."""
+        """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent.
+
+        CH703 ahead of the first step if a record would be used more often than so many rounds are charged for.
+        """
+        batches, before = self._draw(), self.rounds
+        self.rounds += 1
+        self.uses.count(batches, before)
+        return self._train(parameters, batches)
+
+    def trial(self, parameters: NDArray[np.float32]) -> None:
+        """Train as in the next round and drop the update: all is compiled and known to work, and no record is used."""
+        self._train(parameters, self._draw())
+
+    def _draw(self) -> sampling.Batches:
+        """The next round's batches."""
         steps = self.plan.local_steps
         random = streams.secure_words((1, steps, self.room)) if self.plan.sampling == "poisson" else None
         order = self.order if self.plan.passes == "continue" else int(streams.secure_words((1,))[0])
         key, before = np.array([order], dtype=np.uint64), np.array([self.rounds])
-        batches = sampling.draw(self.plan, np.array([len(self.labels)]), before, key, random, self.room)
-        self.rounds += 1
-        self.uses.count(np.array([0]), batches)
-        drawn = noise.secure_normal((steps + 1, self.model.size if self.recipe.private else 1))
+        return sampling.draw(self.plan, np.array([len(self.labels)]), before, key, random, self.room)
+
+    def _train(self, parameters: NDArray[np.float32], batches: sampling.Batches) -> NDArray[np.float32]:
+        """The noisy update of these batches; CH700 if it is not finite."""
+        drawn = noise.secure_normal((self.plan.local_steps + 1, self.model.size if self.recipe.private else 1))
         # Full precision: on an accelerator, shorter products would let a clipped gradient pass G.
         with jax.default_matmul_precision("highest"):
             given = (parameters, self.features, self.labels, batches.rows[0], batches.counts[0], drawn)

@@ -179,23 +179,6 @@ def overflow(*, rows: int, batch: int, capacity: int) -> float:
     return min(1.0, math.exp(log_term + rounding) / (1 - ratio))
 
 
-def capacity_for(*, rows: int, batch: int, steps: int, delta: float) -> int:
-    """The smallest batch capacity whose overflow over all steps stays within δ.
-
-    >>> capacity_for(rows=2440, batch=244, steps=200, delta=1e-10)
-    357
-    """
-    steps, delta = require_whole("steps", steps), require_number("delta", delta, below=1.0)
-    low, high = batch, rows  # overflow is certain at the mean and impossible when all rows fit
-    while high - low > 1:
-        middle = (low + high) // 2
-        if steps * overflow(rows=rows, batch=batch, capacity=middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
 def require_steps(noise_multiplier: float, probability: float, steps: int) -> tuple[float, float, int]:
     """The three numbers of a sampled event, checked, or a PlanError that names the one at fault."""
     if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 < probability <= 1:

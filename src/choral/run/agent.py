@@ -75,7 +75,7 @@ class Agent:
             self.device = Device(
                 self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
             )
-            self._trainer.update(self.study.model.start(0))  # compiled before the server's deadlines run
+            self._trainer.trial(self.study.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
             raise

@@ -217,7 +217,7 @@ class Home:
         policy.check(study)
         held = self.holdings(study, policy, data, vault)
         preview = self._preview(study, policy, held)
-        held.trainer.update(study.model.start(0))
+        held.trainer.trial(study.model.start(0))
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
