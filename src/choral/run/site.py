@@ -230,11 +230,11 @@ class Home:
 
     def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
         planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
-        cost = held.costs.spent(0, planned, delta)
+        cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
                 f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
-                f"rule {held.costs.rule.rule}, against {held.costs.rule.adversary}), the policy grants {limit:g}",
+                f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {math.ceil(100 * cost) / 100:g}" if math.isfinite(cost) else "a larger --delta",
             )
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
@@ -246,8 +246,8 @@ class Home:
             raise LedgerError(
                 "CH401",
                 f"the ledger has spent ε = {epsilon_of(before, delta):.4g} of {limit:g}; with the rounds that this "
-                f"study plans it would be {after:.4g} (δ = {delta:g}, {ADJACENCY}, rule {held.costs.rule.rule}, "
-                f"against {held.costs.rule.adversary}).",
+                f"study plans it would be {after:.4g} (δ = {delta:g}, {ADJACENCY}, rule {by.rule}, "
+                f"against {by.adversary}).",
                 why="Nothing was sent.",
                 fix="Only the data owner can raise the limit: --max-epsilon.",
             )
@@ -263,9 +263,9 @@ class Home:
             planned_rounds=planned,
             upload_bytes=terms.upload_bytes,
             download_bytes=terms.model_bytes,
-            rule=held.costs.rule.rule,
+            rule=by.rule,
             adjacency=ADJACENCY,
-            adversary=held.costs.rule.adversary,
+            adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,
             delta=delta,
