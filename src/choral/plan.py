@@ -96,6 +96,20 @@ def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
         )
 
 
+def require_company(cohort: int, devices: int, *, where: str = "") -> None:
+    """Nothing, or a PlanError for a round of one device where anything is to be protected.
+
+    >>> require_company(2, 16)
+    """
+    if cohort < 2:
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
+            where=where,
+            fix="Use at least 2 devices a round.",
+        )
+
+
 def usual_sampling(law: Law) -> Sampling:
     """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
 
