@@ -16,6 +16,7 @@ from choral.privacy.chain import Receipt
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
 from choral.privacy.rules import ADJACENCY
+from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
@@ -233,9 +234,9 @@ class Home:
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
-                f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
+                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({ADJACENCY}, "
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
-                f"--max-epsilon {math.ceil(100 * cost) / 100:g}" if math.isfinite(cost) else "a larger --delta",
+                f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
         before = [charge.event for charge in charges]
@@ -245,9 +246,9 @@ class Home:
         if after > limit * SLACK:
             raise LedgerError(
                 "CH401",
-                f"the ledger has spent ε = {epsilon_of(before, delta):.4g} of {limit:g}; with the rounds that this "
-                f"study plans it would be {after:.4g} (δ = {delta:g}, {ADJACENCY}, rule {by.rule}, "
-                f"against {by.adversary}).",
+                f"the ledger has spent ε = {figures_up(epsilon_of(before, delta), 4)} of {limit:g}; with the rounds "
+                f"that this study plans it would be {figures_up(after, 4)} (δ = {delta:g}, {ADJACENCY}, "
+                f"rule {by.rule}, against {by.adversary}).",
                 why="Nothing was sent.",
                 fix="Only the data owner can raise the limit: --max-epsilon.",
             )
