@@ -25,7 +25,7 @@ from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
-from choral.secagg.keys import Identity
+from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 T = TypeVar("T")
@@ -100,7 +100,10 @@ class Home:
     def join(
         cls, path: Path, invitation: Invitation, name: str, *, passphrase: str | None = None, again: bool = False
     ) -> Self:
-        """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server."""
+        """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server.
+
+        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on.
+        """
         home = cls(path)
         _ = invitation.fingerprint
         if (path / JOINED).exists():
@@ -115,15 +118,37 @@ class Home:
             keep(path / AUTHORITY, invitation.certificate)
             keep(path / JOINED, _json(msgspec.structs.replace(home.joined, server=invitation)))
             return home
-        identity = Identity.fresh(name)
-        identity.bundle.verify()  # refuses a name that no roster takes
+        check_name(name)
+        if FileStore(path / "vault").exists():
+            home._check_goes_on(name, passphrase)
+            (path / APPROVAL).unlink(missing_ok=True)
+        else:
+            private(path)
+            memory = Memory(id=name, secret=Identity.fresh(name).to_bytes())
+            Vault.create(FileStore(path / "vault"), memory, passphrase)
         secret, public = node_key()
-        private(path)
-        Vault.create(FileStore(path / "vault"), Memory(id=name, secret=identity.to_bytes()), passphrase)
         keep(path / NODE_KEY, secret.decode())
         keep(path / AUTHORITY, invitation.certificate)
         keep(path / JOINED, _json(Joined(name=name, node=public, server=invitation)))
         return home
+
+    def _check_goes_on(self, name: str, passphrase: str | None) -> None:
+        """Nothing, or why a join can't go on with the keys that are here: no second identity takes their place."""
+        vault = self.vault(passphrase)
+        if vault.memory.id != name:
+            raise StorageError(
+                "CH800",
+                f'holds the keys of "{vault.memory.id}", from a join that was cut off.',
+                where=str(self.path),
+                fix=f'Go on with --name "{vault.memory.id}", or choose another --home.',
+            )
+        if passphrase is not None and not vault.sealed:
+            raise StorageError(
+                "CH803",
+                "the vault of a join that was cut off is there, and not sealed.",
+                where=str(self.path),
+                fix="Go on without --passphrase-file, or choose another --home.",
+            )
 
     @property
     def joined(self) -> Joined:
