@@ -58,6 +58,7 @@ BAD = {
     "float for a whole number": (("rounds = 20", "rounds = 20.0"), "CH102", 7, "Must be a whole number"),
     "true for a number": (("rounds = 20", "rounds = true"), "CH102", 7, "Must be a whole number"),
     "zero rounds": (("rounds = 20", "rounds = 0"), "CH102", 7, "at least 1"),
+    "more rounds than any array holds": (("rounds = 20", "rounds = 9223372036854775808"), "CH102", 7, "below 2^63"),
     "negative clip": (("clip = 1.0", "clip = -1.0"), "CH102", 12, "above 0"),
     "unknown choice": (("clip = 1.0", 'sampling = "poison"'), "CH102", 12, 'Must be "poisson" or "partition".'),
     "unknown model": (('kind = "mlp"', 'kind = "logstic"'), "CH102", 19, 'Did you mean "logistic"?'),

@@ -1,5 +1,6 @@
 """The planner: its proposals keep the budget, respect what is given, learn, and say why not when they can't."""
 
+import inspect
 import math
 import re
 import subprocess
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from choral.convergence_bounds import step_condition
 from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
-from choral.planner import plan_for
+from choral.planner import plan_for, proposal_of, task_of
 from choral.privacy.account import account
 from choral.privacy.events import Gaussian
 from choral.privacy.ledger import Balance, Charge
 from choral.privacy.rules import poisson_steps
+from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}
 
@@ -208,9 +210,9 @@ def test_poisson_sampling_saves_noise_against_the_same_partition():
 @pytest.mark.parametrize(
     "numbers",
     [
-        {"epsilon": 1.0, "devices": 1, "rows": 1, "features": 1},
+        {"epsilon": 1.0, "devices": 2, "rows": 1, "features": 1},
         {"epsilon": 1e-6, "devices": 2, "rows": 7, "features": 1},
-        {"epsilon": 1e4, "devices": 1, "rows": 10**7, "features": 10**6},
+        {"epsilon": 1e4, "devices": 2, "rows": 10**7, "features": 10**6},
         {"epsilon": 0.01, "devices": 10**6, "rows": 10**7, "features": 3},
         {"epsilon": 1.0, "devices": 4, "rows": 100, "features": 5, "step_size": 1e-9},
         {"epsilon": 1.0, "devices": 4, "rows": 100, "features": 5, "step_size": 1e9},
@@ -226,9 +228,29 @@ def test_extreme_tasks_end_in_a_plan_or_in_ch201_and_never_hang(numbers):
 
 
 def test_a_single_device_has_no_secure_sum_to_trust():
-    told = plan_for(epsilon=1.0, devices=1, rows=100_000, features=5, sampling="partition")
+    """Such a task comes from runs without noise only."""
+    task = {"epsilon": 1.0, "devices": 1, "rows": 100_000, "features": 5, "classes": 2, "model": "logistic"}
+    words = {"sampling": "partition", "law": "gaussian", "trust": "nobody"}
+    free = dict.fromkeys(inspect.signature(task_of).parameters)
+    told = proposal_of(task_of(**free | task | words))
     assert (told.alternatives, told.epsilon_by_colluders) == ((), ())
     assert not any("secure sum" in line for line in told.advice)
+
+
+@pytest.mark.parametrize("few", [{"devices": 1}, {"devices": 16, "cohort": 1}, {"devices": 1, "trust": "secure_sum"}])
+def test_no_plan_is_proposed_that_a_run_would_refuse_for_a_cohort_of_one(few):
+    with pytest.raises(PlanError) as of_plan:
+        plan_for(epsilon=1.0, rows=40, features=4, **few)
+    with pytest.raises(PlanError) as of_run:
+        study(devices=few["devices"], cohort=few.get("cohort"))
+    told, words = of_plan.value.as_dict(), of_run.value.as_dict()
+    assert told["code"] == "CH204"
+    assert {**told, "where": ""} == {**words, "where": ""}
+
+
+def test_a_run_of_one_device_without_noise_still_gets_its_numbers_proposed():
+    unprotected = study(devices=1, cohort=None, rounds=None, epsilon=None, noise=0.0)
+    assert (unprotected.plan.cohort, unprotected.plan.noise) == (1, 0.0)
 
 
 def test_delta_is_at_most_one_in_all_rows_unless_given():

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+import sys
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 from choral.errors import PlanError
@@ -19,19 +20,28 @@ PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
+MOST_WHOLE = 2**63 - 1  # what arrays, files and messages hold
 # The least deviation of whole noise, in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
 
 
-def require_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+def whole_within(least: int, most: int) -> str:
+    """What a whole number must be, in words.
+
+    >>> whole_within(1, 2440), whole_within(0, MOST_WHOLE)
+    ('a whole number, at least 1 and at most 2,440', 'a whole number, at least 0 and below 2^63')
+    """
+    return f"a whole number, at least {least:,} and {'below 2^63' if most == MOST_WHOLE else f'at most {most:,}'}"
+
+
+def require_whole(name: str, value: object, *, least: int = 1, most: int = MOST_WHOLE) -> int:
     """The value as an int, or a PlanError that names it and its range.
 
     >>> require_whole("rounds", 20)
     20
     """
-    upper = "" if most is None else f" and at most {most:,}"
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        raise PlanError("CH200", f"{name} = {value!r}.", fix=f"Must be a whole number, at least {least:,}{upper}.")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise PlanError("CH200", f"{name} = {_written(value)}.", fix=f"Must be {whole_within(least, most)}.")
     return value
 
 
@@ -44,11 +54,19 @@ def require_number(
     1e-05
     """
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not (math.isfinite(number) and (above < number or (closed and above == number)) and number < below):
+    # No NaN, no infinity, and no whole number that no float holds.
+    if not (abs(number) <= sys.float_info.max and (above < number or (closed and above == number)) and number < below):
         low = f"at least {above:g}" if closed else f"above {above:g}"
         high = "" if math.isinf(below) else f" and below {below:g}"
-        raise PlanError("CH200", f"{name} = {value!r}.", fix=f"Must be a finite number {low}{high}.")
+        raise PlanError("CH200", f"{name} = {_written(value)}.", fix=f"Must be a finite number {low}{high}.")
     return float(number)
+
+
+def _written(value: object) -> str:
+    """The value as a line can hold it: Python does not write whole numbers of thousands of digits out."""
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        return f"{'-' if value < 0 else ''}10^{math.floor(math.log10(abs(value)))} or more"
+    return repr(value)
 
 
 def require_one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
@@ -75,6 +93,20 @@ def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
             f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
             why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
             fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
+        )
+
+
+def require_company(cohort: int, devices: int, *, where: str = "") -> None:
+    """Nothing, or a PlanError for a round of one device where anything is to be protected.
+
+    >>> require_company(2, 16)
+    """
+    if cohort < 2:
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
+            where=where,
+            fix="Use at least 2 devices a round.",
         )
 
 
@@ -302,6 +334,9 @@ class Plan:
             raise PlanError(
                 "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(known))}."
             )
+        needed = [field.name for field in fields(cls) if field.default is MISSING]
+        if missing := [name for name in needed if name not in values]:
+            raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
         return cls(**values)
 
     @property

@@ -6,6 +6,7 @@ from choral.audit.cases import CASES, arrange, measure
 from choral.audit.trainings import CHUNK, logistic, mean_clipped, opened_sums, relu_network, scores
 from choral.errors import ConfigError
 from choral.plan import Plan
+from choral.privacy.account import account
 
 
 def softplus(t):
@@ -124,6 +125,26 @@ def test_the_published_figure_is_below_what_is_measured_and_the_proved_one_is_no
     finding = measure(arrange(name, epsilon=epsilon))
     assert finding.case.published_epsilon == pytest.approx(epsilon)
     assert epsilon < finding.lower_bound <= finding.case.proved_epsilon
+
+
+@pytest.mark.parametrize(("name", "curvature"), [
+    ("theorem-1-convex", {"smoothness": 4.0, "convex": True}), ("theorem-1-network", {}),
+])  # fmt: skip
+def test_what_is_proved_of_a_case_is_the_account_of_its_numbers_however_a_plan_is_written_down(
+    monkeypatch, name, curvature
+):
+    """A plan may get fields that no account knows; ‖x‖ ≤ 4 makes the convex loss 4²/4-smooth."""
+    described = Plan.to_dict
+    monkeypatch.setattr(Plan, "to_dict", lambda plan: described(plan) | {"colour": "green"})
+    case = arrange(name)
+    plan = case.construction.plan
+    told = account(
+        rounds=plan.rounds, local_steps=10, cohort=10, devices=16, rows=2440, batch=2440, noise=plan.noise,
+        clip=plan.clip, delta=1e-4, sampling="partition", passes="reshuffle", step_size=plan.step_size, **curvature,
+    )["proved"]  # fmt: skip
+    proved = told["with_secure_sum" if curvature else "against_everyone"]
+    assert (case.proved_rule, case.proved_epsilon) == (proved["rule"], proved["epsilon"])
+    assert case.adversary == proved["adversary"]
 
 
 def test_a_case_that_is_not_known_is_refused_by_name():

@@ -66,6 +66,20 @@ def test_every_epsilon_names_its_rule_and_its_adversary(capsys):
         assert any(rule in line for rule in ("S1", "S2", "S3", "S5", "Theorem 1", "DP-SGD"))
 
 
+@pytest.mark.parametrize("noise", [0.0045, 0.004902, 0.0051, 0.0062, 0.0071])
+def test_no_epsilon_is_printed_smaller_than_it_is(noise, capsys):
+    assert front.main(words({"noise": noise, "local-steps": 1})) == 0
+    printed = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith("  ε")]
+    told = account(
+        **{name.replace("-", "_"): value for name, value in FLAGS.items()} | {"noise": noise, "local_steps": 1}
+    )
+    proved, single = told["proved"], told["dp_sgd"]
+    true = [proved["against_everyone"], proved["with_secure_sum"], told["paper"], told["paper_without_secure_sum"]]
+    true += [single["as_printed"], single["corrected"]]
+    for shown, loss in zip(printed, true, strict=True):
+        assert loss["epsilon"] <= shown <= 1.001 * loss["epsilon"]
+
+
 def test_a_figure_that_is_no_guarantee_says_so_with_the_condition(capsys):
     assert front.main(words()) == 0
     text = " ".join(capsys.readouterr().out.split())

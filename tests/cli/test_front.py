@@ -1,14 +1,19 @@
 """The front of the command line: help, version, unknown words, and errors without tracebacks."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import choral
 from choral.cli import VERBS, main
 from choral.errors import CODES, ChoralError, LedgerError, PlanError
+
+SOURCE = Path(choral.__file__).parents[1]  # which subprocesses are to run, wherever another choral is installed
 
 
 def test_help_lists_every_verb_and_the_exit_codes(capsys):
@@ -65,6 +70,53 @@ def test_with_json_an_error_is_an_object_too(capsys):
 def test_debug_shows_the_traceback():
     with pytest.raises(ChoralError):
         main(["demo", "--frobnicate", "--debug"])
+
+
+def refuses(monkeypatch, error):
+    """The verb demo, as if the system refused something that no room below has words for."""
+
+    def run(args):  # noqa: ARG001
+        raise error
+
+    monkeypatch.setattr("choral.cli.demo.run", run)
+
+
+def test_what_the_system_refuses_is_one_line_with_the_file_and_a_way_out(capsys, monkeypatch):
+    refuses(monkeypatch, PermissionError(errno.EACCES, "Permission denied", "runs/one"))
+    assert main(["demo", "--json"]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("CH801 runs/one Permission denied. Mend the path")
+    assert told.err.count("\n") == 1
+    assert json.loads(told.out)["error"]["code"] == "CH801"
+
+
+def test_an_error_of_the_system_without_number_or_file_is_told_by_its_kind_not_by_its_text(capsys, monkeypatch):
+    refuses(monkeypatch, TimeoutError("a text that nobody checked for values"))
+    assert main(["demo"]) == 1
+    assert capsys.readouterr().err.startswith("CH801 TimeoutError. ")
+
+
+def test_debug_shows_the_traceback_of_what_the_system_refuses(monkeypatch):
+    refuses(monkeypatch, PermissionError(errno.EACCES, "Permission denied", "runs/one"))
+    with pytest.raises(PermissionError):
+        main(["demo", "--debug"])
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(("words", "status"), [(["--help"], {0}), (["dmo", "--json"], {0, 2})])
+def test_a_reader_that_leaves_early_is_met_without_a_word(words, status, buffered):
+    """`choral … | head`: nobody reads the pipe. Unbuffered, the writing fails at once; else only at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    whole = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1", "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-m", "choral", *words],
+        stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=whole,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode in status
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_refused_run_exits_1_and_bad_input_exits_2():

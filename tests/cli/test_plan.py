@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,26 @@ def test_the_numbers_on_the_page_are_those_of_the_plan(capsys):
     assert "12 rounds ·" in flat
     assert f"noise {plan.noise:.5g}" in flat
     assert float(f"{plan.noise:.5g}") == plan.noise  # what is printed is the noise itself, not a rounded-down one
+
+
+@pytest.mark.parametrize("epsilon", [0.7, 1.3, 2.9, 3.14159265])
+def test_no_epsilon_is_printed_smaller_than_it_is(capsys, epsilon):
+    text = page(capsys, "--epsilon", str(epsilon), "--sampling", "partition")
+    told = plan_for(epsilon=epsilon, devices=16, rows=2440, features=104, sampling="partition")
+    assert float(re.search(r"PLAN  ε ≤ (\S+)", text)[1]) >= epsilon
+    options = (told.chosen, *told.alternatives)
+    found = re.findall(r"^ +S\d: ε = (\S+) against .*?(?:; (\S+) against everyone)?$", text, re.MULTILINE)
+    for option, (own, everyone) in zip(options, found, strict=True):
+        assert float(own) >= option.epsilon
+        assert not everyone or float(everyone) >= option.epsilon_against_everyone
+    drawn = re.findall(r"█ (\S+)", text)
+    points = (*told.epsilon_by_round, *told.epsilon_by_colluders)
+    assert all(float(shown) >= value for shown, (_, value) in zip(drawn, points, strict=True))
+    half, twice = re.search(r"Half of it: ε = (\S+); twice: ε = (\S+)\.", " ".join(text.split())).groups()
+    account = told.chosen.loss
+    for shown, by in ((half, 0.5), (twice, 2.0)):
+        part = replace(told.chosen.part, noise=told.plan.noise * by)
+        assert float(shown) >= account(part).epsilon(told.budget.delta)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 """choral server and choral device: words in, text or one JSON object out, and a code where something is refused."""
 
 import json
+import os
 import shutil
+import signal
 import stat
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +42,22 @@ def study(tmp_path_factory):
         assert main([*words, "--card", f"{folder}/{name}.card", *quiet]) == 0
     assert main(["server", "enrol", f"{folder}/study", *(f"{folder}/{name}.card" for name in NAMES), *quiet]) == 0
     return folder
+
+
+class Looked(threading.Event):
+    """An event that is set after so many looks that waited in vain."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.looks = looks
+
+    def wait(self, timeout=None):
+        if threading.current_thread() is not threading.main_thread():
+            return super().wait(timeout)
+        self.looks -= 1
+        if self.looks < 0:
+            self.set()
+        return super().wait(timeout)
 
 
 def said(capsys, *words):
@@ -121,7 +141,29 @@ def test_a_home_that_nobody_has_joined_says_so(tmp_path, capsys):
 def test_a_device_without_an_approval_does_not_run(study, capsys):
     status = main(["device", "run", "--home", str(study / "lake"), "--agent-only", "--json"])
     assert status == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["code"] == "CH603"
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "CH603"  # one object and no other
+
+
+def test_a_device_that_answers_says_so_once(study, capsys, monkeypatch):
+    """Stopped at its third look, a second apart, or before its first."""
+    assert said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))[0] == 0
+    handlers = {}
+    monkeypatch.setattr("signal.signal", lambda number, handler: handlers.update({number: handler}))
+    monkeypatch.setattr("choral.run.services._LOOK", 0.1)
+    for looks in (3, 0):
+        monkeypatch.setattr("choral.cli.device.threading", SimpleNamespace(Event=lambda looks=looks: Looked(looks)))
+        assert main(["device", "run", "--home", str(study / "hill"), "--agent-only", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["name"] == "hill"
+    assert set(handlers) == {signal.SIGTERM, signal.SIGINT}
+
+
+@pytest.mark.parametrize("name", [b"h\xfcgel", b"", b"a" * 65, b"line\nbreak"])
+def test_a_name_that_no_roster_takes_is_refused_before_anything_is_made(study, tmp_path, capsys, name):
+    """The bytes of a terminal that does not write UTF-8 reach Python as surrogates."""
+    words = ["device", "join", study / "study/invitation.toml", "--home", tmp_path / "home"]
+    status, told = said(capsys, *words, "--name", os.fsdecode(name))
+    assert (status, told["error"]["code"]) == (1, "CH600")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_card_that_cannot_be_written_is_told_with_the_way_out(study, tmp_path, capsys):

@@ -168,6 +168,6 @@ def test_a_ledgers_events_add_up_to_the_rules_figure(law, kind):
     events = [costs.event(0, before) for before in range(12)]
     assert [event != replace(events[1]) for event in events] == [True, False, False, False] * 3
     assert isinstance(events[0], kind)
-    assert costs.rule.rule == ("S1" if law == "gaussian" else "S6")
+    assert costs.rule(0).rule == ("S1" if law == "gaussian" else "S6")
     rule = against_everyone(part(law, colluders=0)).epsilon(1e-5 - 12 / 20 * 2e-8)
     assert costs.spent(0, 12, 1e-5) == pytest.approx(rule, rel=1e-9)

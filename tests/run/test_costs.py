@@ -1,9 +1,14 @@
 """What a round is charged with beside its noise."""
 
+import numpy as np
 import pytest
 
 from choral.learning.sampling import OVERFLOW
-from tests.run.small import study
+from choral.plan import Budget, Plan, SecureSum
+from choral.privacy.events import Gaussian, Poisson
+from choral.run.costs import Costs
+from choral.run.logs import _about
+from tests.run.small import rows, study
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
@@ -13,3 +18,23 @@ def test_the_chances_that_an_update_leaves_its_range_or_a_batch_its_room_are_in_
     spare = told.codec.failure + (OVERFLOW if sampling == "poisson" else 0.0)
     assert told.codec.failure > 0
     assert sum(told.costs.event(0, before).delta for before in range(3)) >= spare * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(12, 40, 12), (40, 12, 40)])
+def test_a_charge_names_the_rule_of_the_devices_own_event_whoever_comes_first(sizes):
+    """A batch of 12 is all rows of some devices (rule S1) and a sample of the others' (rule S5)."""
+    plan = Plan(devices=3, cohort=3, rounds=4, rows=12, batch=12, step_size=0.5, clip=1.0, noise=0.5)
+    limits = (Budget(epsilon=9.0, delta=1e-5),) * 3
+    costs = Costs(plan=plan, secure=SecureSum.for_cohort(3), rows=np.array(sizes), limits=limits, names=("a", "b", "c"))
+    for device, own in enumerate(sizes):
+        charge = costs.charge(device, 0, run="9f3c", round=1, attempt=0)
+        assert (charge.rule, type(charge.event)) == (("S1", Gaussian) if own == 12 else ("S5", Poisson))
+    assert costs.every_rule == ("S1", "S5")
+
+
+def test_a_log_names_every_rule_by_which_somebody_is_charged():
+    """238 rows on 6 devices: four train on 32, two on 31, which is the batch."""
+    smallest = study(rows(238)).plan.rows
+    told = study(rows(238), batch=smallest)
+    assert sorted(set(told.split.train.sizes - smallest)) == [0, 1]
+    assert "rule S1 and S5, against" in _about(told)["privacy"]

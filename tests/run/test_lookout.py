@@ -9,7 +9,7 @@ from choral.cli import main
 from choral.errors import DeploymentError
 from choral.run import lookout as lookout_module
 from choral.run import services
-from choral.run.agent import Agent, Journal, status
+from choral.run.agent import Agent, Journal, answers, status
 from choral.run.lookout import Lookout
 from tests.run.consortium import Consortium
 
@@ -93,6 +93,8 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
 
     def tell(line):
         told.append(line)
+        while not answers(hill):  # the look-out may be there before the door has opened
+            stop.wait(0.01)
         seen.update(status(hill))
         assert main(["device", "status", "--home", str(hill.path)]) == 0
         stop.set()

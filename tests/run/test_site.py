@@ -13,7 +13,7 @@ from choral.privacy.ledger import Ledger
 from choral.run import services
 from choral.run.agent import Agent, Journal, status
 from choral.run.agreement import Agreement
-from choral.run.enrolment import Invitation, prepare
+from choral.run.enrolment import Invitation, keep, prepare
 from choral.run.policy import Policy
 from choral.run.site import Home
 from tests.run.consortium import JOB, Consortium, table
@@ -201,6 +201,53 @@ def test_joining_again_keeps_keys_and_ledger_and_forgets_the_approval(consortium
     again = Home.join(home.path, Invitation.read(tmp_path / "next" / "invitation.toml"), "hill", again=True)
     assert again.card() == card
     assert again.joined.server.address == "127.0.0.1:9093"
+    assert again.ledger_path.exists()
+    with pytest.raises(TrustError, match="CH603"):
+        Agent(again)
+
+
+def cut_off(monkeypatch, path, invitation, at, **more):
+    """A home whose join ended, as by a power cut, when it was about to write this file."""
+    with monkeypatch.context() as patch:
+
+        def keep_or_end(file, text):
+            if file.name == at:
+                raise KeyboardInterrupt
+            keep(file, text)
+
+        patch.setattr("choral.run.site.keep", keep_or_end)
+        with pytest.raises(KeyboardInterrupt):
+            Home.join(path, invitation, "hill", **more)
+    return Home(path)
+
+
+@pytest.mark.parametrize("at", ["node.key", "authority.pem", "site.json"])
+@pytest.mark.parametrize("sealed", [{}, {"passphrase": "correct horse"}])
+def test_a_join_that_was_cut_off_goes_on_with_the_keys_that_it_made(ready, tmp_path, monkeypatch, at, sealed):
+    home = cut_off(monkeypatch, tmp_path / "home", ready.invitation, at, **sealed)
+    made = home.vault(**sealed).memory.secret
+    again = Home.join(home.path, ready.invitation, "hill", **sealed)
+    assert again.vault(**sealed).memory.secret == made
+    assert again.card(**sealed).id == "hill"
+
+
+def test_keys_that_a_join_left_are_never_replaced_renamed_or_thought_to_be_sealed(ready, tmp_path, monkeypatch):
+    home = cut_off(monkeypatch, tmp_path / "home", ready.invitation, "site.json")
+    before = (home.path / "vault").read_bytes()
+    with pytest.raises(StorageError, match=r'CH800.*the keys of "hill".*cut off.*Go on with --name "hill"'):
+        Home.join(home.path, ready.invitation, "lake")
+    with pytest.raises(StorageError, match=r"CH803.*not sealed\. Go on without --passphrase-file"):
+        Home.join(home.path, ready.invitation, "hill", passphrase="correct horse")
+    assert (home.path / "vault").read_bytes() == before
+
+
+def test_a_home_that_lost_its_site_file_joins_again_with_its_keys_and_ledger_and_approves_anew(consortium):
+    approve(consortium, "hill", record=True)
+    home = consortium.homes["hill"]
+    made = home.vault().memory
+    (home.path / "site.json").unlink()
+    again = Home.join(home.path, consortium.invitation, "hill")
+    assert again.vault().memory == made
     assert again.ledger_path.exists()
     with pytest.raises(TrustError, match="CH603"):
         Agent(again)

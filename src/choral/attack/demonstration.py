@@ -180,7 +180,7 @@ def demonstrate(
         guess=_common_guess(columns, study, truth),
         membership=(*_on_updates(study, watch), *_on_models(study, engine, seed, watch)),
         epsilon=study.costs.spent(0, rounds_each(study.plan), 1e-5),
-        rule=study.costs.rule.rule,
+        rule=study.costs.rule(0).rule,
     )
 
 

@@ -15,9 +15,10 @@ from scipy.special import ndtri
 from choral.audit.bounds import Tally, false_alarm_rate, least_epsilon
 from choral.audit.trainings import Array, Construction, Rows, logistic, mean_clipped, relu_network, scores
 from choral.errors import ConfigError
-from choral.plan import Plan, require_whole
-from choral.privacy.account import account
+from choral.plan import Plan, SecureSum, require_whole
+from choral.privacy.account import account_of
 from choral.privacy.calibrate import noise_for
+from choral.run.costs import exposure_of
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-4
@@ -88,8 +89,10 @@ def _plan(epsilon: float, *, rounds: int, clip: float, step_size: float) -> Plan
     return Plan(noise=noise_for(epsilon=epsilon, delta=DELTA, rule="paper", **common), **common)
 
 
-def _account(plan: Plan, **curvature: Any) -> dict[str, Any]:  # noqa: ANN401 - smoothness and convex
-    return account(delta=DELTA, **plan.to_dict(), **curvature)
+def _account(plan: Plan, *, smoothness: float | None = None, convex: bool = False) -> dict[str, Any]:
+    """The account of a device that takes part in every round, where nobody colludes and nobody drops out."""
+    part = exposure_of(plan, SecureSum.of_paper(plan.cohort), rows=plan.rows, rounds=plan.rounds)
+    return account_of(replace(part, smoothness=smoothness, convex=convex), DELTA)
 
 
 def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case:

@@ -8,9 +8,10 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from choral import __version__
-from choral.errors import ChoralError, ConfigError
+from choral.errors import ChoralError, ConfigError, StorageError
 
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
 VERBS = {
@@ -109,32 +110,66 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    status = 0
     try:
-        if not words or words[0].startswith("-"):
-            front = _front_parser()
-            front.parse_args(words)
-            front.print_help()
-            return 0
-        if words[0] not in VERBS:
-            raise _unknown_verb(words[0])
-        args = _verb_parser(words[0]).parse_args(words[1:])
-        status: int = args.run(args)
-        return status
-    except ChoralError as error:
+        status = _answered(words)
+        sys.stdout.flush()  # while a reader that has left can still be met quietly
+    except BrokenPipeError:  # `choral … | head` is no error
+        for stream in (sys.stdout, sys.stderr):
+            _hush_if_unread(stream)
+    return status
+
+
+def _answered(words: list[str]) -> int:
+    """The exit status of one verb, its refusals told."""
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        raise
+    except (ChoralError, OSError) as error:
         if "--debug" in words:
             raise
+        told = _of_system(error) if isinstance(error, OSError) else error
         if "--json" in words:
-            print(json.dumps({"error": error.as_dict()}))
-        print(error, file=sys.stderr)
-        return error.exit_status
+            print(json.dumps({"error": told.as_dict()}))
+        print(told, file=sys.stderr)
+        return told.exit_status
     except KeyboardInterrupt:
         print(
             "stopped by the keyboard. What is done is kept: choral resume RUN goes on, with a study the same command.",
             file=sys.stderr,
         )
         return 130
-    except BrokenPipeError:  # `choral … | head` is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit as stop:  # argparse's --help and --version
         return int(stop.code or 0)
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0].startswith("-"):
+        front = _front_parser()
+        front.parse_args(words)
+        front.print_help()
+        return 0
+    if words[0] not in VERBS:
+        raise _unknown_verb(words[0])
+    args = _verb_parser(words[0]).parse_args(words[1:])
+    status: int = args.run(args)
+    return status
+
+
+def _of_system(error: OSError) -> StorageError:
+    """What the system refused, where no room below has better words for it."""
+    return StorageError(
+        "CH801",
+        f"{error.strerror or type(error).__name__}.",
+        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "",
+        fix="Mend the path, its rights or the disk, then try again; --debug shows where it happened.",
+    )
+
+
+def _hush_if_unread(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere if its reader has left: Python would complain at its end."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

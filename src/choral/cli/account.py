@@ -11,6 +11,7 @@ from typing import Any
 
 from choral.plan import LAWS, PASSES, SAMPLINGS
 from choral.privacy.account import account
+from choral.privacy.shown import figures_up
 
 EPILOG = """\
 example:
@@ -85,7 +86,7 @@ def _table(told: dict[str, Any]) -> list[str]:
 
 
 def _entry(epsilon: float, title: str, note: str) -> list[str]:
-    return [*_wrapped(title, f"  ε {epsilon:<10.4g} "), *_note(note)]
+    return [*_wrapped(title, f"  ε {figures_up(epsilon, 4):<10} "), *_note(note)]
 
 
 def _note(text: str) -> list[str]:

@@ -78,7 +78,7 @@ def _shown(told: dict[str, Any]) -> str:
         lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
     lines += [
         "",
-        f"choral's plan: ε ≤ {told['epsilon']:.2f} at δ = {told['delta']:g}, rule {told['rule']}, {told['adjacency']},",
+        f"choral's plan: ε ≤ {up(told['epsilon'])} at δ = {told['delta']:g}, rule {told['rule']}, {told['adjacency']},",
         f"against {told['adversary']}.",
     ]
     return "\n".join(lines)

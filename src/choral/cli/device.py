@@ -168,11 +168,15 @@ def _run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
-    print(
-        json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}",
-        flush=True,
+    line = json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}"
+    services.attend(
+        home,
+        _passphrase(args),
+        agent_only=args.agent_only,
+        stop=stop,
+        tell=_warn,
+        begun=lambda: print(line, flush=True),
     )
-    services.attend(home, _passphrase(args), agent_only=args.agent_only, stop=stop, tell=_warn)
     return 0
 
 

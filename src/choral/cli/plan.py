@@ -17,6 +17,7 @@ from choral.plan import LAWS, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
 from choral.privacy.rules import ADJACENCY, NOISE
+from choral.privacy.shown import figures_up
 
 EPILOG = """\
 examples:
@@ -82,8 +83,8 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
     plan, chosen = told.plan, told.chosen
     yield from _wrapped(
         "PLAN",
-        f"ε ≤ {told.budget.epsilon:g} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, against "
-        f"{chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
+        f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, "
+        f"against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
         f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
         f"step size {plan.step_size:g} · {NOISE[plan.law]} {plan.noise:.5g}",
         plain,
@@ -124,8 +125,10 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
         plan, mark = option.plan, "→" if number == 0 else " "
         numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {plan.noise:>9.5g} {option.guide:>7.2g}"
         yield f"  {mark} {option.name:<36}{numbers}"
-        everyone = "" if option.trust == "nobody" else f"; {option.epsilon_against_everyone:.3g} against everyone"
-        yield f"      {option.rule}: ε = {option.epsilon:.3g} against {_short(option)}{everyone}"
+        everyone = (
+            "" if option.trust == "nobody" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"
+        )
+        yield f"      {option.rule}: ε = {figures_up(option.epsilon)} against {_short(option)}{everyone}"
 
 
 def _short(option: Option) -> str:
@@ -140,4 +143,4 @@ def _chart(points: Sequence[tuple[int, float]], unit: str, limit: float) -> Iter
     for at, value in points:
         bar = "█" * max(1, round(room * value / top))
         over = "  over" if value > limit * (1 + 1e-9) else ""
-        yield f"  {at:>5} {unit:<9} {bar} {value:.3g}{over}"
+        yield f"  {at:>5} {unit:<9} {bar} {figures_up(value)}{over}"

@@ -104,7 +104,7 @@ def _enrol(args: argparse.Namespace) -> int:
 
 
 def _described(study: "Agreement") -> dict[str, Any]:
-    rule = study.costs.rule
+    rule = study.costs.rule(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
         "safety_number": study.safety_number,

@@ -4,6 +4,8 @@ import math
 import sys
 from dataclasses import dataclass
 
+from choral.plan import MOST_WHOLE, whole_within
+
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
@@ -31,7 +33,7 @@ class Whole:
     """A whole number within its range."""
 
     least: int = 0
-    most: int = 2**63 - 1
+    most: int = MOST_WHOLE
     suggest: str = ""
 
     def fits(self, value: object) -> bool:
@@ -39,7 +41,7 @@ class Whole:
         return isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
 
     def __str__(self) -> str:
-        return f"a whole number, at least {self.least:,}"
+        return whole_within(self.least, self.most)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from choral.convergence_bounds import Convergence, largest_step_size
-from choral.errors import PlanError
-from choral.plan import Budget, Law, Plan, Sampling
+from choral.plan import Budget, Law, Plan, Sampling, require_company
 from choral.planner.options import (
     Option,
     calibrated,
@@ -19,7 +18,7 @@ from choral.planner.task import ModelKind, Task, Trust, task_of
 from choral.planner.words import Choice, advice, choices
 from choral.privacy.rules import ADJACENCY
 
-__all__ = ["Choice", "Option", "Proposal", "plan_for"]
+__all__ = ["Choice", "Option", "Proposal", "plan_for", "proposal_of", "task_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ def plan_for(
 ) -> Proposal:
     """A plan within (ε, δ) for these devices and rows; what is given is kept, the rest is proposed.
 
-    `reached` is called four times on the way, for who waits.
+    A cohort of one is refused, as a run would. `reached` is called four times on the way, for who waits.
 
     >>> told = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
     >>> told.plan.cohort, told.chosen.rule, told.chosen.epsilon <= 1.0
@@ -96,6 +95,12 @@ def plan_for(
         noise=noise, sampling=sampling, law=law, colluders=colluders, dropouts=dropouts, row_length=row_length,
         trust=trust,
     )  # fmt: skip
+    require_company(task.cohort, task.devices)
+    return proposal_of(task, reached)
+
+
+def proposal_of(task: Task, reached: Callable[[], None] = lambda: None) -> Proposal:
+    """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing."""
     check_that_it_learns(task)
     local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
     reached()
@@ -111,11 +116,9 @@ def plan_for(
 
 def _summed(task: Task) -> Option | None:
     """One step a round with the secure sum's gain, or None where a cohort of one has nobody to sum with."""
-    chosen = task.trust == "secure_sum"
     if task.cohort < 2:
-        if chosen:
-            raise PlanError("CH204", "a cohort of one has no secure sum.", fix="Use cohort = 2 or more.")
         return None
+    chosen = task.trust == "secure_sum"
     steps = (task.local_steps if chosen else None) or 1
     name = "one step a round, secure sum trusted"
     return option(task, name, trust="secure_sum", local_steps=steps, given_noise=chosen)

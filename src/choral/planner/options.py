@@ -11,6 +11,7 @@ from choral.planner.task import Task, Trust
 from choral.privacy.calibrate import most_rounds, smallest_noise
 from choral.privacy.exposure import Exposure
 from choral.privacy.rules import ADJACENCY, Loss, against_everyone, with_secure_sum
+from choral.privacy.shown import figures_up
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few
@@ -93,7 +94,7 @@ def calibrated(
         dropouts=task.dropouts, law=task.law,
     )  # fmt: skip
     # Refused (CH204) where nothing is proved of the secure sum.
-    part = replace(part, noise=_up(smallest_noise(part, task.calibrated, _RULE[trust]), digits=5))
+    part = replace(part, noise=float(figures_up(smallest_noise(part, task.calibrated, _RULE[trust]), 5)))
     if given_noise and task.noise is not None:
         _check_given_noise(task, part, trust)
         part = replace(part, noise=task.noise)
@@ -118,7 +119,7 @@ def _check_given_noise(task: Task, needed: Exposure, trust: Trust) -> None:
         return
     budget, part = task.calibrated, replace(needed, noise=task.noise)
     reached = _loss(trust, part).epsilon(budget.delta)
-    ways = [f"noise = {needed.noise:g}", f"epsilon = {_up(reached):g}"]
+    ways = [f"noise = {needed.noise:g}", f"epsilon = {figures_up(reached)}"]
     if _loss(trust, replace(part, rounds=1)).epsilon(budget.delta) <= budget.epsilon:
         ways.append(f"rounds = {most_rounds(part, budget, _RULE[trust]) * task.devices // task.cohort}")
     raise unreachable(task, f"noise = {task.noise:g}", reached, " or ".join(ways))
@@ -129,16 +130,10 @@ def unreachable(task: Task, given: str, reached: float, ways: str) -> PlanError:
     rule = _RULES[task.trust] if task.law == "gaussian" else "S6"
     return PlanError(
         "CH201",
-        f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {_up(reached):g} "
+        f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reached)} "
         f"(δ = {task.budget.delta:g}, {ADJACENCY}, rule {rule}, {_AGAINST[task.trust]}).",
         fix=f"Use {ways}.",
     )
-
-
-def _up(number: float, digits: int = 3) -> float:
-    """The number with so many digits, rounded up: what is printed can be typed in and still fits."""
-    unit = 10.0 ** (math.floor(math.log10(number)) - digits + 1)
-    return float(f"{math.ceil(number / unit) * unit:.{digits}g}")
 
 
 def check_that_it_learns(task: Task) -> None:
@@ -151,7 +146,7 @@ def check_that_it_learns(task: Task) -> None:
     while not _learns(replace(task, rows=rows)):
         rows = math.ceil(rows * 1.1)
     given = f"{task.devices} devices of {task.rows:,} rows: the noise would drown what they learn"
-    raise unreachable(task, given, reached, f"epsilon = {_up(reached):g}, or {rows:,} rows a device")
+    raise unreachable(task, given, reached, f"epsilon = {figures_up(reached)}, or {rows:,} rows a device")
 
 
 def _learns(task: Task) -> bool:

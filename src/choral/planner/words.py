@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.planner.options import Option
 from choral.planner.task import Task
+from choral.privacy.shown import figures_up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +51,9 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
         *_law(plan),
         ("noise", f"{plan.noise:.5g}",
-         f"the smallest for which rule {chosen.rule} proves ε = {chosen.epsilon:.4g} against {chosen.adversary}.",
-         f"Half of it: ε = {half:.3g}; twice: ε = {twice:.3g}."),
+         f"the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
+         f"against {chosen.adversary}.",
+         f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
     )  # fmt: skip
     return tuple(
         Choice(name=name, value=value, why="given." if name in task.given - {"sampling", "law"} else why, moves=moves)
@@ -91,11 +93,14 @@ def advice(task: Task, chosen: Option, summed: Option | None, certified: float) 
         better = summed.guide < 0.9 * chosen.guide
         lines.append(
             f"If you trust the secure sum, one step a round {'should learn better' if better else 'gains little'}: "
-            f"guide {summed.guide:.2g} against {chosen.guide:.2g}, and ε = {summed.epsilon_against_everyone:.3g} "
-            f"against everyone should that trust fail.{' Take it with --trust secure_sum.' if better else ''}"
+            f"guide {summed.guide:.2g} against {chosen.guide:.2g}, and "
+            f"ε = {figures_up(summed.epsilon_against_everyone)} against everyone should that trust fail."
+            f"{' Take it with --trust secure_sum.' if better else ''}"
         )
     elif summed:
-        lines.append(f"Should the secure sum fail, ε is {chosen.epsilon_against_everyone:.3g} against everyone.")
+        lines.append(
+            f"Should the secure sum fail, ε is {figures_up(chosen.epsilon_against_everyone)} against everyone."
+        )
     if task.cohort < task.devices:
         each = chosen.part.rounds
         lines.append(f"Counted for {each} rounds a device, all taking turns; who is drawn more often refuses the rest.")

@@ -13,6 +13,7 @@ from choral.plan import Budget, Law, Passes, Sampling, require_number, require_o
 from choral.privacy import published, rules
 from choral.privacy.events import Gaussian, Poisson, Zcdp
 from choral.privacy.exposure import Exposure
+from choral.privacy.shown import figures_up
 from choral.privacy.zcdp import rho_for
 
 Rule = Literal[
@@ -201,7 +202,7 @@ def _unreachable(part: Exposure, budget: Budget, rule: str, given: str) -> PlanE
     reachable = loss.epsilon(budget.delta)
     return PlanError(
         "CH201",
-        f"epsilon {budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {reachable:.3g} "
+        f"epsilon {budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reachable)} "
         f"(rule {rule}, δ = {budget.delta:g}, {loss.adjacency}).",
         fix=_ways_out(part, budget, rule),
     )
@@ -210,7 +211,7 @@ def _unreachable(part: Exposure, budget: Budget, rule: str, given: str) -> PlanE
 def _ways_out(part: Exposure, budget: Budget, rule: str) -> str:
     """The numbers that would reach the budget, the noise always and fewer rounds where they suffice."""
     noise = smallest_noise(part, budget, rule)
-    ways = [f"noise = {noise:.4g}"]
+    ways = [f"noise = {figures_up(noise, 4)}"]
     if part.rounds > 1 and _epsilon(rule, replace(part, rounds=1), budget.delta) <= budget.epsilon:
         ways.append(f"rounds = {most_rounds(part, budget, rule)}")
     return f"Use {' or '.join(ways)}."

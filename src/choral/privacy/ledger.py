@@ -17,6 +17,7 @@ from choral.privacy import chain, events
 from choral.privacy.chain import Chain, Lines, Receipt
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.shown import figures_up
 
 __all__ = ["Balance", "Charge", "Ledger", "Receipt"]
 
@@ -97,8 +98,9 @@ class Balance:
         if not after <= self.limit.epsilon:  # so that NaN is refused too
             raise LedgerError(
                 "CH401",
-                f"{which}: it has spent ε = {self.epsilon:.4g} of {self.limit.epsilon:.4g}; this would make {after:.4g}"
-                f" (δ = {self.limit.delta:.3g}, {ADJACENCY}, rule {charge.rule}, against {charge.adversary}).",
+                f"{which}: it has spent ε = {figures_up(self.epsilon, 4)} of {self.limit.epsilon:.4g}; this would make "
+                f"{figures_up(after, 4)} (δ = {self.limit.delta:.3g}, {ADJACENCY}, rule {charge.rule}, "
+                f"against {charge.adversary}).",
                 why="Nothing was sent.",
                 fix="Only the data owner can raise the limit.",
             )

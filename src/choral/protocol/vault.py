@@ -126,7 +126,12 @@ class Vault:
         self._salt, self._key = salt, key
 
     def __repr__(self) -> str:
-        return f"Vault({self.memory!r}, sealed={self._key is not None})"
+        return f"Vault({self.memory!r}, sealed={self.sealed})"
+
+    @property
+    def sealed(self) -> bool:
+        """Whether a passphrase protects it."""
+        return self._key is not None
 
     @classmethod
     def create(cls, store: Store, memory: Memory, passphrase: str | None = None) -> Self:
@@ -198,7 +203,7 @@ class Vault:
 
     def _write(self) -> None:
         nonce = os.urandom(12)
-        header = _HEADER.pack(MAGIC, VERSION, self._key is not None, self._salt, nonce)
+        header = _HEADER.pack(MAGIC, VERSION, self.sealed, self._salt, nonce)
         body = msgspec.msgpack.encode(self.memory)
         self.store.write(header + _close(self._key, nonce, header, body))
 

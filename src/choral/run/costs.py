@@ -44,13 +44,18 @@ class Costs:
     def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
         """What a device is charged for one upload of a run, after so many in the same run."""
         event = self.event(device, rounds_before)
-        rule, adversary = self.rule.rule, self.rule.adversary
-        return Charge(rule=rule, plan=run, round=round, attempt=attempt, event=event, adversary=adversary)
+        by = self.rule(device)
+        return Charge(rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary)
 
-    @cached_property
-    def rule(self) -> rules.Loss:
-        """The rule that is charged: proved against the server and all other devices."""
-        return rules.against_everyone(self.exposure(0, 1))
+    def rule(self, device: int) -> rules.Loss:
+        """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
+        return rules.against_everyone(self.exposure(device, 1))
+
+    @property
+    def every_rule(self) -> tuple[str, ...]:
+        """The names of all rules by which somebody is charged, sorted: a batch of all rows is no sample of them."""
+        first_of_size = np.unique(self.rows, return_index=True)[1]
+        return tuple(sorted({self.rule(int(device)).rule for device in first_of_size}))
 
     @cached_property
     def allowed_rounds(self) -> NDArray[np.int64]:

@@ -178,10 +178,10 @@ def _about(study: "Study") -> dict[str, str]:
     seeded = "seeded: the noise can be foreseen" if study.seeded else "not seeded"
     epsilon = "no noise was added: nothing is protected"
     if study.costs.private:
-        rule = study.costs.rule
+        by, names = study.costs.rule(0), " and ".join(study.costs.every_rule)
         epsilon = (
             f"ε is the largest over the devices, at δ = {study.limits[0].delta:g}: "
-            f"{rule.adjacency}, rule {rule.rule}, against {rule.adversary}"
+            f"{by.adjacency}, rule {names}, against {by.adversary}"
         )
     plan = {name: str(value) for name, value in study.plan.to_dict().items()}
     return {"privacy": epsilon, "seed": seeded, "model": study.model.name, **plan, "plan_digest": study.plan.digest}

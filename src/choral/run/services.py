@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, ke
 from choral.run.lookout import Lookout, Tell
 from choral.run.serving import require_unfinished, run_folder, status
 from choral.run.site import NODE_KEY, Home
+from choral.run.watch import unheard
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -98,11 +99,18 @@ def listens_at(address: str) -> str:
 
 
 def attend(
-    home: Home, passphrase: str | None = None, *, agent_only: bool = False, stop: threading.Event, tell: Tell
+    home: Home,
+    passphrase: str | None = None,
+    *,
+    agent_only: bool = False,
+    stop: threading.Event,
+    tell: Tell,
+    begun: Callable[[], None] = unheard,
 ) -> None:
     """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it.
 
-    What keeps the node from its server is told in words as it begins and ends, and is in the log.
+    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is told in
+    words as it begins and ends, and is in the log.
     """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed
@@ -146,3 +154,6 @@ def attend(
                 raise next(
                     iter(closed), DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
                 )
+            begun()
+            begun = unheard
+        begun()  # if it was stopped so early

@@ -16,6 +16,7 @@ from choral.privacy.chain import Receipt
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
 from choral.privacy.rules import ADJACENCY
+from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
@@ -24,7 +25,7 @@ from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
-from choral.secagg.keys import Identity
+from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 T = TypeVar("T")
@@ -99,7 +100,10 @@ class Home:
     def join(
         cls, path: Path, invitation: Invitation, name: str, *, passphrase: str | None = None, again: bool = False
     ) -> Self:
-        """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server."""
+        """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server.
+
+        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on.
+        """
         home = cls(path)
         _ = invitation.fingerprint
         if (path / JOINED).exists():
@@ -114,15 +118,37 @@ class Home:
             keep(path / AUTHORITY, invitation.certificate)
             keep(path / JOINED, _json(msgspec.structs.replace(home.joined, server=invitation)))
             return home
-        identity = Identity.fresh(name)
-        identity.bundle.verify()  # refuses a name that no roster takes
+        check_name(name)
+        if FileStore(path / "vault").exists():
+            home._check_goes_on(name, passphrase)
+            (path / APPROVAL).unlink(missing_ok=True)
+        else:
+            private(path)
+            memory = Memory(id=name, secret=Identity.fresh(name).to_bytes())
+            Vault.create(FileStore(path / "vault"), memory, passphrase)
         secret, public = node_key()
-        private(path)
-        Vault.create(FileStore(path / "vault"), Memory(id=name, secret=identity.to_bytes()), passphrase)
         keep(path / NODE_KEY, secret.decode())
         keep(path / AUTHORITY, invitation.certificate)
         keep(path / JOINED, _json(Joined(name=name, node=public, server=invitation)))
         return home
+
+    def _check_goes_on(self, name: str, passphrase: str | None) -> None:
+        """Nothing, or why a join can't go on with the keys that are here: no second identity takes their place."""
+        vault = self.vault(passphrase)
+        if vault.memory.id != name:
+            raise StorageError(
+                "CH800",
+                f'holds the keys of "{vault.memory.id}", from a join that was cut off.',
+                where=str(self.path),
+                fix=f'Go on with --name "{vault.memory.id}", or choose another --home.',
+            )
+        if passphrase is not None and not vault.sealed:
+            raise StorageError(
+                "CH803",
+                "the vault of a join that was cut off is there, and not sealed.",
+                where=str(self.path),
+                fix="Go on without --passphrase-file, or choose another --home.",
+            )
 
     @property
     def joined(self) -> Joined:
@@ -230,12 +256,12 @@ class Home:
 
     def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
         planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
-        cost = held.costs.spent(0, planned, delta)
+        cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
-                f"its {planned} rounds would cost ε = {cost:.4g} at δ = {delta:g} ({ADJACENCY}, "
-                f"rule {held.costs.rule.rule}, against {held.costs.rule.adversary}), the policy grants {limit:g}",
-                f"--max-epsilon {math.ceil(100 * cost) / 100:g}" if math.isfinite(cost) else "a larger --delta",
+                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({ADJACENCY}, "
+                f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
+                f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
         before = [charge.event for charge in charges]
@@ -245,9 +271,9 @@ class Home:
         if after > limit * SLACK:
             raise LedgerError(
                 "CH401",
-                f"the ledger has spent ε = {epsilon_of(before, delta):.4g} of {limit:g}; with the rounds that this "
-                f"study plans it would be {after:.4g} (δ = {delta:g}, {ADJACENCY}, rule {held.costs.rule.rule}, "
-                f"against {held.costs.rule.adversary}).",
+                f"the ledger has spent ε = {figures_up(epsilon_of(before, delta), 4)} of {limit:g}; with the rounds "
+                f"that this study plans it would be {figures_up(after, 4)} (δ = {delta:g}, {ADJACENCY}, "
+                f"rule {by.rule}, against {by.adversary}).",
                 why="Nothing was sent.",
                 fix="Only the data owner can raise the limit: --max-epsilon.",
             )
@@ -263,9 +289,9 @@ class Home:
             planned_rounds=planned,
             upload_bytes=terms.upload_bytes,
             download_bytes=terms.model_bytes,
-            rule=held.costs.rule.rule,
+            rule=by.rule,
             adjacency=ADJACENCY,
-            adversary=held.costs.rule.adversary,
+            adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,
             delta=delta,

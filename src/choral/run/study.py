@@ -17,8 +17,8 @@ from choral.learning.reading import DataSource
 from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
-from choral.plan import Budget, Participation, Plan, SecureSum
-from choral.planner import plan_for
+from choral.plan import Budget, Participation, Plan, SecureSum, require_company
+from choral.planner import proposal_of, task_of
 from choral.privacy import calibrate
 from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.run.watch import unheard
@@ -263,7 +263,7 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         if given[name] is not None and given[name] > most:
             raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
     if None in given.values():
-        proposed = plan_for(
+        task = task_of(
             epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
             delta=privacy.delta,
             devices=devices,
@@ -273,20 +273,18 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
             sampling=job.sampling,
             law=privacy.law,
+            trust="nobody",
+            **dict.fromkeys(("noise", "colluders", "dropouts", "row_length")),
             **given,
-        ).plan
+        )
+        proposed = proposal_of(task).plan  # without noise a cohort may be one device
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     plan = Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
         law=privacy.law, **given,
     )  # fmt: skip
-    if plan.cohort < 2 and (privacy.epsilon is not None or plan.noise > 0):
-        raise PlanError(
-            "CH204",
-            f"a cohort of 1 of {plan.devices} devices: its sum would be that device's own update.",
-            where=job.where("federation", "cohort"),
-            fix="Use at least 2 devices a round.",
-        )
+    if privacy.epsilon is not None or plan.noise > 0:
+        require_company(plan.cohort, devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
     plan = replace(plan, noise=1.0)  # where the search starts

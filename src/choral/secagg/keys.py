@@ -57,6 +57,19 @@ def safety_number(data: bytes) -> str:
     return " ".join(f"{int.from_bytes(wide[5 * i : 5 * i + 5], 'big') % 100_000:05}" for i in range(_GROUPS))
 
 
+def check_name(name: str) -> None:
+    """Nothing, or a TrustError for a name that no roster takes; bytes that are no UTF-8 can't be printed either.
+
+    >>> check_name("site-a")
+    """
+    if not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_ID:
+        raise TrustError(
+            "CH600",
+            f"a device's name has {len(name):,} characters, or some that can't be printed.",
+            fix=f"Choose one of 1 to {LONGEST_ID} bytes, all printable.",
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """What a device shows of itself: its id, its two public keys, and the identity's signature over all three."""
@@ -78,12 +91,7 @@ class Bundle:
 
     def verify(self) -> None:
         """Nothing, or a TrustError if the form or the signature is wrong."""
-        if not 0 < len(self.id.encode()) <= LONGEST_ID or not self.id.isprintable():
-            raise TrustError(
-                "CH600",
-                f"a device's name has {len(self.id):,} characters, or some that can't be printed.",
-                fix=f"Choose one of 1 to {LONGEST_ID} bytes, all printable.",
-            )
+        check_name(self.id)
         sizes = (len(self.identity), len(self.agreement), len(self.signature))
         if (
             sizes != (KEY_SIZE, KEY_SIZE, 64)

@@ -1,0 +1,46 @@
+"""Plan: every number refused by name, whatever it is, and a plan read back from plain values."""
+
+import pytest
+
+from choral.errors import PlanError
+from choral.plan import Plan, require_number, require_whole
+
+NUMBERS = {
+    "devices": 16, "cohort": 10, "rounds": 20, "rows": 2440, "batch": 244, "step_size": 0.5, "clip": 1.0, "noise": 0.02,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("power", [400, 5000])
+def test_a_whole_number_that_no_float_holds_is_refused_by_name(sign, power):
+    """A float ends at 1.8e308, and Python writes no int of more than 4,300 digits out."""
+    with pytest.raises(PlanError, match=r"^CH200 noise = -?10\^\d+ or more\. Must be a finite number above 0\.$"):
+        require_number("noise", sign * 10**power)
+
+
+def test_the_largest_whole_number_that_a_float_holds_is_taken():
+    assert require_number("clip", int(1.7976931348623157e308)) == 1.7976931348623157e308
+
+
+@pytest.mark.parametrize("bits", [63, 20_000])
+def test_a_whole_number_beyond_63_bits_is_refused_with_its_bound(bits):
+    with pytest.raises(PlanError, match=r"^CH200 rounds = 10\^\d+ or more\. .* at least 1 and below 2\^63\.$"):
+        require_whole("rounds", 2**bits)
+    assert require_whole("rounds", 2**63 - 1) == 2**63 - 1
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_no_number_of_a_plan_is_so_large_that_it_ends_in_anything_but_a_plan_error(name):
+    with pytest.raises(PlanError, match="CH200"):
+        Plan(**{**NUMBERS, name: 10**5000})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_plain_values_that_lack_a_number_are_refused_with_its_name(name):
+    values = {other: value for other, value in NUMBERS.items() if other != name}
+    with pytest.raises(PlanError, match=f'CH103 a plan has no "{name}"'):
+        Plan.from_dict(values)
+
+
+def test_plain_values_may_leave_out_what_has_a_usual_value():
+    assert Plan.from_dict(NUMBERS) == Plan(**NUMBERS)
