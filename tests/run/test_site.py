@@ -253,6 +253,17 @@ def test_a_home_that_lost_its_site_file_joins_again_with_its_keys_and_ledger_and
         Agent(again)
 
 
+def test_a_home_that_lost_its_node_key_joins_again_with_a_new_one_and_keeps_its_identity(consortium):
+    home = consortium.homes["hill"]
+    before = home.card()
+    (home.path / "node.key").unlink()
+    after = Home.join(home.path, consortium.invitation, "hill", again=True).card()
+    assert (home.path / "node.key").exists()
+    assert after.node != before.node
+    assert (after.id, after.identity, after.agreement) == (before.id, before.identity, before.agreement)
+    assert Home.join(home.path, consortium.invitation, "hill", again=True).card() == after
+
+
 def test_a_sealed_home_needs_its_passphrase(consortium, tmp_path):
     home = Home.join(tmp_path / "sealed", consortium.invitation, "sealed", passphrase="correct horse")
     assert home.card("correct horse").id == "sealed"

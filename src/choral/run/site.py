@@ -115,8 +115,9 @@ class Home:
                     fix="Choose another --home; or --again, with the same --name, to follow another invitation.",
                 )
             (path / APPROVAL).unlink(missing_ok=True)  # first: nothing is approved for the other server
+            node = home.joined.node if (path / NODE_KEY).exists() else home._fresh_node_key()
             keep(path / AUTHORITY, invitation.certificate)
-            keep(path / JOINED, _json(msgspec.structs.replace(home.joined, server=invitation)))
+            keep(path / JOINED, _json(msgspec.structs.replace(home.joined, node=node, server=invitation)))
             return home
         check_name(name)
         if FileStore(path / "vault").exists():
@@ -126,11 +127,16 @@ class Home:
             private(path)
             memory = Memory(id=name, secret=Identity.fresh(name).to_bytes())
             Vault.create(FileStore(path / "vault"), memory, passphrase)
-        secret, public = node_key()
-        keep(path / NODE_KEY, secret.decode())
+        node = home._fresh_node_key()
         keep(path / AUTHORITY, invitation.certificate)
-        keep(path / JOINED, _json(Joined(name=name, node=public, server=invitation)))
+        keep(path / JOINED, _json(Joined(name=name, node=node, server=invitation)))
         return home
+
+    def _fresh_node_key(self) -> str:
+        """The public half of a new key for the server's gate; the card that is sent next carries it."""
+        secret, public = node_key()
+        keep(self.path / NODE_KEY, secret.decode())
+        return public
 
     def _check_goes_on(self, name: str, passphrase: str | None) -> None:
         """Nothing, or why a join can't go on with the keys that are here: no second identity takes their place."""
