@@ -1,8 +1,10 @@
 """Figures from one end to the other, quickly; the full ones against what was measured, in the long tests."""
 
 import argparse
+import io
 import json
 import math
+import sys
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -176,3 +178,24 @@ def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):
 
 def test_the_help_names_every_figure():
     assert all(name in verb.__doc__ for name in FIGURES)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_takes_one_line_and_leaves_nothing_on_the_screen(quiet, tmp_path, monkeypatch, capsys):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    def measured(name, _, *, tell, **__):
+        tell("a long line, " * 20)
+        return {"figure": name, "repeats": 1, "panels": []}
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr("choral.paper.figures.reproduce", measured)
+    assert choral_reproduce("bounds", "--out", str(tmp_path), *["--quiet"] * quiet) == 0
+    shown = screen.getvalue().split("\r\x1b[K")
+    assert shown[-1] == ""
+    assert all(len(line) < 80 for line in shown)
+    assert len(shown) == (1 if quiet else 3)
+    assert (capsys.readouterr().out == f"SAVED {tmp_path / 'index.html'}\n") is quiet

@@ -9,8 +9,12 @@ before is kept, so that an interrupted reproduction goes on where it stopped.
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from choral.cli.terminal import width, wrap
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,20 +23,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("paper"), help="the folder for results (default: paper)")
     parser.add_argument("--repeats", type=int, default=5, help="splits of the data, each trained on (default: 5)")
     parser.add_argument("--quick", action="store_true", help="2 repeats and fewer settings")
+    parser.add_argument("--quiet", action="store_true", help="no progress, and only where the results are")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print what came out."""
-    from choral.cli.terminal import wrap
     from choral.paper.figures import ABOUT_EPSILON, FIGURES, reproduce
     from choral.report.png import why_not
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]
-    found = {
-        name: reproduce(name, args.out, repeats=args.repeats, quick=args.quick, tell=_tell(args)) for name in names
-    }
+    with _told(show=not (args.json or args.quiet)) as tell:
+        found = {name: reproduce(name, args.out, repeats=args.repeats, quick=args.quick, tell=tell) for name in names}
     if args.json:
         print(json.dumps(found if args.figure == "all" else found[args.figure]))
+    elif args.quiet:
+        print(f"SAVED {args.out / 'index.html'}")
     else:
         print("\n".join(line for name in names for line in _shown(found[name])))
         print(wrap(f"NOTE  {ABOUT_EPSILON}"))
@@ -42,9 +47,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a function that prints a line, or nothing
-    show = not args.json and sys.stderr.isatty()
-    return lambda line: print(f"\r\033[K{line}", end="", file=sys.stderr) if show else None
+@contextmanager
+def _told(*, show: bool) -> Iterator[Callable[[str], None]]:
+    """A function that shows one line in place of the last; none of it stays on the screen."""
+    stream = sys.stderr if show and sys.stderr.isatty() else None
+
+    def tell(line: str) -> None:
+        if stream:
+            print(f"\r\033[K{line[: width() - 1]}", end="", file=stream, flush=True)
+
+    try:
+        yield tell
+    finally:
+        tell("")
 
 
 def _shown(result: dict[str, Any]) -> list[str]:
