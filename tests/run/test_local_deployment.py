@@ -27,7 +27,10 @@ HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT
 
 
 def start(*words):
-    command = [sys.executable, "-m", "choral", "deploy", *words]
+    # Who starts tests in the background may have the keyboard's signal ignored, and children inherit that.
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from choral.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "deploy", *words]
     return subprocess.Popen(command, env=HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
