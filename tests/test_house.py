@@ -92,11 +92,13 @@ def test_no_secret_room_uses_a_seeded_generator():
     assert guilty == []
 
 
-def test_the_locks_name_no_index():
+def test_the_locks_hold_pinned_packages_and_hashes_and_nothing_else():
+    # So neither an address nor an option of an installer can stand in one.
+    line = re.compile(r"[\w.\[\]-]+==\S+( ; .+)? \\| {4}--hash=sha256:[0-9a-f]{64}( \\)?")
     for lock in ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock"):
-        text = (ROOT / lock).read_text()
-        assert "--hash=sha256:" in text
-        assert not re.search(r"https?://|index-url|find-links", text)
+        lines = (ROOT / lock).read_text().splitlines()
+        assert "--hash=sha256:" in lines[1]
+        assert [other for other in lines if not line.fullmatch(other)] == []
 
 
 def test_every_error_code_that_the_code_raises_is_listed_and_every_listed_code_is_documented_once():
