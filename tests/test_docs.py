@@ -6,6 +6,7 @@ import doctest
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from docs.hooks import check
 ROOT = Path(__file__).parent.parent
 PAGES = check.pages(ROOT)
 MAKE = {"make demo": "choral demo"}  # what the targets run once .venv is set up
+PROGRAMS = {"choral": ("-m", "choral"), "python": ("-W", "error")}  # in a folder that also holds the examples
 
 
 def run(*command, folder, **variables):
@@ -60,8 +62,9 @@ def run_console(session, folder):
         if words[0] == "make":
             assert run(*words, "-n", folder=ROOT).returncode == 0, f"make knows no way to {command}"
             continue
-        assert words[0] == "choral", f"{command}: only choral and make are run"
-        done = run(sys.executable, "-m", "choral", *words[1:], folder=folder, COLUMNS="80", NO_COLOR="1")
+        program = PROGRAMS.get(words[0])
+        assert program, f"{command}: only choral, make and python are run"
+        done = run(sys.executable, *program, *words[1:], folder=folder, COLUMNS="80", NO_COLOR="1")
         assert shape_of(done.stdout + done.stderr) == shape_of(shown)
 
 
@@ -71,6 +74,7 @@ RUN = {"bash": run_bash, "console": run_console, "python": run_python, "toml": r
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for line, language, text in check.blocks(page):
         if language != check.SHOWN:
             print(f"{page.name}:{line}")  # shown when it fails

@@ -1,5 +1,6 @@
 """Pages that are made from the code when the site is built: error codes, the reference, the verbs' help.
 
+A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
 A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
 docs/errors.toml, a function's in its docstring, a flag's in its parser.
 """
@@ -19,6 +20,7 @@ from check import codes, front_door  # beside this file; mkdocs looks there for 
 ABOUT_ERRORS = """\
 Each error is one line: code, place, what, why and the way out, never a data value. Exit status 2: the input can't be
 used and nothing was started. 1: a run that was started has ended."""
+FILE = re.compile(r"^<!-- file: (\S+) -->$", re.M)
 ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have a page of their own
 
 
@@ -166,3 +168,13 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type
     for place, text in pages(root):
         files.append(File.generated(config, place, content=text))
     return files
+
+
+def shown_files(text: str, root: Path) -> str:
+    """The page with every file that it names in place of the line that names it."""
+    return FILE.sub(lambda match: f"```python\n{(root / match.group(1)).read_text().rstrip()}\n```", text)
+
+
+def on_page_markdown(markdown: str, config: Any, **_: Any) -> str:  # noqa: ANN401 - as above
+    """Put the files in."""
+    return shown_files(markdown, Path(config.config_file_path).parent)
