@@ -26,13 +26,13 @@ help:            ## this list
 demo: .venv/core   ## set up and run the main job
 	@$(BIN)/choral demo
 
-test: .venv/dev browser ## set up and run the tests
+test: .venv/dev    ## set up and run the tests; those that look at pages are skipped where there is no browser
 	$(BIN)/python -m pytest -n auto -m 'not long'
 
-test-long: .venv/dev browser ## the tests that take minutes
+test-long: .venv/dev ## the tests that take minutes
 	$(BIN)/python -m pytest -n auto -m long
 
-browser:           ## Chromium, for the tests that look at pages (Debian's package, as root)
+browser:           ## Chromium, for the tests that look at pages (Debian's package, as root); .ci/run needs it
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q --no-install-recommends chromium chromium-driver; } || { echo 'the tests that look at pages need chromium and chromium-driver: install both' >&2; exit 1; }
 
 check: .venv/dev   ## format, lint, strict types, import contracts

@@ -33,7 +33,7 @@ class Door:
 def a_door(path):
     door = Door(path)
     door.thread.start()
-    while not path.exists():
+    while door.thread.is_alive() and not path.exists():
         time.sleep(0.01)
     yield door
     door.stop.set()

@@ -100,7 +100,7 @@ def test_the_readme_does_what_it_shows(folder):
                     stack.callback(door.join)
                     stack.callback(stop.set)
                     door.start()
-                    while not home.socket.exists():
+                    while door.is_alive() and not home.socket.exists():
                         time.sleep(0.01)
             elif command.startswith("server run"):
                 keep_test(folder / "study", folder / "public.csv")

@@ -149,7 +149,7 @@ def agents(homes, **passphrases):
             stack.callback(thread.join)
             stack.callback(stop.set)
             thread.start()
-            while not home.socket.exists():
+            while thread.is_alive() and not home.socket.exists():
                 thread.join(0.01)
             running[name] = agent
         yield running

@@ -113,7 +113,7 @@ def test_an_agent_that_starts_anew_does_not_show_what_an_earlier_one_saw(hill):
         stop = threading.Event()
         thread = threading.Thread(target=agent.serve, args=(stop,))
         thread.start()
-        while not hill.socket.exists():
+        while thread.is_alive() and not hill.socket.exists():
             thread.join(0.01)
         assert status(hill)["running"] and status(hill)["cut_off"] is None
         stop.set()
