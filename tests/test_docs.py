@@ -84,7 +84,7 @@ def test_the_blocks_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch
 def test_every_link_between_pages_leads_somewhere():
     missing = []
     made = ("errors/", "reference/")  # pages that are made when the site is built; mkdocs checks the links to them
-    for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]:
+    for page in [*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"))]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             if not target.startswith(made) and not (page.parent / target).exists():
                 missing.append(f"{page.name}: {target}")
