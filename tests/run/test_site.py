@@ -323,7 +323,7 @@ def test_a_status_reads_the_end_of_a_long_log_only(consortium):
 def test_a_home_whose_path_no_socket_can_have_says_so_without_a_traceback(consortium, capsys):
     approve(consortium, "hill", record=True)
     home = Home(consortium.homes["hill"].path.rename(consortium.folder / ("h" * 108)))
-    with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a home with a shorter path"):
+    with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a folder with a shorter path"):
         services.attend(home, agent_only=True, stop=threading.Event(), tell=print)
     assert "Traceback" not in capsys.readouterr().err
 
