@@ -220,13 +220,13 @@ def test_a_service_is_installed_and_told_how_to_start(study, capsys, tmp_path, m
 
 
 def test_a_server_is_not_run_as_root_or_made_a_service_of_roots_unless_that_is_said(study, capsys, monkeypatch):
-    def begin(_):
+    def begin(*_):
         raise StorageError("CH800", "it would begin now.")
 
     def code(*words):
         return said(capsys, "server", "run", study / "study", *words)[1]["error"]["code"]
 
-    monkeypatch.setattr(services, "require_unfinished", begin)
+    monkeypatch.setattr(services, "run_folder", begin)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert code() == code("--systemd", "--user") == "CH907"
     assert code("--as-root") == "CH800"
