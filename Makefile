@@ -61,11 +61,12 @@ bench-quick: bench-setup ## the same in a few minutes
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
 	$(BIN)/mkdocs build --strict
 
-lock: .venv/core   ## solve both locks anew, for every supported Python
+lock: .venv/core   ## solve all locks again, for every supported Python
 	@$(PIP) install -q uv
 	$(COMPILE) pyproject.toml --extra dev -o requirements-dev.lock
 	echo 'flit_core' | $(COMPILE) pyproject.toml - -c requirements-dev.lock -o requirements.lock
 	$(COMPILE) pyproject.toml --extra docs -c requirements-dev.lock -o requirements-docs.lock
+	echo 'flit_core' | $(COMPILE) pyproject.toml - --extra flower -c requirements-dev.lock -o requirements-flower.lock
 
 clean:             ## forget the environments
 	rm -rf .venv .bench

@@ -102,7 +102,7 @@ def choral_seconds(nodes: int, parameters: int, rounds: int) -> tuple[list[float
 def memory_of(deployment: Path) -> dict[str, int]:
     """The most that any process of each kind has ever held, of those that name the deployment's folder, in MiB."""
     kinds = {"device run": "agent", "flower-supernode": "supernode", "flower.executor": "relay", "flower.gate": "gate",
-             "flower-superlink": "superlink", "flwr-serverapp": "conductor"}  # fmt: skip
+             "flower-superlink": "superlink", "flower.conducting": "conductor"}  # fmt: skip
     most: dict[str, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -125,11 +125,15 @@ def flower_seconds(nodes: int, parameters: int, rounds: int) -> list[float]:
         server = server_certificate(authority, "127.0.0.1")
         for name, text in (("ca.pem", authority.certificate), ("s.pem", server.certificate), ("s.key", server.key)):
             (folder / name).write_text(text)
-        files = {"certificate": folder / "s.pem", "key": folder / "s.key", "authority": folder / "ca.pem"}
         keys = [node_key() for _ in range(nodes)]
-        public = [public for _, public in keys]
-        inner = processes.serve(children, folder / "server", nodes=public, address=address, **files)
-        with processes.Control(inner, authority=folder / "ca.pem") as control:
+        host, _, port = address.rpartition(":")
+        words = ["--host", host, "--port", port, "--ssl-certfile", str(folder / "s.pem"), "--ssl-keyfile",
+                 str(folder / "s.key"), "--ssl-ca-certfile", str(folder / "ca.pem"), "--enable-supernode-auth",
+                 "--database", str(folder / "superlink.db")]  # fmt: skip
+        children.start("superlink", [processes.command("flower-superlink"), *words], folder / "server")
+        children.await_listener("the SuperLink", address)
+        with processes.Control(address, authority=folder / "ca.pem") as control:
+            control.admit([public for _, public in keys])
             for number, (secret, _) in enumerate(keys):
                 home = folder / f"n{number}"
                 home.mkdir()
@@ -145,7 +149,7 @@ def flower_seconds(nodes: int, parameters: int, rounds: int) -> list[float]:
             home = folder / "flwr"
             home.mkdir()
             (home / "config.toml").write_text(
-                f'[superlink]\ndefault = "bench"\n[superlink.bench]\naddress = "{inner}"\n'
+                f'[superlink]\ndefault = "bench"\n[superlink.bench]\naddress = "{address}"\n'
                 f'root-certificates = "{folder / "ca.pem"}"\n'
             )
             done = subprocess.run(

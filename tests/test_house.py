@@ -5,9 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "choral").rglob("*.py"))
@@ -95,10 +98,49 @@ def test_no_secret_room_uses_a_seeded_generator():
 def test_the_locks_hold_pinned_packages_and_hashes_and_nothing_else():
     # So neither an address nor an option of an installer can stand in one.
     line = re.compile(r"[\w.\[\]-]+==\S+( ; .+)? \\| {4}--hash=sha256:[0-9a-f]{64}( \\)?")
-    for lock in ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock"):
+    locks = sorted(path.name for path in ROOT.glob("requirements*.lock"))
+    assert locks == [
+        "requirements-dev.lock", "requirements-docs.lock", "requirements-flower.lock", "requirements.lock"
+    ]  # fmt: skip
+    for lock in locks:
         lines = (ROOT / lock).read_text().splitlines()
         assert "--hash=sha256:" in lines[1]
         assert [other for other in lines if not line.fullmatch(other)] == []
+
+
+def pins(lock):
+    """The versions of a lock by package: more than one where they differ by platform."""
+    found = {}
+    for name, version in re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==(\S+)", (ROOT / lock).read_text()):
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+def needed_by(requirement):
+    """The names of all packages that a requirement brings here, itself included; extras are followed."""
+    found, left = {}, [Requirement(requirement)]
+    while left:
+        one = left.pop()
+        name, wanted = canonicalize_name(one.name), {"", *one.extras}
+        if wanted <= found.get(name, set()):
+            continue
+        found[name] = found.get(name, set()) | wanted
+        for more in map(Requirement, metadata.requires(name) or ()):
+            if more.marker is None or any(more.marker.evaluate({"extra": extra}) for extra in wanted):
+                left.append(more)
+    return set(found)
+
+
+def test_a_site_can_install_all_that_it_needs_by_hash_in_the_versions_that_are_tested_here():
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    site, tested = pins("requirements-flower.lock"), pins("requirements-dev.lock")
+    needed = needed_by("choral[flower]") - {"choral"}
+    assert "flwr" in needed and "h11" in needed  # what the gate is written on comes with it
+    assert needed <= set(site)
+    assert set(pins("requirements.lock")) <= set(site)  # and with what is to be there to build choral from its source
+    apart = {name for name, versions in site.items() if name in tested and not versions <= tested[name]}
+    assert apart == set() and set(site) - set(tested) <= set(pins("requirements.lock"))
+    assert "requirements-flower.lock" in (ROOT / "docs/deployment.md").read_text()
 
 
 def test_every_error_code_that_the_code_raises_is_listed_and_every_listed_code_is_documented_once():

@@ -79,6 +79,7 @@ CODES: dict[str, str] = {
     "CH904": "a site can't connect to its server",
     "CH905": "a site's clock and its server's differ too much",
     "CH906": "a certificate is not valid at this time",
+    "CH907": "a server would run as root",
 }
 
 

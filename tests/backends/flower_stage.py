@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import ssl
 import tempfile
 import threading
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from choral.backends import relay
 from choral.backends.flower import control, processes
-from choral.backends.flower.control import Control
+from choral.backends.flower.control import Control, public_key
 from choral.backends.flower.gate import Gate
 from choral.run.certificates import new_authority, node_key, server_certificate
 from tests.backends.flower_conductor import Lent
@@ -38,32 +39,55 @@ def certificates(folder):
 class Ear(Gate):
     """A gate that keeps whatever comes from the sites and whatever goes back to them."""
 
-    def __init__(self, client):
-        super().__init__(client)
+    def __init__(self, link, nodes):
+        client = httpx.AsyncClient(base_url="http://superlink", transport=httpx.AsyncHTTPTransport(uds=str(link)))
+        super().__init__(client, nodes, most_bytes=2**25)
         self.heard, self.told = bytearray(), bytearray()
 
-    async def __call__(self, scope, receive, send):
-        async def hear():
-            event = await receive()
-            self.heard += event.get("body", b"")
-            return event
+    async def hand_on(self, path, headers, body):
+        self.heard += repr(headers).encode() + body
+        status, head, reply = await super().hand_on(path, headers, body)
+        self.told += reply
+        return status, head, reply
 
-        async def tell(event):
-            self.told += event.get("body", b"")
-            await send(event)
 
-        self.heard += repr(scope["headers"]).encode()
-        await super().__call__(scope, hear, tell)
+class Listening:
+    """A gate in a thread of this process."""
+
+    def __init__(self, gate, address, folder):
+        self._gate, (host, _, port) = gate, address.rpartition(":")
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._tls.load_cert_chain(folder / "server.pem", folder / "server.key")
+        self._listener = socket.create_server((host, int(port)))
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self._begun.wait()
+
+    async def _serve(self):
+        self._loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        self._begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._gate.serve(self._listener, self._tls)
+        if self._gate._client is not None:
+            await self._gate._client.aclose()
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._serving.cancel)
+        self._thread.join()
+        self._listener.close()
 
 
 class Stage:
     """Devices given as `answers[number](frame)`, each behind its door, SuperNode and relay; one transport to all."""
 
-    def __init__(self, ids, answers, *, deadline=60.0, overhear=True):
+    def __init__(self, ids, answers, *, deadline=60.0, overhear=True, frame_bytes=2**24):
         self.folder = Path(tempfile.mkdtemp(prefix="stage", dir="/tmp"))
         self.ids, self.answers, self.deadline = list(ids), list(answers), deadline
+        self.frame_bytes = frame_bytes
         self.address, self.end = processes.free_address(), threading.Event()
-        self.server, self.nodes = processes.Children(), [processes.Children() for _ in self.ids]
+        self.server, self.second = processes.Children(), processes.Children()
+        self.nodes = [processes.Children() for _ in self.ids]
         self.transport = Lent(self.folder)
         self._doors, self.control, self.ear = [], None, None
         self.way_in = processes.free_address() if overhear else self.address
@@ -88,8 +112,7 @@ class Stage:
             list(pool.map(processes.Children.close, self.nodes))
         self.close_server()
         if self.ear is not None:
-            self._listener.should_exit = True
-            self._listening.join()
+            self._listening.close()
         self.end.set()
         for door in self._doors:
             door.join()
@@ -118,7 +141,7 @@ class Stage:
         return public
 
     def open_server(self):
-        self.inner = processes.serve(
+        self.link = processes.serve(
             self.server,
             self.folder / "server",
             nodes=self.keys,
@@ -126,27 +149,29 @@ class Stage:
             certificate=self.folder / "server.pem",
             key=self.folder / "server.key",
             authority=self.folder / "authority.pem",
+            frame_bytes=self.frame_bytes,
+            patience=self.deadline,
         )
-        self.control = Control(self.inner, authority=self.folder / "authority.pem")
+        self.conduct("lend", self.server)
+        self.control = Control(self.link)
         if self.ear is None and self.way_in != self.address:  # the sites' way in, beside the ordinary gate
-            trusted = ssl.create_default_context(cafile=self.folder / "authority.pem")
-            self.ear = Ear(httpx.AsyncClient(base_url=f"https://{self.inner}", verify=trusted, timeout=60.0))
-            config = uvicorn.Config(
-                self.ear, port=int(self.way_in.rpartition(":")[2]), lifespan="off", ws="none", log_level="error",
-                ssl_certfile=self.folder / "server.pem", ssl_keyfile=self.folder / "server.key",
-            )  # fmt: skip
-            self._listener = uvicorn.Server(config)
-            self._listening = threading.Thread(target=lambda: asyncio.run(self._listen()))
-            self._listening.start()
+            self.ear = Ear(self.link, map(public_key, self.keys))
+            self._listening = Listening(self.ear, self.way_in, self.folder)
 
-    async def _listen(self):
-        async with self.ear._client:
-            await self._listener.serve()
+    def conduct(self, conductor, children):
+        where = f"tests.backends.flower_conductor:{conductor}"
+        processes.conduct(children, self.folder / conductor, link=self.link, study=self.folder, conductor=where)
+
+    def admit(self, key):
+        """Enrol one more node, while the server runs."""
+        self.control.admit([key])
+        self.ear._nodes[public_key(key)] = bytes_to_public_key(public_key(key))
 
     def close_server(self):
         if self.control is not None:
             self.control.close()
         self.server.close()
+        self.second.close()
 
     def open_node(self, number):
         processes.connect(
@@ -166,17 +191,19 @@ class Stage:
 
     def kill_server(self):
         """The same at the server; sockets and the run go with it."""
-        for name in ("superlink", "gate"):
+        for name in ("superlink", "gate", "conductor"):
             os.killpg(self.server.pid(name), signal.SIGKILL)
         self.close_server()
-        self.until(lambda: not self._lends(), 30)  # the app's process ends with its SuperLink
+        self.until(lambda: not self._lends(), 30)
 
     def begin(self, conductor="lend"):
-        """A run whose transport is ready for use; the client that its bundle names is nowhere to be found."""
-        elsewhere = control._APP.replace("choral.backends.flower:device", "code_of_the_server:device")
+        """A run whose transport is ready for use; the server and the client that its bundle names do not exist."""
+        elsewhere = control._APP.replace("choral.backends.flower:", "code_of_somebody_else:")
+        if conductor != "lend":
+            self.conduct(conductor, self.second)  # while the other is at work, this one takes the next run
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(control, "_APP", elsewhere)
-            run = self.control.start(self.folder, conductor=f"tests.backends.flower_conductor:{conductor}")
+            run = self.control.start(self.folder)
         if conductor == "lend":
             self.until(lambda: self._lends(), 60)
         return run

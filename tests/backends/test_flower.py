@@ -5,17 +5,11 @@ import socket
 import ssl
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
-
-import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
 
 from choral.backends import relay
 from choral.backends.faults import DroppingTransport, drops_out
@@ -143,21 +137,13 @@ def test_an_exception_on_a_device_reaches_the_server_as_a_code(stage):
     stage.transport.gather(4, patience=60)
 
 
-def test_no_code_that_the_server_sends_is_loaded_or_even_stored_at_a_site(stage):
-    # The stage's bundles name a client that does not exist, and yet every device has answered.
+def test_no_code_that_a_run_brings_along_is_loaded_or_even_stored_at_a_site_or_at_the_server(stage):
+    # The stage's bundles name a client and a server that do not exist, and yet every device has answered.
     assert stage.transport.gather(4, patience=60) == {0, 1, 2, 3}
     for number in range(4):
         assert not list(stage.home(number).rglob("apps")) and not list(stage.home(number).rglob("*.fab"))
         assert (stage.home(number) / "flower" / "relay.log").read_text() == ""
-
-
-def test_nobody_else_on_a_sites_machine_can_take_its_messages(stage):
-    words = Path(f"/proc/{stage.nodes[0].pid('supernode')}/cmdline").read_text().split("\0")
-    client = RuntimeHttpClient.from_server_address(
-        f"127.0.0.1:{words[words.index('--port') + 1]}", True, None, [RuntimeVersionHttpInterceptor("SuperExec")]
-    )
-    with client, pytest.raises(httpx.HTTPStatusError, match="401"):
-        client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+    assert not list((stage.folder / "server").rglob("apps")) and not list((stage.folder / "lend").rglob("*"))[1:]
 
 
 def test_an_error_of_the_conductor_is_the_reason_why_its_run_ended(stage):
@@ -186,7 +172,7 @@ def fifth(stage):
 
         def start(seconds=0.0, gave_up=None, *, admitted=True):
             if admitted:
-                stage.control.admit([public])
+                stage.admit(public)
             with wrong_clock(home, seconds):
                 processes.connect(
                     children, home / "flower", superlink=stage.way_in, authority=stage.folder / "authority.pem",
@@ -243,8 +229,7 @@ def test_the_gate_passes_nothing_but_fleet_requests(path, stage):
     trusted = ssl.create_default_context(cafile=stage.folder / "authority.pem")
     with socket.create_connection((host, int(port))) as plain, trusted.wrap_socket(plain, server_hostname=host) as gate:
         gate.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-        # One of the paths is a fleet request, with a query that the gate leaves away: the SuperLink has refused it.
-        assert gate.recv(100).split()[1] == (b"415" if "?" in path else b"404")
+        assert gate.recv(100).split()[1] == b"404"
 
 
 def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, stage):

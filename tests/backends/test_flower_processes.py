@@ -121,13 +121,24 @@ def test_without_flower_the_pip_line_is_told():
     assert done.stdout.startswith("CH106") and "pip install 'choral[flower]'" in done.stdout
 
 
-def test_a_relay_without_its_agent_answers_with_a_code_only(tmp_path, monkeypatch):
+def message(monkeypatch, ttl):
+    """A message of a server, as a relay gets it."""
     for name in ("_run_id", "_node_id", "_task_id"):  # what Flower knows within an app
         monkeypatch.setattr(TaskIdentity, name, 1)
-    message = Message(parcel(b"Fx"), 1, KIND, ttl=5.0)
-    message.metadata.__dict__["_message_id"] = "m"
-    reply = relayed(message, tmp_path / "nobody")
+    made = Message(parcel(b"Fx"), 1, KIND, ttl=5.0)
+    made.metadata.__dict__ |= {"_message_id": "m", "_ttl": ttl}
+    return made
+
+
+def test_a_relay_without_its_agent_answers_with_a_code_only(tmp_path, monkeypatch):
+    reply = relayed(message(monkeypatch, 5.0), tmp_path / "nobody")
     assert dict(reply.content["refusal"]) == {"code": "CH901"} and unpacked(reply.content) is None
+
+
+@pytest.mark.parametrize("ttl", [1e12, float("nan"), float("inf"), 1e308])
+def test_a_message_that_lives_for_ever_is_refused_and_the_relay_goes_on(tmp_path, monkeypatch, ttl):
+    reply = relayed(message(monkeypatch, ttl), tmp_path / "nobody")
+    assert dict(reply.content["refusal"]) == {"code": "CH600"} and unpacked(reply.content) is None
 
 
 def test_what_a_process_writes_is_for_its_owner_only(tmp_path):

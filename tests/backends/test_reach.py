@@ -1,6 +1,5 @@
 """What a site is told when its node can't connect: its clock, the certificate, the address, or who answers there."""
 
-import asyncio
 import base64
 import http.server
 import threading
@@ -13,7 +12,6 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 import httpx
-import uvicorn
 from fastapi import HTTPException
 from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.supercore import date
@@ -26,6 +24,7 @@ from choral.backends.flower.processes import free_address
 from choral.backends.flower.reach import check_reach, not_let_in
 from choral.errors import DeploymentError
 from choral.run import certificates
+from tests.backends.flower_stage import Listening
 from tests.backends.flower_stage import certificates as write_certificates
 
 DAY = 86400.0
@@ -41,22 +40,14 @@ class Gates:
     def __init__(self, folder):
         self.address, self.authority = free_address(), folder / "authority.pem"
         write_certificates(folder)
-        config = uvicorn.Config(
-            Gate(None), port=int(self.address.rpartition(":")[2]), lifespan="off", ws="none", log_level="error",
-            ssl_certfile=folder / "server.pem", ssl_keyfile=folder / "server.key",
-        )  # fmt: skip
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
+        self._folder = folder
 
     def __enter__(self):
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        self._listening = Listening(Gate(None, [], most_bytes=0), self.address, self._folder)
         return self
 
     def __exit__(self, *_):
-        self._server.should_exit = True
-        self._thread.join()
+        self._listening.close()
 
 
 @pytest.fixture(scope="module")

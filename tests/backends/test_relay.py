@@ -109,6 +109,64 @@ def test_a_frame_over_the_cap_and_a_caller_that_hangs_up_harm_nobody(door):
     assert door.ask(b"ab") == b"ba"
 
 
+def says(path, data):
+    """What comes back to a caller that sends these bytes and then waits; nothing, once the door has hung up."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(20)
+        caller.connect(str(path))
+        caller.sendall(data)
+        return caller.recv(100)
+
+
+def test_a_frame_longer_than_the_door_takes_is_not_waited_for(tmp_path):
+    asked, path, stop = [], tmp_path / "door", threading.Event()
+    serving = threading.Thread(
+        target=relay.serve, args=(path, lambda request: asked.append(len(request)) or b""),
+        kwargs={"stop": stop, "most_bytes": 1000},
+    )  # fmt: skip
+    serving.start()
+    while not path.exists():
+        time.sleep(0.01)
+    try:
+        assert says(path, (1001).to_bytes(8, "little")) == b""
+        assert relay.ask(path, bytes(1000), timeout=20) == b""
+    finally:
+        stop.set()
+        serving.join()
+    assert asked == [1000]
+
+
+@pytest.mark.parametrize("said", [b"", b"\x05\x00", (9).to_bytes(8, "little") + b"half"])
+def test_a_caller_that_falls_silent_is_left_and_the_next_is_answered(door, monkeypatch, said):
+    monkeypatch.setattr(relay, "_ARRIVES", 0.2)
+    assert says(door.path, said) == b""
+    assert door.ask(b"ab") == b"ba"
+
+
+def test_more_callers_than_a_device_can_have_are_turned_away(door):
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(relay._CALLERS)]
+    try:
+        for caller in idle:
+            caller.connect(str(door.path))
+        assert says(door.path, b"") == b""
+        idle.pop().close()
+        while True:  # as soon as the door has noticed
+            try:
+                assert door.ask(b"ab") == b"ba"
+                break
+            except DeploymentError:
+                time.sleep(0.05)
+    finally:
+        for caller in idle:
+            caller.close()
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e12, -1.0, 0.0])
+def test_a_time_that_nobody_can_wait_is_refused(door, seconds):
+    with pytest.raises(DeploymentError, match=r"CH600 a relayed message is to be answered within"):
+        door.ask(b"F", timeout=seconds)
+
+
 def test_a_second_process_at_the_same_door_is_refused_but_a_dead_ones_door_is_replaced(door):
     with pytest.raises(DeploymentError, match=r"CH901.*another process"):
         relay.serve(door.path, bytes, stop=door.stop)

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from choral.cli import main
+from choral.errors import StorageError
+from choral.run import services
 from choral.run.certificates import new_authority, server_certificate
 from tests.run.consortium import JOB, NAMES, table
 
@@ -185,9 +187,9 @@ def test_a_device_whose_ledger_is_gone_says_so(study, tmp_path, capsys):
 def test_units_for_systemd_start_the_same_verb(study, capsys):
     assert main(["device", "run", "--home", str(study / "hill"), "--systemd"]) == 0
     assert f"device run --home {study / 'hill'}" in capsys.readouterr().out
-    assert main(["server", "run", str(study / "study"), "--listen", "0.0.0.0:9", "--systemd"]) == 0
+    assert main(["server", "run", str(study / "study"), "--listen", "0.0.0.0:9", "--systemd", "--as-root"]) == 0
     unit = capsys.readouterr().out
-    assert f"server run {study / 'study'} --listen 0.0.0.0:9" in unit
+    assert f"server run {study / 'study'} --listen 0.0.0.0:9 --as-root\n" in unit
     assert "NoNewPrivileges=yes" in unit
 
 
@@ -210,10 +212,28 @@ def test_a_service_is_installed_and_told_how_to_start(study, capsys, tmp_path, m
     assert (status, told["error"]["code"]) == (1, "CH800")
     table(study / "public.csv", seed=9)
     words = ["server", "run", study / "study", "--test", study / "public.csv", "--install-service", "--user"]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     status, told = said(capsys, *words)
     assert status == 0
     text = (tmp_path / "systemd/user/choral-server-study.service").read_text()
     assert f"server run {study / 'study'} --test {study / 'public.csv'}\n" in text
+
+
+def test_a_server_is_not_run_as_root_or_made_a_service_of_roots_unless_that_is_said(study, capsys, monkeypatch):
+    def begin(*_):
+        raise StorageError("CH800", "it would begin now.")
+
+    def code(*words):
+        return said(capsys, "server", "run", study / "study", *words)[1]["error"]["code"]
+
+    monkeypatch.setattr(services, "run_folder", begin)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert code() == code("--systemd", "--user") == "CH907"
+    assert code("--as-root") == "CH800"
+    assert main(["server", "run", str(study / "study"), "--systemd", "--user", "--as-root"]) == 0
+    assert "--as-root\n" in capsys.readouterr().out
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert code() == "CH800"
 
 
 @pytest.mark.parametrize(

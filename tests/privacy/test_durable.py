@@ -1,7 +1,10 @@
 """Files written whole: a failure leaves the old content and nothing beside it, and no right more than asked for."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -37,3 +40,39 @@ def test_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:3]))
     durable.replace(tmp_path / "whole", b"0123456789", mode=0o600)
     assert (tmp_path / "whole").read_bytes() == b"0123456789"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from choral.privacy import durable
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+durable.replace(Path(sys.argv[1]), b"a private key", mode=0o600)
+"""
+
+
+def test_what_a_killed_process_left_of_a_file_is_gone_with_the_next_write(tmp_path):
+    path = tmp_path / "node.key"
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=here, check=False)
+        assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()  # the second has taken the first one's away
+    assert left.read_bytes() == b"a private key" and stat.S_IMODE(left.stat().st_mode) == 0o600
+    other = tmp_path / f".{path.name}.of-somebody-else"
+    other.write_text("no draft")
+    durable.replace(path, b"another key", mode=0o600)
+    assert sorted(one.name for one in tmp_path.iterdir()) == [other.name, "node.key"]
+
+
+def test_what_another_process_is_writing_right_now_is_left_to_it(tmp_path, monkeypatch):
+    path, real = tmp_path / "vault", os.replace
+
+    def meanwhile(made, at):
+        monkeypatch.setattr(os, "replace", real)
+        durable.replace(path, b"theirs", mode=0o600)  # sweeps, and finds ours in use
+        real(made, at)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    durable.replace(path, b"ours", mode=0o600)
+    assert path.read_bytes() == b"ours" and [one.name for one in tmp_path.iterdir()] == ["vault"]

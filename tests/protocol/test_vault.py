@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from choral.errors import StorageError, TrustError
+from choral.errors import ConfigError, StorageError, TrustError
 from choral.protocol import vault as vault_module
 from choral.protocol.messages import Turn
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Vault
@@ -156,3 +156,11 @@ def test_what_was_pinned_stays_pinned():
         with pytest.raises(TrustError) as refusal:
             again.pin(roster=roster, terms=terms)
         assert refusal.value.code == code
+
+
+@pytest.mark.parametrize("passphrase", ["", " ", "\t\n"])
+def test_an_empty_passphrase_seals_nothing_and_is_refused(tmp_path, passphrase):
+    store = FileStore(tmp_path / "vault")
+    with pytest.raises(ConfigError, match=r"CH102 the passphrase is empty"):
+        Vault.create(store, MEMORY, passphrase)
+    assert not store.exists()

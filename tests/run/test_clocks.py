@@ -85,7 +85,7 @@ def test_a_server_whose_clock_makes_its_certificate_invalid_says_so_before_anyth
     monkeypatch.setattr(certificates, "datetime", jumping(-2))
     today = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
     with pytest.raises(DeploymentError, match=rf"CH906 CN=127\.0\.0\.1 .*this machine's clock says {today} .*NTP"):
-        next(serve_study(study.study))
+        next(serve_study(study.study, as_root=True))
 
 
 def test_a_certificate_of_ones_own_that_is_outdated_is_refused_before_anything_is_made(tmp_path, monkeypatch):

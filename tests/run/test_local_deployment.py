@@ -130,7 +130,7 @@ def test_a_superlink_that_dies_ends_the_run_with_a_reason_and_the_next_start_goe
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["superlink", "simulation"])
 def test_the_demo_runs_over_both_engines_of_flower(engine):
-    deployed = start("--local", "4", "--demo", "--rounds", "3", "--engine", engine, "--json")
+    deployed = start("--local", "4", "--demo", "--rounds", "3", "--engine", engine, "--as-root", "--json")
     out, err = deployed.communicate(timeout=600)
     assert deployed.returncode == 0, err
     told = json.loads(out.splitlines()[-1])
@@ -149,7 +149,7 @@ def test_a_site_whose_clock_is_wrong_is_told_by_choral_device_run_and_let_in_onc
     deployment = local.of_job(folder, job, 3, 1)
     home = deployment.homes[0]
     words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
-    states = services.serve_study(deployment.study_folder)
+    states = services.serve_study(deployment.study_folder, as_root=True)
     try:
         next(states)  # the server is up
         for seconds, told in ((20.0, "CH905 this machine's clock is 2[012] s ahead of the server's"), (0.0, None)):
@@ -210,6 +210,13 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
     told = deployment.result()
     assert told["stopped"] == "all rounds are done" and told["included"] == [list(consortium.NAMES)] * 2
     assert all(spent["charges"] == 2 for spent in told["spent"].values())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
+def test_the_simulation_engine_which_others_can_reach_is_not_run_as_root_unless_that_is_said(job, tmp_path):
+    deployment = local.of_job(tmp_path, job, 3, 1)
+    with pytest.raises(DeploymentError, match=r"CH907 the server would run as root\."):
+        next(services.simulate_study(deployment.study_folder, doors=""))
 
 
 def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsys):

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from choral.backends import relay
 from choral.errors import DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
@@ -93,7 +94,7 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     with pytest.raises(StorageError, match="CH800"):
         conduct(str(consortium.study), transport)
     with pytest.raises(StorageError, match="CH800"):
-        next(serve_study(consortium.study))  # before any process is started
+        next(serve_study(consortium.study, as_root=True))  # before any process is started
 
 
 def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(consortium):
@@ -308,3 +309,12 @@ def test_a_study_may_learn_a_number(tmp_path):
     assert set(record.result["test"]) == {"r2", "loss", "rmse"}
     assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
+
+
+def test_a_door_takes_what_the_studys_terms_allow_and_does_not_wait_for_more(consortium):
+    home, most = consortium.homes["hill"], 1 + consortium.agreement.terms.frame_bytes
+    assert most < 10_000  # a model of four numbers, and the records of three devices
+    with agents({"hill": home}):
+        assert b"CH600" in relay.ask(home.socket, relay.FRAME + bytes(most - 1), timeout=20)  # read, and no message
+        with pytest.raises(DeploymentError, match=r"CH901"):
+            relay.ask(home.socket, relay.FRAME + bytes(most), timeout=20)

@@ -1,6 +1,8 @@
 """A site's home: keys and files for its owner only, a dry run that sends nothing, a policy that always wins."""
 
+import dataclasses
 import json
+import os
 import stat
 import threading
 
@@ -13,9 +15,10 @@ from choral.privacy.ledger import Ledger
 from choral.run import services
 from choral.run.agent import Agent, Journal, status
 from choral.run.agreement import Agreement
-from choral.run.enrolment import Invitation, keep, prepare
+from choral.run.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
 from choral.run.policy import Policy
 from choral.run.site import Home
+from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, Consortium, table
 
 STUDY = "study.toml"
@@ -323,7 +326,7 @@ def test_a_status_reads_the_end_of_a_long_log_only(consortium):
 def test_a_home_whose_path_no_socket_can_have_says_so_without_a_traceback(consortium, capsys):
     approve(consortium, "hill", record=True)
     home = Home(consortium.homes["hill"].path.rename(consortium.folder / ("h" * 108)))
-    with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a home with a shorter path"):
+    with pytest.raises(DeploymentError, match=r"CH901.*longer than 107 bytes\. Use a folder with a shorter path"):
         services.attend(home, agent_only=True, stop=threading.Event(), tell=print)
     assert "Traceback" not in capsys.readouterr().err
 
@@ -334,3 +337,37 @@ def test_the_approval_names_the_study_and_the_policy(consortium):
     assert told["study"] == consortium.agreement.digest.hex()
     assert told["policy"]["label"] == "heart patients"
     assert told["policy"]["epsilon"] == 4.0
+
+
+def test_a_home_or_a_study_that_belongs_to_another_user_is_not_taken(consortium, tmp_path, monkeypatch):
+    approve(consortium, "hill", record=True)
+    mine = os.geteuid()
+    there = tmp_path / "of-somebody-else"
+    there.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    uses = [
+        lambda: Home.join(there, consortium.invitation, "new"),
+        lambda: prepare(there, consortium.folder.parent / "job.toml", "127.0.0.1:1"),
+        lambda: approve(consortium, "hill"),
+        lambda: Agent(consortium.homes["hill"]),
+    ]
+    (consortium.folder.parent / "job.toml").write_text(JOB)
+    for use in uses:
+        with pytest.raises(StorageError, match=rf"CH801 .*belongs to another user \(number {mine}\)"):
+            use()
+    assert list(there.iterdir()) == [] and stat.S_IMODE(there.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("order", ["00" * 32, "ec" + "ff" * 30 + "7f"])
+def test_a_card_with_an_agreement_key_of_small_order_is_not_enrolled(consortium, order):
+    memory = consortium.homes["hill"].vault().memory
+    identity = Identity(memory.id, memory.secret)
+    weak = dataclasses.replace(identity.bundle, agreement=bytes.fromhex(order))
+    identity.bundle = dataclasses.replace(weak, signature=identity._signer.sign(weak.signed))
+    node = consortium.homes["hill"].joined.node
+    cards = [card_of(identity, node), *(consortium.homes[name].card() for name in ("harbour", "lake"))]
+    paths = [consortium.folder / f"{card.id}.card" for card in cards]
+    for path, card in zip(paths, cards, strict=True):
+        path.write_text(card_text(card))
+    with pytest.raises(TrustError, match='CH606 device "hill" shows an agreement key of small order'):
+        enrol(consortium.study, paths)

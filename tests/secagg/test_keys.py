@@ -143,3 +143,63 @@ def test_nothing_secret_is_printed():
 def test_labels_are_versioned():
     assert b"choral/1 bundle" in Bundle(id="a", identity=b"", agreement=b"", signature=b"").signed
     assert digest("a") != digest("b")
+
+
+P = 2**255 - 19
+# The five canonical ones of Curve25519 and its twist, as libsodium lists them; the two long ones are of order 8.
+SMALL = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+]
+# The same points, and others, written a second way: not reduced, or with the bit set that X25519 leaves out.
+SECOND = [(P + k).to_bytes(32, "little").hex() for k in (0, 1, 2, 18)]
+SECOND += [(int.from_bytes(bytes.fromhex(one), "little") | 2**255).to_bytes(32, "little").hex() for one in SMALL]
+# Points of order 1, 2, 4 and 8 on Ed25519, by which anybody can sign.
+WEAK = [
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0000000000000000000000000000000000000000000000000000000000000080",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+]
+
+
+def with_agreement(identity, agreement):
+    """A bundle that a device has signed itself, whatever its agreement key is."""
+    unsigned = dataclasses.replace(identity.bundle, agreement=agreement)
+    return dataclasses.replace(unsigned, signature=identity._signer.sign(unsigned.signed))
+
+
+@pytest.mark.parametrize("point", SMALL + SECOND)
+def test_an_agreement_key_of_small_order_or_written_a_second_way_is_no_key_though_its_device_signed_it(point):
+    a, b = Identity.fresh("a"), Identity.fresh("b")
+    bundle = with_agreement(a, bytes.fromhex(point))
+    code = "CH606" if point in SMALL else "CH600"
+    for use in (bundle.verify, lambda: Roster.of([bundle, b.bundle])):
+        with pytest.raises(TrustError, match=code):
+            use()
+
+
+@pytest.mark.parametrize("point", WEAK)
+def test_an_identity_key_of_small_order_under_which_anybody_can_sign_is_no_key(point):
+    bundle = dataclasses.replace(Identity.fresh("a").bundle, identity=bytes.fromhex(point))
+    signature = WEAK[0] + "00" * 32  # R = the neutral element, S = 0
+    with pytest.raises(TrustError, match='CH606 device "a" shows an identity key of small order'):
+        dataclasses.replace(bundle, signature=bytes.fromhex(signature)).verify()
+
+
+def test_an_identity_key_that_is_not_reduced_is_no_key():
+    bundle = dataclasses.replace(Identity.fresh("a").bundle, identity=(P + 1).to_bytes(32, "little"))
+    with pytest.raises(TrustError, match="CH600"):
+        bundle.verify()
+
+
+def test_every_key_that_a_device_makes_is_taken():
+    for _ in range(20):
+        Identity.fresh("a").bundle.verify()

@@ -17,50 +17,68 @@ from pathlib import Path
 from choral.errors import CODES, ChoralError, DeploymentError
 
 HELLO, FRAME = b"H", b"F"  # a request's kind: who are you? | a frame of the protocol
-MOST_BYTES = 2**31  # of one frame: a model of 10^8 numbers and its words still pass
+MOST_BYTES = 2**31  # of one frame, where no terms say less: a model of 10^8 numbers and its words still pass
+MOST_SECONDS = 24 * 3600.0  # that a caller may wait: longer than any round takes
 
 _ANSWER, _REFUSAL = b"A", b"R"
 _FAILED = "CH902"
 _LENGTH = struct.Struct("<Q")
 _LONGEST_PATH = 107  # what a Unix socket's address can hold
 _GLANCE = 0.2  # seconds between looks at `stop`
+_CALLERS = 16  # at a time: a relay has one, a status another
+_ARRIVES = 30.0  # seconds that a frame may take from one process to another on this machine
 
-Answer = Callable[[bytes], bytes | bytearray | memoryview]
+Answer = Callable[[bytearray], bytes | bytearray | memoryview]
 
 
-def serve(path: Path, answer: Answer, *, stop: threading.Event | None = None) -> None:
-    """Answer requests at a socket until `stop` is set, one at a time; an exception is answered by its code only."""
-    stop, turn = stop or threading.Event(), threading.Lock()
+def serve(path: Path, answer: Answer, *, stop: threading.Event | None = None, most_bytes: int = MOST_BYTES) -> None:
+    """Answer requests at a socket until `stop` is set, one at a time; an exception is answered by its code only.
+
+    A request of more than `most_bytes` is not read, and each is read only when its turn has come: the door never holds
+    two of them.
+    """
+    stop, turn, callers = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(_CALLERS)
 
     def attend(connection: socket.socket) -> None:
-        # A caller that hangs up or sends nonsense has only lost its own answer.
-        with connection, contextlib.suppress(OSError, DeploymentError):
-            connection.settimeout(None)
-            request = _read(connection)
-            with turn:
-                kind, reply = _settle(answer, request)
-            _write(connection, kind, reply)
+        # A caller that hangs up, falls silent or sends nonsense has only lost its own answer.
+        try:
+            with connection, contextlib.suppress(OSError, DeploymentError):
+                length = _length(connection, most_bytes, _after(_ARRIVES))
+                with turn:
+                    kind, reply = _settle(answer, _exactly(connection, length, _after(_ARRIVES)))
+                connection.settimeout(_ARRIVES)
+                _write(connection, kind, reply)
+        finally:
+            callers.release()
 
-    with _door(path) as door:
+    with listening(path) as door:
         door.settimeout(_GLANCE)
         try:
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
-                    threading.Thread(target=attend, args=(door.accept()[0],), daemon=True).start()
+                    connection = door.accept()[0]
+                    if callers.acquire(blocking=False):
+                        threading.Thread(target=attend, args=(connection,), daemon=True).start()
+                    else:
+                        connection.close()
         finally:
             path.unlink(missing_ok=True)
 
 
 def ask(path: Path, request: bytes, *, timeout: float) -> bytes:
-    """The answer to a request, or a DeploymentError: refused there (its code), nobody there, or too late (CH901)."""
-    end = time.monotonic() + timeout
+    """The answer to a request, or a DeploymentError: refused there (its code), nobody there, or too late (CH901).
+
+    A timeout that is no number of seconds from 0 to a day is refused (CH600): it may come from another machine.
+    """
+    if not 0 < timeout <= MOST_SECONDS:
+        raise DeploymentError("CH600", f"a relayed message is to be answered within {timeout:g} s.")
+    end = _after(timeout)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
-            connection.connect(_address(path))
+            connection.connect(address(path))
             _write(connection, b"", request)
-            connection.settimeout(max(0.001, end - time.monotonic()))
-            reply = _read(connection)
+            reply = bytes(_exactly(connection, _length(connection, MOST_BYTES, end), end))
     except OSError as error:
         raise _unreachable(path, str(error.strerror or error)) from None
     if reply[:1] == _REFUSAL:
@@ -69,7 +87,7 @@ def ask(path: Path, request: bytes, *, timeout: float) -> bytes:
     return reply[1:]
 
 
-def _settle(answer: Answer, request: bytes) -> tuple[bytes, bytes | bytearray | memoryview]:
+def _settle(answer: Answer, request: bytearray) -> tuple[bytes, bytes | bytearray | memoryview]:
     try:
         return _ANSWER, answer(request)
     except ChoralError as error:
@@ -78,7 +96,7 @@ def _settle(answer: Answer, request: bytes) -> tuple[bytes, bytes | bytearray | 
         return _REFUSAL, _FAILED.encode()
 
 
-def _door(path: Path) -> socket.socket:
+def listening(path: Path) -> socket.socket:
     """A listening socket in a folder of this user only; one that a dead process left behind is replaced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     door = socket.socket(socket.AF_UNIX)
@@ -86,7 +104,7 @@ def _door(path: Path) -> socket.socket:
         path.parent.chmod(0o700)
         with contextlib.suppress(FileNotFoundError):
             _clear(path)
-        door.bind(_address(path))
+        door.bind(address(path))
         path.chmod(0o600)
         door.listen()
     except BaseException as error:
@@ -100,16 +118,17 @@ def _door(path: Path) -> socket.socket:
 def _clear(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(_address(path))
+            probe.connect(address(path))
         except ConnectionRefusedError:
             path.unlink()
         else:
             raise _unreachable(path, "another process answers there already")
 
 
-def _address(path: Path) -> str:
+def address(path: Path) -> str:
+    """The path as the address of a socket; CH901 if it is too long for one."""
     if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise _unreachable(path, f"its path is longer than {_LONGEST_PATH} bytes", "Use a home with a shorter path.")
+        raise _unreachable(path, f"its path is longer than {_LONGEST_PATH} bytes", "Use a folder with a shorter path.")
     return str(path)
 
 
@@ -118,17 +137,24 @@ def _write(connection: socket.socket, kind: bytes, body: bytes | bytearray | mem
     connection.sendall(body)
 
 
-def _read(connection: socket.socket) -> bytes:
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    if length > MOST_BYTES:
-        raise DeploymentError("CH600", f"a relayed frame of {length:,} bytes; at most {MOST_BYTES:,} are taken.")
-    return bytes(_exactly(connection, length))
+def _after(seconds: float) -> float:
+    return time.monotonic() + seconds
 
 
-def _exactly(connection: socket.socket, count: int) -> bytearray:
+def _length(connection: socket.socket, most_bytes: int, end: float) -> int:
+    """The length of the frame that comes next; CH600 if it is more than is taken here."""
+    length: int = _LENGTH.unpack(_exactly(connection, _LENGTH.size, end))[0]
+    if length > most_bytes:
+        raise DeploymentError("CH600", f"a relayed frame of {length:,} bytes; at most {most_bytes:,} are taken.")
+    return length
+
+
+def _exactly(connection: socket.socket, count: int, end: float) -> bytearray:
+    """So many bytes, all of them by this time."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
+        connection.settimeout(max(0.001, end - time.monotonic()))
         got = connection.recv_into(view)
         if not got:
             raise ConnectionResetError("it hung up")

@@ -25,6 +25,7 @@ examples:
   choral deploy --local 4 --demo
   choral deploy --local 3 examples/hospitals/choral.toml"""
 ROUNDS = 3
+OPEN = "every user of this machine can reach Flower's simulation engine while it runs, and run code through it as you"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=("superlink", "simulation"), default="superlink",
         help="Flower's SuperLink and SuperNodes (default), or its simulation engine without TLS and node keys",
     )  # fmt: skip
+    parser.add_argument("--as-root", action="store_true", help="with --engine simulation: run it as root, and mean it")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the study, the sites and all logs in this new folder"
     )
@@ -66,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
                 deployment = local.of_adult(folder, args.local, args.rounds or ROUNDS)
             else:
                 deployment = local.of_job(folder, args.job, args.local, args.rounds)
-        _show(deployment.run(args.engine), show=not args.json)
+        if args.engine == "simulation" and not args.json:
+            print(f"NOTE    {OPEN}", file=sys.stderr, flush=True)
+        _show(deployment.run(args.engine, as_root=args.as_root), show=not args.json)
         told = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
     print(json.dumps(told) if args.json else "\n".join(map(terminal.wrap, _lines(told))))
     return 0

@@ -6,6 +6,7 @@ card. Everything of a study lies in one folder that only its owner can read.
 
 import argparse
 import json
+import os
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("study", type=Path, help="the study's folder")
     run.add_argument("--listen", metavar="HOST:PORT", help="where to listen, if not at the study's address")
     run.add_argument("--test", type=Path, metavar="FILE", help="a public table to measure the model on")
+    run.add_argument("--as-root", action="store_true", help="run it as root, and mean it")
     service.configure(run)
     status = phase("status", _status, "where the run stands, who took part, who refused")
     status.add_argument("study", type=Path, help="the study's folder")
@@ -130,10 +132,14 @@ def _run(args: argparse.Namespace) -> int:
 
         address = args.listen or Agreement.read(args.study / STUDY).file.address
         host_of(address)  # refuses what is none
+        services.check_user(os.geteuid() if args.user else args.study.stat().st_uid, as_root=args.as_root)
         made = Service(
             name=f"choral-server-{args.study.resolve().name}",
             description=f"choral server of {args.study.resolve().name}",
-            command=service.command("server", "run", args.study, listen=args.listen, test=args.test),
+            command=(
+                *service.command("server", "run", args.study, listen=args.listen, test=args.test),
+                *["--as-root"] * args.as_root,
+            ),
             folder=args.study,
             port=int(address.rpartition(":")[2]),
         )
@@ -143,7 +149,9 @@ def _run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     told: dict[str, Any] = {}
     shown: set[tuple[Any, ...]] = set()
-    for told in services.serve_study(args.study, listen=args.listen):
+    for told in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
+        if not args.json and not shown:
+            terminal.say(*_opened(args.study))
         step = tuple(told.get(key) for key in ("state", "round", "attempt"))
         if not args.json and step not in shown:
             shown.add(step)
@@ -153,6 +161,15 @@ def _run(args: argparse.Namespace) -> int:
     elif told["state"] == "finished":
         terminal.say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
     return 0 if told["state"] == "finished" else 1
+
+
+def _opened(study: Path) -> list[str]:
+    """What others can reach of the server, and what they can see."""
+    return [
+        "OPEN      one port, and there the enrolled nodes only; Flower's other interfaces are at a socket in",
+        f"          {study / 'flower'}, which nobody can use but the user who runs this (and root)",
+        "SEEN      by other users of this machine, in its list of processes: this folder and the study's address",
+    ]
 
 
 def _line(told: dict[str, Any]) -> str:

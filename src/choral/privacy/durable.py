@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,10 +41,11 @@ def replace(path: Path, content: bytes, *, mode: int) -> None:
     >>> path.read_bytes(), len(list(path.parent.iterdir()))
     (b'kept', 1)
     """
-    made = draft(path, content, mode=mode)
-    with _or_gone(made):
-        os.replace(made, path)
-    sync_folder(path.parent)
+    with _writing(path):
+        made = draft(path, content, mode=mode)
+        with _or_gone(made):
+            os.replace(made, path)
+        sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -59,10 +61,35 @@ def _or_gone(made: Path) -> Iterator[None]:
 
 if sys.platform == "win32":
 
+    def _writing(path: Path) -> contextlib.AbstractContextManager[None]:  # noqa: ARG001
+        """Windows has no locks on folders: a draft of a process that was killed stays until somebody deletes it."""
+        return contextlib.nullcontext()
+
     def sync_folder(folder: Path) -> None:
         """Windows has no call for this; NTFS journals names by itself."""
 
 else:
+    import fcntl
+
+    @contextlib.contextmanager
+    def _writing(path: Path) -> Iterator[None]:
+        """Write beside others in this folder; who is alone there first clears away what killed processes have left."""
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # others are writing, or this file system has no locks
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _sweep(path)
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(folder)
+
+    def _sweep(path: Path) -> None:
+        """Take away the drafts of this file; nobody is writing one."""
+        name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
+        for left in [one for one in path.parent.iterdir() if name.fullmatch(one.name)]:
+            left.unlink()
 
     def sync_folder(folder: Path) -> None:
         """Make the names in a folder durable: a new file's own sync does not."""

@@ -152,6 +152,15 @@ def _padding(header_bytes: int) -> int:
     return -(_PREFIX.size + header_bytes) % 8
 
 
+def most_frame_bytes(*, vector_bytes: int, records_bytes: int) -> int:
+    """The longest that a frame with such a vector and such records can be.
+
+    >>> most_frame_bytes(vector_bytes=4_000_000, records_bytes=680)
+    4000953
+    """
+    return _PREFIX.size + _HEADER_BYTES + records_bytes + 7 + vector_bytes
+
+
 def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Message, memoryview]:
     """The message and a view of its vector, or CH600 or CH602; the caps are tested before any parsing.
 
@@ -160,7 +169,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     Call(turn=Turn(round=3, attempt=0))
     """
     view = memoryview(frame).cast("B")
-    most = _PREFIX.size + _HEADER_BYTES + records_bytes + 7 + vector_bytes
+    most = most_frame_bytes(vector_bytes=vector_bytes, records_bytes=records_bytes)
     if not _PREFIX.size <= len(view) <= most:
         raise malformed(f"{len(view):,} bytes, expected {_PREFIX.size} to {most:,}")
     magic, version, header_bytes = _PREFIX.unpack_from(view)

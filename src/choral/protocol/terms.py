@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
-from choral.protocol.messages import VERSION, Turn, Vector
+from choral.protocol.messages import VERSION, Turn, Vector, most_frame_bytes
 from choral.secagg.codec import Codec
 from choral.secagg.graph import Graph, require_private
 from choral.secagg.keys import KEY_SIZE, NONCE_SIZE, Roster, digest
@@ -108,6 +108,12 @@ class Terms:
     def records_bytes(self) -> int:
         """The most that the records of one header may take."""
         return self.secure.cohort * _RECORD_BYTES
+
+    @property
+    def frame_bytes(self) -> int:
+        """The most that any message of a round may take, in either direction: what is longer is not read."""
+        most = max(self.model_bytes, self.upload_bytes)
+        return most_frame_bytes(vector_bytes=most, records_bytes=self.records_bytes)
 
     @property
     def edge_bytes(self) -> int:

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from choral.errors import StorageError, TrustError
+from choral.errors import ConfigError, StorageError, TrustError
 from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
 
@@ -142,6 +142,13 @@ class Vault:
                 "there is a vault already.",
                 why="With it a device would lose its keys and its memory of what it took part in.",
                 fix="Open it, or choose another place.",
+            )
+        if passphrase is not None and not passphrase.strip():
+            raise ConfigError(
+                "CH102",
+                "the passphrase is empty.",
+                why="A vault that is sealed with nothing can be opened by everybody.",
+                fix="Put a passphrase into the file; or leave --passphrase-file out, and nothing is sealed.",
             )
         salt = os.urandom(16)
         vault = cls(store, memory, salt, _key(passphrase, salt))

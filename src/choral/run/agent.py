@@ -84,7 +84,7 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
 
-    def answer(self, request: bytes) -> Vector:
+    def answer(self, request: bytes | bytearray) -> Vector:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
         kind, frame = request[:1], memoryview(request)[1:]
         if kind == relay.HELLO:
@@ -136,7 +136,8 @@ class Agent:
 
     def serve(self, stop: threading.Event | None = None) -> None:
         """Answer at the home's socket until told to stop."""
-        relay.serve(self.home.socket, self.answer, stop=stop)
+        most = len(relay.FRAME) + self.study.terms.frame_bytes
+        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most)
 
     def __enter__(self) -> Self:
         return self

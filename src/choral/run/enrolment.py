@@ -154,10 +154,22 @@ def host_of(address: str) -> str:
     return host.removeprefix("[").removesuffix("]")
 
 
+def check_owner(folder: Path) -> None:
+    """Nothing, or CH801 for a folder of another user, who could read and replace whatever is put there."""
+    if (owner := folder.stat().st_uid) != os.geteuid():
+        raise StorageError(
+            "CH801",
+            f"belongs to another user (number {owner}); this is number {os.geteuid()}.",
+            where=str(folder),
+            fix="Choose another folder, or become its owner first.",
+        )
+
+
 def private(folder: Path) -> Path:
-    """The folder, made if need be, for its owner's eyes only."""
+    """The folder, made if need be, for its owner's eyes only; one of another user is refused (CH801)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        check_owner(folder)
         os.chmod(folder, 0o700)
     except OSError as error:
         fix = "Choose another folder, or mend its rights."

@@ -85,8 +85,11 @@ class LocalDeployment:
             policy = Policy(epsilon=limit.epsilon, delta=limit.delta)
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
-    def run(self, engine: Engine = "superlink") -> Iterator[dict[str, Any]]:
-        """Where the run stands, each time that this changes, until its end; every process has ended by then."""
+    def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[dict[str, Any]]:
+        """Where the run stands, each time that this changes, until its end; every process has ended by then.
+
+        Only the simulation engine asks whether root is meant: with the other, nobody else can reach anything here.
+        """
         from choral.backends.flower import observe, processes
 
         authority = self.study_folder / AUTHORITY
@@ -97,9 +100,10 @@ class LocalDeployment:
             yield {"state": "starting the sites", "rounds_done": 0}
             self._await_agents(sites)
             if engine == "simulation":
-                states = services.simulate_study(self.study_folder, doors=str(self.folder / "sites/{}/agent.sock"))
+                doors = str(self.folder / "sites/{}/agent.sock")
+                states = services.simulate_study(self.study_folder, doors=doors, as_root=as_root)
             else:
-                states = services.serve_study(self.study_folder)
+                states = services.serve_study(self.study_folder, as_root=True)
             for told in states:
                 if engine == "superlink" and self.observed is None:
                     self.observed = observe.observe(self.invitation.address, authority=authority)

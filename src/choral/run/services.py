@@ -1,5 +1,6 @@
 """The two long-lived processes of a deployment on Flower: a study's server, and a site with its agent."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,18 +24,34 @@ if TYPE_CHECKING:
     from choral.backends.flower.control import Control
 
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
+_ROOT = 0  # the user's number
 _LOOK = 1.0  # seconds between two looks at a run
 
 
-def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str, Any]]:
+def check_user(user: int, *, as_root: bool) -> None:
+    """Nothing, or CH907 where a server would have the rights of root without having been given them on purpose.
+
+    >>> check_user(1000, as_root=False)
+    """
+    if user == _ROOT and not as_root:
+        raise DeploymentError(
+            "CH907",
+            "the server would run as root.",
+            why="Whoever finds a fault in what it opens to the network would then have this machine.",
+            fix="Run it as the user who owns the study's folder (chown -R USER STUDY); or add --as-root.",
+        )
+
+
+def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[dict[str, Any]]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
+    check_user(os.geteuid(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 
     with processes.Children() as children:
-        inner = processes.serve(
+        link = processes.serve(
             children,
             folder / FLOWER,
             nodes=[device.node for device in study.file.devices],
@@ -42,24 +59,29 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
             certificate=folder / CERTIFICATE,
             key=folder / KEY,
             authority=folder / AUTHORITY,
+            frame_bytes=study.terms.frame_bytes,
+            patience=study.file.deadline,
         )
-        with processes.Control(inner, authority=folder / AUTHORITY) as link:
-            yield from _watched(folder, study, children, link, link.start(folder))
+        processes.conduct(children, folder / FLOWER, link=link, study=folder)
+        with processes.Control(link) as control:
+            yield from _watched(folder, study, children, control, control.start(folder))
     yield _ended(folder, study)
 
 
-def simulate_study(folder: Path, *, doors: str) -> Iterator[dict[str, Any]]:
+def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterator[dict[str, Any]]:
     """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device.
 
-    The app is left in the study's folder, for whoever wants to hand it to `flwr run`.
+    The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
+    reach the engine, and run code through it as the user who has started it.
     """
+    check_user(os.geteuid(), as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
     keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
-        with processes.Control(inner, authority=None) as link:
+        with processes.Control(inner) as link:
             run = link.start(folder, doors=doors, simulated=len(study.file.devices))
             yield from _watched(folder, study, children, link, run)
     yield _ended(folder, study)

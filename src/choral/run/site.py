@@ -22,7 +22,7 @@ from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
-from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
+from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
 from choral.secagg.keys import Identity, check_name
@@ -185,7 +185,9 @@ class Home:
         return self.path / SOCKET
 
     def vault(self, passphrase: str | None = None) -> Vault:
-        """The vault, opened."""
+        """The vault, opened; CH801 in a home of another user."""
+        if self.path.exists():
+            check_owner(self.path)
         return Vault.open(FileStore(self.path / "vault"), passphrase)
 
     def card(self, passphrase: str | None = None) -> Enrolled:

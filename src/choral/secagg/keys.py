@@ -25,6 +25,7 @@ NONCE_SIZE = 12
 LONGEST_ID = 64
 _LENGTH = Struct("<Q")
 _FIELD = 2**255 - 19  # of Curve25519
+_ANY = X25519PrivateKey.from_private_bytes(bytes(KEY_SIZE))  # a scalar to try points with; nothing secret
 _GROUPS = 12  # of five digits: 12 × log2(10^5) = 199 bits, read aloud in half a minute
 
 
@@ -70,6 +71,15 @@ def check_name(name: str) -> None:
         )
 
 
+def _of_small_order(key: bytes) -> bool:
+    """Whether an agreement with this key comes to nothing: every scalar of X25519 is a multiple of 8."""
+    try:
+        _ANY.exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return True
+    return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """What a device shows of itself: its id, its two public keys, and the identity's signature over all three."""
@@ -93,13 +103,16 @@ class Bundle:
         """Nothing, or a TrustError if the form or the signature is wrong."""
         check_name(self.id)
         sizes = (len(self.identity), len(self.agreement), len(self.signature))
+        height = int.from_bytes(self.identity, "little") % 2**255  # the rest is a sign
         if (
             sizes != (KEY_SIZE, KEY_SIZE, 64)
             or int.from_bytes(self.agreement, "little") >= _FIELD  # a second way to write some other device's key
+            or height >= _FIELD
         ):
             raise TrustError(
                 "CH600", "a device's bundle has the wrong form.", fix="Make the bundle anew on the device."
             )
+        self._check_orders(height)
         try:
             Ed25519PublicKey.from_public_bytes(self.identity).verify(self.signature, self.signed)
         except InvalidSignature:
@@ -108,6 +121,19 @@ class Bundle:
                 f'the signature of device "{self.id}" does not verify.',
                 fix="Get its bundle again, from the device itself.",
             ) from None
+
+    def _check_orders(self, height: int) -> None:
+        """Nothing, or CH606 for a key of small order: what is agreed with it, everybody knows, or everybody can sign.
+
+        The identity's y is the agreement's u = (1 + y) / (1 - y) on the same curve; the neutral element has none.
+        """
+        as_agreement = (1 + height) * pow(1 - height, -1, _FIELD) % _FIELD if height != 1 else 0
+        keys = {"an agreement": self.agreement, "an identity": as_agreement.to_bytes(KEY_SIZE, "little")}
+        for name, key in keys.items():
+            if _of_small_order(key):
+                raise TrustError(
+                    "CH606", f'device "{self.id}" shows {name} key of small order.', fix="Leave this device out."
+                )
 
     def check(self, signature: bytes, label: str, *fields: bytes) -> None:
         """Nothing if this device signed the framed fields, else a TrustError."""

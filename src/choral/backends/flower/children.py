@@ -22,6 +22,19 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+# All that a child gets of this process's environment, by the beginning of a name or by the whole of it: tokens and
+# passwords that somebody has put there are none of its business.
+_PREFIXES = ("LC_", "CHORAL_", "JAX_", "XLA_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "TPU_", "OMP_")
+_NAMES = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
+        "SSL_CERT_FILE", "SSL_CERT_DIR",
+    }
+)  # fmt: skip
+PROXIES = frozenset(
+    {name for one in ("https_proxy", "all_proxy", "no_proxy") for name in (one, one.upper())}
+)  # only for what calls out: they may hold a password
 # Becomes the command that follows, after asking the system to end it when this process ends, however that happens.
 _TIED = (
     "import ctypes, os, sys\n"
@@ -39,6 +52,7 @@ class _Child:
     folder: Path
     log: Path
     lasting: bool
+    also: frozenset[str]
     process: subprocess.Popen[bytes]
     when_it_ends: Callable[[], None] | None
     ended: float | None = None
@@ -58,11 +72,16 @@ class Children:
         *,
         lasting: bool = False,
         when_it_ends: Callable[[], None] | None = None,
+        also: frozenset[str] = frozenset(),
     ) -> None:
-        """Start a command under a name, with its log in the folder; a lasting one is started again when it ends."""
+        """Start a command under a name, with its log in the folder; a lasting one is started again when it ends.
+
+        It gets the variables of the environment that every child needs, and those of `also`.
+        """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = folder / f"{name}.log"
-        self._children[name] = _Child(command, folder, log, lasting, _spawn(command, folder, log), when_it_ends)
+        process = _spawn(command, folder, log, also)
+        self._children[name] = _Child(command, folder, log, lasting, also, process, when_it_ends)
 
     def pid(self, name: str) -> int:
         """The number of a process."""
@@ -84,16 +103,15 @@ class Children:
                 if child.when_it_ends is not None:
                     child.when_it_ends()
             elif now - child.ended > _PAUSE:
-                child.process, child.ended = _spawn(child.command, child.folder, child.log), None
+                child.process, child.ended = _spawn(child.command, child.folder, child.log, child.also), None
 
-    def await_port(self, name: str, address: str) -> None:
-        """Return when somebody listens at the address; CH900 if a process ends before, or it takes too long."""
-        host, _, port = address.rpartition(":")
+    def await_listener(self, name: str, where: str | Path) -> None:
+        """Return when somebody listens at host:port or at a socket; CH900 if a process ends before, or too late."""
         end = time.monotonic() + _START
         while time.monotonic() < end:
             self.check()
             try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+                _dial(where).close()
             except OSError:
                 time.sleep(0.1)
             else:
@@ -120,9 +138,26 @@ class Children:
         self.close()
 
 
-def _spawn(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def _dial(where: str | Path) -> socket.socket:
+    if not isinstance(where, Path):
+        host, _, port = where.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=1)
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        line.connect(str(where))
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+def _spawn(command: list[str], folder: Path, log: Path, also: frozenset[str]) -> subprocess.Popen[bytes]:
     """A process in a session of its own, so that a Ctrl-C here ends it in our order; its files are its owner's only."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _NAMES or name in also or name.startswith(_PREFIXES)
+    }
     beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
     path = os.pathsep.join([beside, kept.get("PATH", "")])
     with open(log, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -28,6 +28,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from choral.backends.flower import CONDUCTOR
+from choral.backends.flower.enclosed import NOWHERE, over
 from choral.errors import DeploymentError, TrustError
 
 _APP = """\
@@ -77,26 +78,35 @@ class State:
         return self.ended == "completed"
 
 
+def public_key(line: str) -> bytes:
+    """A node's public key, an OpenSSH line, in the form in which Flower knows it."""
+    public = load_ssh_public_key(line.encode())
+    if not isinstance(public, EllipticCurvePublicKey):
+        raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
+    data: bytes = public_key_to_bytes(public)
+    return data
+
+
 class Control:
     """A connection to the Control API of one's own SuperLink."""
 
-    def __init__(self, address: str, *, authority: Path | None) -> None:
+    def __init__(self, where: Path | str, *, authority: Path | None = None) -> None:
+        """At a socket, or at an address: of a SuperLink without TLS, or of one that this authority vouches for."""
         self._client = ControlHttpClient.from_server_address(
-            server_address=address,
+            server_address=NOWHERE if isinstance(where, Path) else where,
             insecure=authority is None,
             root_certificates=None if authority is None else authority.read_bytes(),
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
         )
+        if isinstance(where, Path):
+            over(self._client, where)
 
     def admit(self, keys: Iterable[str]) -> None:
         """Let in the nodes that have these keys (OpenSSH lines); who was let in before, stays."""
         with _asked("tell which nodes it knows"):
             known = {node.public_key for node in self._client.ListNodes(ListNodesRequest()).nodes_info}
         for key in keys:
-            public = load_ssh_public_key(key.encode())
-            if not isinstance(public, EllipticCurvePublicKey):
-                raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
-            if (data := public_key_to_bytes(public)) not in known:
+            if (data := public_key(key)) not in known:
                 with _asked("let a node in"):
                     self._client.RegisterNode(RegisterNodeRequest(public_key=data))
 

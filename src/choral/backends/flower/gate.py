@@ -1,94 +1,234 @@
-"""The only door of a SuperLink to the outside: TLS, and nothing behind it but the Fleet API.
+"""The only door of a SuperLink to the outside: TLS, and nothing behind it but the Fleet API, for enrolled nodes.
 
 A SuperLink serves its Control API, by which runs are started and nodes let in without a login, at the same address as
-the Fleet API that SuperNodes need. So it listens on this machine only, and this gate passes fleet requests to it.
+the Fleet API that SuperNodes need, and it reads a request whole before it looks at who has sent it. So it listens at a
+socket of its user only. This gate reads the head of a request, of bounded size and in bounded time, and looks at the
+node's key and signature in it. Only then does it read the body, which is no longer than the study's terms need.
 """
 
 import argparse
+import asyncio
+import contextlib
+import json
 import re
+import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from email.utils import formatdate
 from pathlib import Path
-from typing import Any
 
+import h11
 import httpx
-import uvicorn
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore import date
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
 _ALLOWED = re.compile(rb"/v1/fleet/[a-z][a-z-]*")  # matched whole and raw: no dots, no escapes, no query
-_OURS = {b"host", b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"content-length"}
+_OURS = {b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"content-length", b"date", b"server", b"expect"}
+_HEAD_BYTES = 2**14  # of a request: a node's has about 1 KiB
+_HEAD_SECONDS = 10.0  # that a connection may take for TLS, and then for each head; also how long it may be idle
+_DRAINED_BYTES = 2**16  # of a refused request's body that are read and forgotten, so that its sender hears why
+_PIECE_BYTES = 2**16  # that are read at once
+_AT_ONCE = 8  # requests of one node: Flower's push two pieces, pull two, and send a heartbeat
+_LINES = 32  # connections from one address, and as many again for each node, since sites may share one
+_CROWDS = 4  # times as many connections in all
 
-Event = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Event]]
-Send = Callable[[Event], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
 
 
 class Gate:
-    """An ASGI application that hands allowed requests on, as they are, and answers the rest with 404."""
+    """Answers connections; one request of an enrolled node at a time is handed on, and the rest is refused."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(
+        self, client: httpx.AsyncClient, nodes: Iterable[bytes], *, most_bytes: int, patience: float = 60.0
+    ) -> None:
+        """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s."""
+        self._client, self._most_bytes, self._patience = client, most_bytes, patience
+        self._nodes = {key: bytes_to_public_key(key) for key in nodes}
+        self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
+        self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
+        self._most_lines = _LINES * (1 + len(self._nodes))
 
-    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return
-        path: bytes = scope.get("raw_path") or scope["path"].encode()
-        if scope["method"] != "POST" or not _ALLOWED.fullmatch(path):
-            await _answer(send, 404)
-            return
-        kept = [(name, value) for name, value in scope["headers"] if name not in _OURS]
-        request = self._client.build_request("POST", path.decode(), headers=kept, content=_body(receive))
+    async def serve(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        """Answer at a listening socket until cancelled."""
+        listener.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, (host, *_) = await loop.sock_accept(listener)
+            except OSError:  # it hung up already, or there are too many files
+                await asyncio.sleep(0.1)
+                continue
+            crowd = sum(other == host for other in self._lines.values())
+            if crowd >= self._most_lines or len(self._lines) >= _CROWDS * self._most_lines:
+                connection.close()
+                continue
+            task = loop.create_task(self._attend(connection, tls))
+            self._lines[task] = host
+            task.add_done_callback(self._lines.pop)
+
+    async def _attend(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+        """One connection; whoever hangs up, is too slow or does not speak HTTP has only lost it."""
+        with contextlib.suppress(OSError, h11.ProtocolError):
+            line = await _Line.open(connection, tls)
+            try:
+                while await self._turn(line):
+                    pass
+            finally:
+                await line.close()
+
+    async def _turn(self, line: "_Line") -> bool:
+        """One request; whether another may follow it on this connection."""
+        async with asyncio.timeout(_HEAD_SECONDS):
+            request = await line.event()
+        if not isinstance(request, h11.Request):
+            return False
+        headers = dict(request.headers)
+        if request.method != b"POST" or not _ALLOWED.fullmatch(request.target):
+            return await self._refuse(line, 404)
+        if (node := self._signed_by(headers)) is None:
+            return await self._refuse(line, 401)
+        if b"transfer-encoding" in headers:
+            return await self._refuse(line, 411)
+        if int(headers.get(b"content-length", 0)) > self._most_bytes:
+            return await self._refuse(line, 413)
+        if self._busy[node] >= _AT_ONCE:
+            return await self._refuse(line, 503)  # SuperNodes try again on it
+        self._busy[node] += 1
         try:
-            reply = await self._client.send(request, stream=True)
-        except httpx.TransportError:
-            await _answer(send, 503)  # SuperNodes try again on it
-            return
-        try:
-            head = [(name, value) for name, value in reply.headers.raw if name.lower() not in _OURS]
-            await send({"type": "http.response.start", "status": reply.status_code, "headers": head})
-            async for piece in reply.aiter_raw():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            async with asyncio.timeout(self._patience):
+                body = await line.body(self._most_bytes)
+            kept = [(name, value) for name, value in request.headers if name not in _OURS]
+            reply = await self.hand_on(request.target.decode(), kept, body)
         finally:
-            await reply.aclose()
+            self._busy[node] -= 1
+        return await self._answer(line, *reply)
+
+    async def hand_on(self, path: str, headers: Headers, body: bytes) -> tuple[int, Headers, bytes]:
+        """What the SuperLink answers to a request: its status, headers and body."""
+        try:
+            reply = await self._client.post(path, headers=headers, content=body)
+        except httpx.TransportError:
+            return 503, [], b""
+        head = [(name, value) for name, value in reply.headers.raw if name.lower() not in _OURS]
+        return reply.status_code, head, reply.content
+
+    async def _refuse(self, line: "_Line", status: int) -> bool:
+        """Answer without looking at the body; a small one is still taken, or its sender might not hear the answer."""
+        with contextlib.suppress(_TooLong):
+            async with asyncio.timeout(_HEAD_SECONDS):
+                await line.body(_DRAINED_BYTES, keep=False)
+        return await self._answer(line, status, [], b"")
+
+    async def _answer(self, line: "_Line", status: int, headers: Headers, body: bytes) -> bool:
+        async with asyncio.timeout(self._patience):
+            return await line.answer(status, headers, body)
+
+    def _signed_by(self, headers: Mapping[bytes, bytes]) -> bytes | None:
+        """The enrolled node that has signed a request's time, by the rules of Flower; None if there is none."""
+        try:
+            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
+            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
+            stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
+            age = (date.now() - datetime.fromisoformat(stamp)).total_seconds()
+            known = self._nodes[key]
+        except (KeyError, ValueError, TypeError):
+            return None
+        timely = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
+        return key if timely and verify_signature(known, stamp.encode(), signature) else None
 
 
-async def _answer(send: Send, status: int) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+class _TooLong(Exception):
+    """A body is longer than it may be."""
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        event = await receive()
-        more = event.get("more_body", False)
-        yield event.get("body", b"")
+class _Line:
+    """One connection as HTTP/1.1 events, none of which can be longer than it should."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
+
+    @classmethod
+    async def open(cls, connection: socket.socket, tls: ssl.SSLContext) -> "_Line":
+        """The connection behind its TLS handshake."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_PIECE_BYTES)
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader),
+            connection,
+            ssl=tls,
+            ssl_handshake_timeout=_HEAD_SECONDS,
+            ssl_shutdown_timeout=1.0,
+        )
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+    async def event(self) -> h11.Event | type[h11.PAUSED]:
+        """What comes next."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._reader.read(_PIECE_BYTES))
+        return event  # type: ignore[return-value]
+
+    async def body(self, most_bytes: int, *, keep: bool = True) -> bytes:
+        """The body of the request, kept or forgotten; _TooLong as soon as it is longer."""
+        pieces, size = list[bytes](), 0
+        while isinstance(event := await self.event(), h11.Data):
+            size += len(event.data)
+            if size > most_bytes:
+                raise _TooLong
+            pieces += [bytes(event.data)] * keep
+        return b"".join(pieces)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> bool:
+        """Send an answer; whether this connection can take another request."""
+        unread = self._http.their_state is not h11.DONE
+        ours = [(b"date", formatdate(usegmt=True).encode()), (b"content-length", str(len(body)).encode())]
+        ours += [(b"connection", b"close")] * unread
+        events = (h11.Response(status_code=status, headers=[*ours, *headers]), h11.Data(data=body), h11.EndOfMessage())
+        self._writer.writelines(self._http.send(event) or b"" for event in events)
+        await self._writer.drain()
+        if self._http.our_state is not h11.DONE or unread:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    async def close(self) -> None:
+        """Hang up, politely if the other side hears it."""
+        self._writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                async with asyncio.timeout(1.0):
+                    await self._writer.wait_closed()
+        finally:
+            self._writer.transport.abort()
 
 
 def main() -> int:
     """Read the command line and serve until ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listen", required=True, help="host:port for the outside")
-    parser.add_argument("--to", required=True, help="host:port of the SuperLink on this machine")
-    for name in ("certificate", "key", "authority"):
+    parser.add_argument("--to", required=True, help="socket of the SuperLink")
+    parser.add_argument("--nodes", required=True, type=Path, help="JSON list of the enrolled nodes' public keys, PEM")
+    parser.add_argument("--most-bytes", required=True, type=int, help="of one request's body")
+    parser.add_argument("--patience", required=True, type=float, help="seconds that a body or an answer may take")
+    for name in ("certificate", "key"):
         parser.add_argument(f"--{name}", required=True, type=Path)
     args = parser.parse_args()
-    trusted = ssl.create_default_context(cafile=args.authority)
-    client = httpx.AsyncClient(base_url=f"https://{args.to}", verify=trusted, timeout=60.0)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(args.certificate, args.key)
+    behind = httpx.AsyncHTTPTransport(uds=args.to)
+    client = httpx.AsyncClient(base_url="http://superlink", transport=behind, timeout=args.patience)
+    nodes = [key.encode() for key in json.loads(args.nodes.read_text())]
+    gate = Gate(client, nodes, most_bytes=args.most_bytes, patience=args.patience)
     host, _, port = args.listen.rpartition(":")
-    uvicorn.run(
-        Gate(client),
-        host=host.strip("[]"),
-        port=int(port),
-        ssl_certfile=args.certificate,
-        ssl_keyfile=args.key,
-        ws="none",
-        access_log=False,
-        lifespan="off",
-        log_level="warning",
-    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host.strip("[]"), int(port)), family=family, backlog=128) as listener:
+        asyncio.run(gate.serve(listener, tls))
     return 0
 
 

@@ -1,20 +1,24 @@
 """Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode beside its relay."""
 
-import os
-import secrets
+import json
 import socket
 import sys
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 
-from choral.backends.flower.children import Children
-from choral.backends.flower.control import Control
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+from choral.backends import relay
+from choral.backends.flower import CONDUCTOR
+from choral.backends.flower.children import PROXIES, Children
+from choral.backends.flower.control import Control, public_key
 from choral.errors import ConfigError
 
-__all__ = ["Children", "Control", "command", "connect", "free_address", "serve", "simulate"]
+__all__ = ["Children", "Control", "command", "conduct", "connect", "free_address", "serve", "simulate"]
 
 TESTED = ("1.41", "1.42")
+_REQUEST = 30.0  # seconds that a request may take at the least, however short a study's deadlines are
 
 
 def serve(
@@ -26,46 +30,71 @@ def serve(
     certificate: Path,
     key: Path,
     authority: Path,
-) -> str:
+    frame_bytes: int,
+    patience: float,
+) -> Path:
     """Start a SuperLink, let the nodes with these keys in (OpenSSH lines), and open its gate at the public address.
 
-    Returns where its Control API is, on this machine only. What it must remember over a restart lies in the folder.
+    Returns the socket of its APIs, which only this user can open. What it must remember over a restart lies in the
+    folder. `frame_bytes` is the longest message of the study, `patience` the seconds that one request may take.
     """
-    inner = free_address()
-    host, _, port = inner.rpartition(":")
+    link, known = folder / "link.sock", sorted(nodes)
     children.start(
         "superlink",
         [
-            command("flower-superlink"), "--host", host, "--port", port,
+            *_enclosed(link), "flower-superlink", "--isolation", "process",
             "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key), "--ssl-ca-certfile", str(authority),
             "--enable-supernode-auth", "--database", str(folder / "superlink.db"),
             "--disable-runtime-dependency-installation",
         ],
         folder,
     )  # fmt: skip
-    children.await_port("the SuperLink", inner)
-    with Control(inner, authority=authority) as control:
-        control.admit(nodes)  # before they can knock: a SuperNode that is not let in gives up
+    children.await_listener("the SuperLink", link)
+    with Control(link) as control:
+        control.admit(known)  # before they can knock: a SuperNode that is not let in gives up
+    keys = folder / "nodes.json"
+    keys.write_text(json.dumps([public_key(one).decode() for one in known]))
     children.start(
         "gate",
         [
-            sys.executable, "-m", "choral.backends.flower.gate", "--listen", address, "--to", inner,
-            "--certificate", str(certificate), "--key", str(key), "--authority", str(authority),
+            sys.executable, "-m", "choral.backends.flower.gate", "--listen", address, "--to", str(link),
+            "--certificate", str(certificate), "--key", str(key), "--nodes", str(keys),
+            "--most-bytes", str(request_bytes(frame_bytes)), "--patience", str(max(_REQUEST, patience)),
         ],
         folder,
     )  # fmt: skip
     host, _, port = address.rpartition(":")
-    children.await_port("the gate", address if host not in ("0.0.0.0", "[::]") else f"127.0.0.1:{port}")  # noqa: S104
-    return inner
+    children.await_listener("the gate", address if host not in ("0.0.0.0", "[::]") else f"127.0.0.1:{port}")  # noqa: S104
+    return link
+
+
+def conduct(children: Children, folder: Path, *, link: Path, study: Path, conductor: str = CONDUCTOR) -> None:
+    """Start the process that runs the study in a folder as soon as a run is asked for at the SuperLink's socket."""
+    module = "choral.backends.flower.conducting"
+    words = ["--link", str(link), "--study", str(study.resolve()), "--conductor", conductor]
+    children.start("conductor", [sys.executable, "-m", module, *words], folder)
+
+
+def request_bytes(frame_bytes: int) -> int:
+    """The most that one request of a node may take whose messages have so many bytes: Flower sends them in pieces.
+
+    >>> request_bytes(1000), request_bytes(40_000_000)
+    (66536, 5337088)
+    """
+    pieces = -(-frame_bytes // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
+    return min(frame_bytes, FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE) + 2**16 + 2**12 * (pieces - 1)
 
 
 def simulate(children: Children, folder: Path) -> str:
-    """Start a SuperLink that simulates its nodes on this machine, without TLS or keys; where its Control API is."""
+    """Start a SuperLink that simulates its nodes on this machine, without TLS or keys; where its Control API is.
+
+    Every user of this machine can reach it, and Ray's ports, which Flower's simulation engine opens too.
+    """
     inner = free_address()
     host, _, port = inner.rpartition(":")
     words = ["--simulation", "--insecure", "--host", host, "--port", port, "--disable-runtime-dependency-installation"]
     children.start("superlink", [command("flower-superlink"), *words], folder)
-    children.await_port("the SuperLink", inner)
+    children.await_listener("the SuperLink", inner)
     return inner
 
 
@@ -83,36 +112,42 @@ def connect(
 
     `gave_up` is called whenever the SuperNode has ended by itself, before it is started again.
     """
-    runtime = free_address()
-    host, _, port = runtime.rpartition(":")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    secret = folder / "relay.secret"
-    with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(32))
+    node = folder / "node.sock"
     children.start(
         "supernode",
         [
-            command("flower-supernode"), "--superlink", superlink, "--root-certificates", str(authority),
-            "--auth-supernode-private-key", str(key), "--isolation", "process", "--host", host, "--port", port,
-            "--superexec-auth-secret-file", str(secret),
+            *_enclosed(node), "flower-supernode", "--superlink", superlink, "--root-certificates", str(authority),
+            "--auth-supernode-private-key", str(key), "--isolation", "process",
         ],
         folder,
         lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
         when_it_ends=gave_up,
+        also=PROXIES,
     )  # fmt: skip
     children.start(
         "relay",
         [
-            sys.executable, "-m", "choral.backends.flower.executor",
-            "--runtime", runtime, "--secret", str(secret), "--door", str(door),
+            sys.executable, "-m", "choral.backends.flower.executor", "--node", str(node), "--door", str(door),
         ],
         folder,
         lasting=True,
     )  # fmt: skip
 
 
+def _enclosed(path: Path) -> list[str]:
+    """The words before one of Flower's commands that give it a socket in place of a port."""
+    check_version()
+    return [sys.executable, "-m", "choral.backends.flower.enclosed", relay.address(path)]
+
+
 def command(name: str) -> str:
     """Where one of Flower's commands lies, or CH106 if Flower is not there in a version that is known to work."""
+    check_version()
+    return str(Path(sys.executable).parent / name)
+
+
+def check_version() -> None:
+    """Nothing, or CH106 if Flower is not there in a version that is known to work."""
     try:
         version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
@@ -123,7 +158,6 @@ def command(name: str) -> str:
             f"a deployment runs on Flower {' or '.join(TESTED)}; {version or 'none'} is installed.",
             fix="pip install 'choral[flower]' 'flwr>=1.41,<1.43'",
         )
-    return str(Path(sys.executable).parent / name)
 
 
 def free_address() -> str:
