@@ -1,5 +1,7 @@
 import argparse
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,7 +57,7 @@ def test_a_case_for_machines_is_one_object_with_the_promised_names(capsys):
     assert told["trainings"] == 120_000
 
 
-def test_a_plan_is_audited_in_three_sights_with_both_canaries(tmp_path, capsys):
+def test_a_plan_is_audited_in_every_sight_with_both_canaries(tmp_path, capsys):
     path = tmp_path / "choral.toml"
     path.write_text(PLAN)
     (tmp_path / "people.csv").write_text(
@@ -66,7 +68,8 @@ def test_a_plan_is_audited_in_three_sights_with_both_canaries(tmp_path, capsys):
     assert told["holds"] is True and told["adjacency"] == "one record replaced"
     seen = [(view["sight"], view["canary"]) for view in told["views"]]
     sights = ("server", "colluding server", "final model")
-    assert seen == [(sight, canary) for canary in ("worst case", "data-driven") for sight in sights]
+    both = [(sight, canary) for canary in ("worst case", "data-driven") for sight in sights]
+    assert seen == [("every noisy step", "worst case"), *both]
     assert all(view["rule"] == "S5" for view in told["views"])
 
 
@@ -82,6 +85,53 @@ def test_the_view_of_a_plan_fits_eighty_columns_and_names_a_refuted_claim():
     shown = audit._shown_plan({**told, "views": [{**view, "holds": False}]})
     assert "ε ≥ 3.00   ε ≤ 2.00  S5   REFUTED" in shown and "A PROVED ε IS REFUTED" in shown
     assert max(map(len, shown.splitlines())) <= 90
+
+
+def test_a_white_box_case_says_what_is_seen_and_how_much_of_the_proved_loss_it_measured(capsys):
+    assert called("--case", "s6", "--trainings", "20000", machine=False) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("fixed beforehand: 20,000 trainings") < shown.index("MEASURED")
+    assert "the adversary sees the device's own integers with their whole noise" in shown
+    assert "ε at δ = 0.01, one record replaced" in shown
+    assert "rule S6, against the server and all other devices together" in shown
+    assert "the proved ε survives" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+PROMISED = {
+    "lower_bound", "proved_epsilon", "published_epsilon", "survived", "delta", "adjacency", "adversary", "confidence",
+    "rule",
+}  # fmt: skip
+
+
+def test_white_box_and_float_sum_for_machines_have_the_promised_names(capsys):
+    status = called("--case", "s6", "--trainings", "20000", "--epsilon", "2", machine=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told.keys() >= PROMISED and told["published_epsilon"] is None
+    assert (status, told["survived"], told["rule"], round(told["proved_epsilon"], 6)) == (0, True, "S6", 2.0)
+    # So few rows that no way of adding them up can be refuted.
+    status = called("--case", "float-sum", "--rows", "256", "--trainings", "20000", machine=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told.keys() >= PROMISED | {"change", "layout"} and told["published_epsilon"] is None
+    assert (status, told["survived"], told["rule"], told["delta"]) == (0, True, "S1", 1e-5)
+
+
+def test_a_refuted_claim_ends_with_status_1_and_says_so(capsys, monkeypatch):
+    from choral.audit import white_box
+    from choral.secagg.codec import Codec
+
+    def half_of_the_noise(*given):
+        codec = Codec.for_plan(*given)
+        return replace(codec, noise_in_grid=codec.noise_in_grid // 2)
+
+    monkeypatch.setattr(white_box, "Codec", SimpleNamespace(for_plan=half_of_the_noise))
+    assert called("--case", "s6", "--trainings", "20000", machine=False) == 1
+    assert "A PROVED ε IS REFUTED" in capsys.readouterr().out
+
+
+def test_rows_are_for_float_sum_only():
+    with pytest.raises(ConfigError, match="CH103"):
+        called("--case", "s1", "--rows", "500", machine=True)
 
 
 @pytest.mark.parametrize("words", [(), ("choral.toml", "--case", "theorem-1-convex")])

@@ -12,6 +12,7 @@ from choral.audit.bounds import (
     clopper_pearson,
     held_out,
     least_epsilon,
+    least_mean_loss,
     least_mu,
     one_run_epsilon,
     one_run_p_value,
@@ -150,3 +151,33 @@ def test_more_correct_guesses_are_never_more_likely(correct, epsilon, delta):
         return one_run_p_value(canaries=100, guesses=61, correct=right, epsilon=epsilon, delta=delta)
 
     assert p_value(correct + 1) <= p_value(correct) + 1e-12
+
+
+def test_the_mean_loss_of_two_gaussians_is_found_to_a_seventh_and_not_above():
+    # KL of N(μ²/2, μ²) from N(−μ²/2, μ²) is μ²/2, and these are log-likelihood ratios of themselves.
+    for mu in (0.3, 0.7, 1.5):
+        noise = np.random.default_rng([7, int(10 * mu)]).standard_normal((2, 200_000))
+        first, second = mu * noise[0] - mu**2 / 2, mu * noise[1] + mu**2 / 2
+        found = least_mean_loss(first, second, most=mu**2 / 2 + 4 * mu, confidence=0.99)
+        # Bernstein takes about 2·√(2 ln(2/0.005)/N)·μ from it: a tenth at μ = 0.3, less at larger μ.
+        assert 0.86 * mu**2 / 2 < found < mu**2 / 2
+
+
+def test_the_mean_loss_is_overstated_no_more_often_than_the_confidence_allows():
+    # 400 repeats at confidence 0.9: 40 failures are allowed on average, and Bernstein's bounds are wider than needed.
+    rng, mu = np.random.default_rng(3), 1.0
+    above = 0
+    for _ in range(400):
+        noise = mu * rng.standard_normal((2, 2000))
+        found = least_mean_loss(noise[0] - 0.5, noise[1] + 0.5, most=4.5, confidence=0.9)
+        above += found > 0.5
+    assert above <= 40
+
+
+def test_worlds_that_are_alike_show_no_loss_and_a_score_that_is_no_ratio_is_safe():
+    noise = np.random.default_rng(5).standard_normal((2, 50_000))
+    assert least_mean_loss(noise[0], noise[1], most=3.0) == 0.0
+    # Scores ten times too large: a worse test, not a larger loss (here ½).
+    assert least_mean_loss(10 * noise[0] - 5.0, 10 * noise[1] + 5.0, most=3.0) < 0.5
+    with pytest.raises(PlanError, match="CH200 most"):
+        least_mean_loss(noise[0], noise[1], most=0.0)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.audit.bounds import Tally, held_out, least_epsilon
+from choral.audit.steps import by_steps
+from choral.audit.white_box import steps_of
 from choral.backends.vectorised import Vectorised
 from choral.errors import PlanError
 from choral.learning.models import linear
@@ -24,7 +26,7 @@ from choral.run.costs import exposure_of, rounds_each
 from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec
 
-Sight = Literal["server", "colluding server", "final model"]
+Sight = Literal["every noisy step", "server", "colluding server", "final model"]
 SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")
 Scores = NDArray[np.float64]
 
@@ -101,6 +103,15 @@ def device_scores(
     return both[0], both[1]
 
 
+def step_scores(
+    plan: Plan, *, rounds: int, trainings: int, seed: int, watch: Watch = unwatched
+) -> tuple[Scores, Scores]:
+    """The log-likelihood ratios of all noisy steps of a device in both worlds: what rules S1 and S5 let be seen."""
+    watched, weigh = steps_of(in_small(plan), rounds)
+    first, second = (by_steps(watched, weigh, world, trainings=trainings, seed=seed, watch=watch) for world in (0, 1))
+    return first, second
+
+
 def require_gaussian(plan: Plan) -> None:
     """Nothing, or a PlanError for whole noise, which is added where no canary looks: to the integers of an update."""
     if plan.strict:
@@ -122,18 +133,22 @@ def worst_case(
     seed: int = 0,
     watch: Watch = unwatched,
 ) -> list[View]:
-    """Lower bounds in all three sights; a threshold is chosen on one half of the trainings, judged on the other."""
+    """Lower bounds in every sight; a threshold is chosen on one half of the trainings, judged on the other."""
     require_gaussian(plan)
     rounds = rounds_each(plan)
     part = exposure_of(plan, secure, rows=plan.rows, rounds=rounds)
     claimed = claims(part, delta)
-    first, second = device_scores(plan, rounds=rounds, trainings=trainings, seed=seed, watch=watch)
+    given: dict[str, Any] = {"rounds": rounds, "trainings": trainings, "seed": seed, "watch": watch}
+    device = device_scores(plan, **given)
+    seen: dict[Sight, tuple[Scores, Scores]] = {"every noisy step": step_scores(plan, **given)}
     rng = np.random.default_rng([seed, 0xA0D17])
-    views = []
     for sight in SIGHTS:
         spread = others_noise(plan, part.honest_noises, rounds, sight)
-        noisy = [scores + spread * rng.standard_normal(trainings) for scores in (first, second)]
-        threshold, tally = held_out(*noisy, delta=delta, confidence=confidence)
+        first, second = (scores + spread * rng.standard_normal(trainings) for scores in device)
+        seen[sight] = first, second
+    views = []
+    for sight, scores in seen.items():
+        threshold, tally = held_out(*scores, delta=delta, confidence=confidence)
         views.append(
             View(
                 sight=sight,
@@ -153,7 +168,7 @@ def claims(part: Exposure, delta: float) -> dict[Sight, dict[str, Any]]:
     told = account_of(part, delta)["proved"]
     everyone, summed = told["against_everyone"], told["with_secure_sum"]
     best = everyone if summed is None or summed["epsilon"] > everyone["epsilon"] else summed
-    return {"server": best, "colluding server": everyone, "final model": best}
+    return {"every noisy step": everyone, "server": best, "colluding server": everyone, "final model": best}
 
 
 def _evidence(tally: Tally, threshold: float, trainings: int) -> dict[str, Any]:

@@ -6,6 +6,16 @@
   choral audit --case theorem-1-convex   the published Theorem 1 claims less
                                          than is measured, for a convex loss
   choral audit --case theorem-1-network  the same for a network
+  choral audit --case s1                 rule S1 against an adversary that sees
+                                         every noisy step and knows which of
+                                         them use the record
+  choral audit --case s2                 rule S2: it sees every opened sum
+  choral audit --case s4                 rule S4: the same, of clipped updates
+  choral audit --case s5                 rule S5: it sees every noisy step
+  choral audit --case s6                 rule S6: it sees a device's integers
+  choral audit --case float-sum          whether one record can steer how the
+                                         rows after it are rounded
+  choral audit --case float-sum-poisson  the same in a Poisson batch
 
 What is fixed (N, threshold or how it is chosen, confidence) is printed before
 the first training. Exit status 1 if a proved ε is refuted.
@@ -14,6 +24,7 @@ the first training. Exit status 1 if a proved ε is refuted.
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +32,22 @@ from choral.cli import terminal
 from choral.errors import ConfigError
 
 if TYPE_CHECKING:
+    from choral.audit.float_sum import FloatSum
+    from choral.audit.verdict import Finding
+    from choral.audit.white_box import WhiteBox
     from choral.run.watch import Watch
+
+REFUTED = "A PROVED ε IS REFUTED: this is a bug in choral or in the plan's engine; please report it"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("plan", nargs="?", metavar="PLAN", help="a choral.toml")
-    parser.add_argument("--case", metavar="CASE", help="a documented worst case: theorem-1-convex, theorem-1-network")
-    parser.add_argument("--epsilon", type=float, default=1.0, help="of a case: what Theorem 1 claims (default: 1)")
+    parser.add_argument("--case", metavar="CASE", help=f"a documented worst case: {', '.join(CASES)}")
+    parser.add_argument(
+        "--epsilon", type=float, default=1.0, help="of a case: what Theorem 1 or the case's rule claims (default: 1)"
+    )
+    parser.add_argument("--rows", type=int, help="of float-sum: records in the batch (default: 65536)")
     parser.add_argument("--trainings", type=int, help="trainings of each world (default: what a minute allows)")
     parser.add_argument("--confidence", type=float, default=0.99, help="of the lower bound (default: 0.99)")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated noise (default: 0)")
@@ -50,11 +69,18 @@ def _watch(args: argparse.Namespace) -> "Watch":
 
 
 def _case(args: argparse.Namespace) -> int:
+    if args.case not in CASES:
+        raise ConfigError("CH102", f'unknown case "{args.case}".', fix=f"Known: {', '.join(CASES)}.")
+    if args.rows is not None and not args.case.startswith("float-sum"):
+        raise ConfigError("CH103", f'--rows with the case "{args.case}".', fix="Give it with float-sum only.")
+    given = {name: getattr(args, name) for name in ("epsilon", "trainings", "confidence", "seed")}
+    return CASES[args.case](args, given)
+
+
+def _theorem_1(args: argparse.Namespace, given: dict[str, Any]) -> int:
     from choral.audit.cases import arrange, measure
 
-    case = arrange(
-        args.case, epsilon=args.epsilon, trainings=args.trainings, confidence=args.confidence, seed=args.seed
-    )
+    case = arrange(args.case, **given)
     plan = case.construction.plan
     rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
     _say(
@@ -67,6 +93,64 @@ def _case(args: argparse.Namespace) -> int:
     told = measure(case, watch=_watch(args)).as_dict()
     print(json.dumps(told) if args.json else _shown_case(told))
     return int(told["lower_bound"] > told["proved_epsilon"])
+
+
+def _white_box(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    from choral.audit.white_box import white_box
+
+    case = white_box(args.case, **given)
+    plan = case.watched.plan
+    _say(
+        args,
+        f"{case.name}: the adversary sees {case.sees};\n"
+        f"{plan.rounds} rounds, local steps: {plan.local_steps}, batches of {plan.batch} of {plan.rows} records "
+        f"({plan.sampling}), the noise of {case.honest}",
+    )
+    return _tried(args, case, case.sees)
+
+
+def _float_sum(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    from choral.audit.float_sum import ROWS, float_sum
+
+    rows = ROWS if args.rows is None else args.rows
+    case = float_sum(args.case, rows=rows, watch=_watch(args), **given)
+    _say(
+        args,
+        f"{case.name}: one step of logistic regression on batches of {case.plan.batch:,} of {case.plan.rows:,} "
+        f"records, {case.layout.features} features;\n"
+        f"replacing one record moves the engine's sum by {case.change:.2f} clipped gradients; "
+        f"exact sums move by 2",
+    )
+    return _tried(args, case, "the noisy sum, and knows all but the record")
+
+
+def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum", sees: str) -> int:
+    """Measure what is left after all else is fixed; 1 if the claim is refuted."""
+    trial = case.trial
+    _say(
+        args,
+        f"fixed beforehand: {trial.trainings:,} trainings of each world, threshold {trial.threshold:.6g},\n"
+        f"confidence {trial.confidence:g}, seed {trial.seed}",
+    )
+    found = case.measure(_watch(args))
+    print(json.dumps({**case.as_dict(), **found.as_dict()}) if args.json else _shown_finding(found, sees))
+    return int(not found.survived)
+
+
+def _shown_finding(found: "Finding", sees: str) -> str:
+    trial, loss = found.trial, found.trial.loss
+    lines = [
+        f"counted: {found.tally.false_alarms:,} false alarms, {found.tally.hits:,} hits",
+        "",
+        f"ε at δ = {trial.delta:g}, {loss.adjacency}",
+        f"  MEASURED   ε ≥ {found.lower_bound:.3f}   by an adversary that sees {sees}",
+        f"  PROVED     ε ≤ {trial.epsilon:.3f}   rule {loss.rule}, against {loss.adversary}",
+        f"  the mean privacy loss shows {100 * found.share_of_mu:.1f} % of what is proved, as a share of μ",
+        f"  confidence of both bounds together: {trial.confidence:g}",
+        "",
+        "the proved ε survives" if found.survived else REFUTED,
+    ]
+    return "\n".join(lines)
 
 
 def _shown_case(told: dict[str, Any]) -> str:
@@ -128,9 +212,16 @@ def _shown_plan(told: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        "every proved ε survives"
-        if told["holds"]
-        else "A PROVED ε IS REFUTED: this is a bug in choral or in the plan's engine; please report it",
+        "every proved ε survives" if told["holds"] else REFUTED,
         "A lower bound shows what these canaries can tell, not what is the most that anybody could.",
     ]
     return "\n".join(lines)
+
+
+# Name -> how it is measured and shown.
+CASES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], int]] = {
+    "theorem-1-convex": _theorem_1,
+    "theorem-1-network": _theorem_1,
+    **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
+    **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
+}
