@@ -11,7 +11,7 @@ import pytest
 from choral.backends.vectorised import Vectorised
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import models, noise, streams
-from choral.learning.local import Recipe
+from choral.learning.local import Recipe, sensitivity_factor
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec
@@ -97,7 +97,7 @@ def by_hand(one, theta, number, cohort):
             [np.asarray(draw(key), dtype=np.float64) for key in noise.split(keys[place])],
             step_size=plan.step_size,
             clip=plan.clip,
-            sigma=plan.noise,
+            sigma=plan.noise * sensitivity_factor(one.model, one.room),
             batch=plan.batch,
         )
 

@@ -19,7 +19,9 @@ from choral.learning.local import (
     if_any,
     local_update,
     norm,
+    sensitivity_factor,
 )
+from choral.learning.rounding import in_clipping
 from tests.learning import reference
 
 STACKS = {
@@ -80,7 +82,7 @@ def by_hand(model, recipe, start, features, labels, batches, counts, keys):
         noises,
         step_size=recipe.step_size,
         clip=recipe.clip,
-        sigma=recipe.noise,
+        sigma=recipe.noise * sensitivity_factor(model, batches.shape[1]),
         batch=recipe.batch,
         momentum=recipe.momentum,
     )
@@ -269,7 +271,8 @@ def test_update_clipping_bounds_the_update_and_its_noise_is_added_once():
     full = np.asarray(jax.jit(partial(local_update, model, noisy))(start, *rest))
     z = np.asarray(normal(jnp.asarray(rest[-1][-1]), (model.size,)))
     assert np.linalg.norm(bare) == pytest.approx(0.25, rel=1e-5)
-    assert np.abs(full - (bare + 0.5 * z)).max() <= 1e-6
+    spread = 0.5 * (1 + in_clipping(model.sizes))
+    assert np.abs(full - (bare + spread * z)).max() <= 1e-6
 
 
 def test_a_users_own_model_takes_the_same_steps_as_the_stack_that_it_copies():

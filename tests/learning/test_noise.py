@@ -11,6 +11,8 @@ import pytest
 from scipy import special, stats
 
 from choral.learning import noise, streams
+from choral.plan import Plan, SecureSum
+from choral.secagg.codec import Codec
 
 COUNT = 2**21
 
@@ -160,3 +162,55 @@ def test_secure_noise_is_gaussian_and_never_the_same_twice():
 def test_secure_noise_takes_its_words_from_the_operating_systems_key(monkeypatch):
     monkeypatch.setattr("os.urandom", lambda count: bytes(count))
     assert (noise.secure_normal((8,)) == noise.secure_normal((8,))).all()  # the key is all that it depends on
+
+
+def far_out(monkeypatch, depth, rest):
+    """Secure noise whose tail probability has its leading one behind `depth` zeros, and then these 52 bits.
+
+    The first words have 11 zeros and the rest; what comes after has the remaining zeros, 53 to a word, and ones.
+    """
+    given = [rest.astype(np.uint64) << np.uint64(12)]
+    for left in range(depth - 11, -1, -53):
+        given.append(np.full(len(rest), 2**64 - 1 if left == 0 else (2**64 - 1) >> min(left, 53), np.uint64))
+    given.append(np.full(len(rest), 2**64 - 1, np.uint64))
+    monkeypatch.setattr(noise, "secure_words", lambda shape: given.pop(0).reshape(shape))
+    return noise.secure_normal((len(rest),)).astype(np.float64)
+
+
+@pytest.mark.parametrize("depth", [11, 30, 52, 63, 64, 65, 100, 300])  # 2.8 to 20 standard deviations
+def test_secure_noise_far_out_is_as_fine_as_float32_at_every_depth(monkeypatch, depth):
+    # Inverting 53 bits, the largest numbers were 8.374, 8.244 and 8.183, and nothing between them.
+    rest = np.concatenate([np.arange(5), 2**51 + np.arange(5), 2**52 - 1 - np.arange(5)]).astype(np.uint64)
+    found = -far_out(monkeypatch, depth, rest)
+    with np.errstate(under="ignore"):
+        exact = stats.norm.isf(np.ldexp(1 + (rest.astype(np.float64) + 0.5) * 2.0**-52, -2 - depth))
+    assert np.abs(found - exact).max() <= np.spacing(np.float32(exact.max()))
+    for block in (found[:5], found[5:10], found[10:]):
+        assert np.ptp(block) <= np.spacing(np.float32(block.max()))  # neighbours are the same float, or the next one
+
+
+def test_no_gap_of_secure_noise_is_wider_than_the_finest_grid_of_the_codec():
+    # A plan whose range is all noise has the finest grid: 2^23 steps to the largest number that it has room for.
+    plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, step_size=1.0, clip=1e-6, noise=1.0)
+    codec = Codec.for_plan(plan, SecureSum.for_cohort(2), 1)
+    reach = codec.largest / codec.noise_in_grid  # in standard deviations
+    assert reach > 7
+    assert np.spacing(np.float32(reach)) * codec.noise_in_grid <= 1
+
+
+def test_the_far_tail_of_secure_noise_has_the_law_of_a_gaussians(monkeypatch):
+    # 2^16 draws, all beyond 6.4 standard deviations: below 2^-33 the tail probability must be uniform.
+    # Kolmogorov-Smirnov; power: a shift of the distribution function by 0.02 anywhere.
+    fixed, turn = np.random.default_rng(5), iter(range(10))
+    zeros = (~np.uint64((2**11 - 1) << 1), np.uint64(2**43 - 1))  # of bits 1 to 11, then of the 21 highest bits
+
+    def words(shape):
+        number = next(turn)
+        drawn = fixed.integers(0, 2**64, shape, dtype=np.uint64)
+        return drawn & zeros[number] if number < 2 else drawn
+
+    monkeypatch.setattr(noise, "secure_words", words)
+    found = noise.secure_normal((2**16,)).astype(np.float64)
+    assert np.abs(found).min() > 6.3
+    assert abs((found > 0).mean() - 0.5) < 5 * 0.5 / 2**8
+    assert stats.kstest(special.ndtr(-np.abs(found)) * 2.0**33, "uniform").pvalue > 1e-5

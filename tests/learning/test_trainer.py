@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from choral.errors import TableError, TrainingError
 from choral.learning import models
+from choral.learning.local import sensitivity_factor
 from choral.learning.trainer import Trainer
 from choral.plan import Plan
 from tests.learning import reference
@@ -41,7 +42,7 @@ def test_a_device_follows_the_papers_algorithm_with_noise_that_it_drew_itself(mo
         drawn[:3],
         step_size=0.2,
         clip=0.5,
-        sigma=0.3,
+        sigma=0.3 * sensitivity_factor(MODEL, trainer().room),
         batch=10,
     )
     assert np.abs(found - expected).max() <= 1e-5

@@ -33,31 +33,37 @@ NO_BYTE = (
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
-BATCH = (
-    "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
+BATCH = "        total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
+FLOAT_SUM = (
+    "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
 )
-NOISY = "        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9\n"
+FAR_OUT = "tests/learning/test_noise.py::test_secure_noise_far_out_is_as_fine_as_float32_at_every_depth"
 
 MUTANTS = [
     # Clipping and averaging
     bug("no clip", LOCAL, "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
     bug("clip after averaging", LOCAL, BATCH,
-        "        total = batch_sum(model, math.inf, usual, finite, tree, features, labels, batch, count)\n"
+        "        free = replace(recipe, clip=math.inf, noise=0.0)\n"
+        "        total, _ = batch_sum(model, free, usual, finite, tree, features, labels, batch, count)\n"
         "        factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
-        "        total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
+        "        total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER,
+        ("import dataclass\n", "import dataclass, replace\n")),
     bug("clip of each layer alone", LOCAL, "norm(jnp.stack(norms, axis=-1))", "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
-    bug("divisor is the actual batch size", LOCAL, "leaf / recipe.batch, total)",
-        "leaf / jnp.maximum(count, 1), total)", PAPER),
-    bug("records join a batch by their label", LOCAL, "        used = jnp.arange(batch.shape[0]) < count\n",
-        "        used = (jnp.arange(batch.shape[0]) < count) & (labels[batch] > 0)\n", PAPER),
+    bug("divisor is the actual batch size", LOCAL, "leaf / recipe.batch, noisy)",
+        "leaf / jnp.maximum(count, 1), noisy)", PAPER),
+    bug("records join a batch by their label", LOCAL, "< count) & (batch >= 0)\n",
+        "< count) & (labels[batch] > 0)\n", PAPER),
     # Noise
     bug("noise divided by the cohort", LOCAL, "0.0 if plan.strict else plan.noise\n",
         "0.0 if plan.strict else plan.noise / plan.cohort\n", SPREAD),
-    bug("noise left out", LOCAL, NOISY, "        noisy = gradient\n", SPREAD),
-    bug("noise at the first step only", LOCAL, "recipe.noise, key, draw)  # line 9",
-        "recipe.noise, key, lambda *a: first * draw(*a))", SPREAD,
+    bug("noise left out", LOCAL, "add_noise(model, total, spread, key, draw)",
+        "add_noise(model, total, 0.0, key, draw)", SPREAD),
+    bug("noise at the first step only", LOCAL, "total, spread, key, draw)",
+        "total, spread, key, lambda *a: first * draw(*a))", SPREAD,
+        ("count: Array, key: Array) -> Tree:", "count: Array, key: Array, first=1.0) -> Tree:"),
+        ("noisy = noisy_gradient(tree, batch, count, key)", "noisy = noisy_gradient(tree, batch, count, key, first)"),
         ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
         ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
     bug("the same noise at every step", DRAWING, "steps = np.arange(self.plan.local_steps + 1)",
@@ -68,13 +74,27 @@ MUTANTS = [
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS, "|{purpose}|{round_}", "|{purpose}|",
         "tests/learning/test_sampling.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
-    bug("noise rounded to half precision", LOCAL, "leaf + deviation * draw(",
-        "leaf + jnp.float32(jnp.float16(deviation)) * draw(",
+    bug("noise rounded to half precision", LOCAL, "[deviation * draw(",
+        "[jnp.float32(jnp.float16(deviation)) * draw(",
         "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
     bug("deployed noise from a fixed key", STREAMS, "algorithms.AES256(os.urandom(32))", "algorithms.AES256(bytes(32))",
         "tests/learning/test_trainer.py::test_two_updates_are_never_the_same_and_differ_by_their_noise"),
     bug("deployed noise without its sign", NOISE, "    value[(drawn & np.uint64(1)).astype(bool)] *= -1\n", "",
         "tests/learning/test_noise.py::test_secure_noise_is_gaussian_and_never_the_same_twice"),
+    bug("deployed noise of 53 bits", NOISE, "ndtri(_small_uniform(drawn := secure_words(shape)))",
+        "ndtri((((drawn := secure_words(shape)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54)", FAR_OUT),
+    # Float32
+    bug("a batch added in one product", LOCAL, "    if pieces > 1:\n", "    if False:\n", FLOAT_SUM),
+    bug("pieces added in one float", LOCAL, "        low = low + (", "        low = low + 0 * (",
+        "tests/learning/test_rounding.py::"
+        "test_pieces_are_added_in_two_floats_all_but_exactly_when_compiled"),
+    bug("noise without what float32 adds", LOCAL, " * sensitivity_factor(model, batches.shape[-1])\n", "\n",
+        "tests/learning/test_rounding.py::"
+        "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
+    bug("a drawn record moves the others", SAMPLING, "        if random is None and most <= ONE_PIECE:\n",
+        "        if True:\n",
+        "tests/learning/test_rounding.py::"
+        "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
     # Sampling
     bug("records drawn half as often again", SAMPLING, "np.log1p(-batch / sizes)",
         "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
@@ -146,8 +166,7 @@ MUTANTS = [
     bug("whole noise without what rounding costs", CODEC, " + math.sqrt(dimensions)) * _SLACK", ") * _SLACK",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
     bug("strict update as a difference of models", LOCAL,
-        "lambda leaf: -recipe.step_size * (leaf / recipe.batch), total)",
-        "lambda leaf, old: (old - recipe.step_size * (leaf / recipe.batch)) - old, total, start)",
+        "    if recipe.steps == 1:  #", "    if False:  #",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
     bug("whole noise of one device in a simulated sum", ENGINE, "cohort if included is None else cohort[included]:",

@@ -111,8 +111,8 @@ def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what
     # Made-up figures of tests/report/runs.py: 2.00 against everyone after all rounds, 0.66 of it with 2 colluders.
     assert rows[2][2].replace("\xa0", " ") == (
         "With 2 colluders every sum that a lying server can open holds at least 4 honest devices: the plan ends at "
-        "ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3: steps that do not expand, last noise summed over the honest "
-        "devices)."
+        "ε ≤ 1.32 (δ = 1e-5, one record replaced, rule S3: in exact arithmetic: steps that do not expand, last "
+        "noise summed over the honest devices)."
     )
     assert "no provable extra protection. The plan ends at ε ≤ 2.00 (δ = 1e-5" in rows[9][2].replace("\xa0", " ")
     spent = max(record.rounds[-1]["spent"])

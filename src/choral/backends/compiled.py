@@ -10,7 +10,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.learning import noise
-from choral.learning.local import WIDE, Recipe, local_update
+from choral.learning.local import COMPILED, Recipe, local_update
 from choral.learning.models import Model
 from choral.secagg.codec import quantise
 
@@ -34,7 +34,7 @@ class Call:
     at: int
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"), compiler_options=WIDE)
+@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"), compiler_options=COMPILED)
 def updates_of(
     model: Model,
     recipe: Recipe,
@@ -52,7 +52,7 @@ def updates_of(
     return jax.vmap(one)(rows, counts, keys)
 
 
-@partial(jax.jit, static_argnames=("grid", "largest"), compiler_options=WIDE)
+@partial(jax.jit, static_argnames=("grid", "largest"), compiler_options=COMPILED)
 def add(
     grid: float,
     largest: int,

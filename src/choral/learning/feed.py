@@ -11,6 +11,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.learning.records import Records
+from choral.learning.sampling import EMPTY
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
 RESIDENT_ELSEWHERE = 2**35
@@ -47,8 +48,9 @@ class Feed:
         return arrays if processor.platform == "cpu" else jax.device_put(arrays, processor)
 
     def places(self, devices: NDArray[np.int64], wanted: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Where each wanted row of each device is in a table that is on the processors."""
-        return (self.records.offsets[devices][:, None, None] + wanted).astype(np.int32)
+        """Where each wanted row of each device is in a table that is on the processors; EMPTY places stay so."""
+        first = self.records.offsets[devices][:, None, None]
+        return np.where(wanted < 0, EMPTY, first + wanted).astype(np.int32)
 
     def rows(
         self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
@@ -59,7 +61,7 @@ class Feed:
             return *self.held[at], where
         features = np.zeros((self.slots * self.slot, self.records.features.shape[1]), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
-        places = np.empty_like(wanted)
+        places, empty, wanted = np.empty_like(wanted), wanted < 0, np.maximum(wanted, 0)
         for number, device in enumerate(devices):
             start, begin = number * self.slot, self.records.offsets[device]
             size = int(self.records.offsets[device + 1] - begin)
@@ -72,6 +74,7 @@ class Feed:
                 places[number] = start + where.reshape(wanted[number].shape)
             features[start : start + size] = self.records.features[chosen]
             labels[start : start + size] = self.records.labels[chosen]
+        places[empty] = EMPTY
         processor = self.processors[at]
         return jax.device_put(features, processor), jax.device_put(labels, processor), places
 

@@ -12,12 +12,13 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from choral.errors import PlanError
-from choral.learning import noise
+from choral.learning import noise, rounding
 from choral.learning.models import Model, Tree, slopes
 from choral.plan import Plan, require_number, require_whole
 
-# How local steps are compiled on a CPU: XLA's own choice is half of the widest instructions, a tenth slower.
-WIDE = {"xla_cpu_prefer_vector_width": 512}
+# How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
+# kernels that add in an order of their own at every call are left out, so that equal pieces have equal sums.
+COMPILED: dict[str, Any] = {"xla_cpu_prefer_vector_width": 512, "xla_gpu_exclude_nondeterministic_ops": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class Recipe:
             ("update_clip", self.update_clip, self.update_noise),
         ):
             if clip != math.inf:
-                require_number(name, clip)
+                require_number(name, clip, above=rounding.SMALLEST_CLIP, below=rounding.LARGEST_CLIP)
             elif sigma > 0:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
@@ -78,6 +79,7 @@ class Recipe:
 
 
 TINY = 2.0**-10  # a clip below it has its norms taken with care for squares that vanish
+Total = tuple[Tree, Tree | None]  # a sum, and what rounding it has left over, where that is kept
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
 
 
@@ -97,40 +99,59 @@ def local_update(
 ) -> Array:
     """θ_i − θ after τ noisy clipped steps from θ; `batches` are row numbers (τ, room), the first `counts` of each used.
 
-    `keys` holds what `draw` needs for each step, and one entry more for the noise on the update. Beyond the `usual`
-    rows of a batch nothing is computed unless they are used. Features that are known to be `finite` need no guard.
+    `keys` holds what `draw` needs for each step, and one entry more for the noise on the update. A place with a row
+    number below 0 is empty. Beyond the `usual` rows of a batch that is added in one piece nothing is computed unless
+    they are used. Features that are known to be `finite` need no guard.
     """
     start = model.unravel(parameters)
-    if recipe.strict:
-        total = sum_in_pieces(model, recipe.clip, finite, start, features, labels, batches[0], counts[0])
-        # Not θ' − θ: at a large θ that loses bits, and with them the bound on what one record can change.
-        return model.ravel(jax.tree.map(lambda leaf: -recipe.step_size * (leaf / recipe.batch), total))
+    spread = recipe.batch * recipe.noise * sensitivity_factor(model, batches.shape[-1])
+
+    def noisy_gradient(tree: Tree, batch: Array, count: Array, key: Array) -> Tree:
+        total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
+        noisy = add_noise(model, total, spread, key, draw)  # line 9, on the sum: what is rounded from here on is noisy
+        return jax.tree.map(lambda leaf: leaf / recipe.batch, noisy)  # line 8: the divisor is always γ
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:
         (tree, velocity), (batch, count, key) = state, given
-        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
-        gradient = jax.tree.map(lambda leaf: leaf / recipe.batch, total)  # line 8: the divisor is always γ
-        noisy = add_noise(model, gradient, recipe.noise, key, draw)  # line 9
+        noisy = noisy_gradient(tree, batch, count, key)
         if recipe.momentum:
             noisy = velocity = jax.tree.map(lambda old, new: recipe.momentum * old + new, velocity, noisy)
         tree = jax.tree.map(lambda leaf, slope: leaf - recipe.step_size * slope, tree, noisy)  # line 10
         return (tree, velocity), None
 
-    velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
-    (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1]))
-    update = jax.tree.map(jnp.subtract, end, start)
+    if recipe.steps == 1:  # not θ' − θ: at a large θ that loses bits of what is summed with others' updates
+        only = noisy_gradient(start, batches[0], counts[0], keys[0])
+        update = jax.tree.map(lambda slope: -recipe.step_size * slope, only)
+    else:
+        velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
+        (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1]))
+        update = jax.tree.map(jnp.subtract, end, start)
     if recipe.update_clip < math.inf:
         factor = clip_factor(
             norm(jnp.stack([norm(leaf.ravel()) for leaf in jax.tree.leaves(update)])), recipe.update_clip
         )
         update = jax.tree.map(lambda leaf: jnp.where(factor > 0, leaf * factor, 0), update)
-        update = add_noise(model, update, recipe.update_noise, keys[-1], draw)
+        spread = recipe.update_noise * (1 + rounding.in_clipping(model.sizes))
+        update = add_noise(model, (update, None), spread, keys[-1], draw)
     return model.ravel(update)
+
+
+def sensitivity_factor(model: Model, room: int) -> float:
+    """(1 + c)(1 + e): by what factor float32 can make a record count for more than G in a batch with this room.
+
+    The noise is made larger by it, so that every figure holds as if sums were exact.
+
+    >>> from choral.learning.models import logistic
+    >>> round(sensitivity_factor(logistic(104), 128), 4)
+    1.001
+    """
+    clipping = rounding.of_dense_stack(model.widths) if model.widths else rounding.in_clipping(model.sizes)
+    return (1 + clipping) * (1 + rounding.in_sum(room))
 
 
 def batch_sum(
     model: Model,
-    clip: float,
+    recipe: Recipe,
     usual: int | None,
     finite: bool,
     tree: Tree,
@@ -138,45 +159,56 @@ def batch_sum(
     labels: Array,
     batch: Array,
     count: Array,
-) -> Tree:
-    """Σ of the clipped gradients of the first `count` rows of the batch; a rare tail is computed only if it is used.
+) -> Total:
+    """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
-    Adding the zeros of an unused tail changes no number, so it does not matter for which lanes the tail is computed.
+    A piece's sum depends on its own rows alone, and pieces are added all but exactly, so one record changes what is
+    rounded in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
     """
 
     def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array) -> Tree:
-        used = jnp.arange(batch.shape[0]) < count
-        return clipped_sum(model, tree, features[batch], labels[batch], used, clip, finite=finite)
+        used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
+        return clipped_sum(model, tree, features[batch], labels[batch], used, recipe.clip, finite=finite)
 
     def nothing(tree: Tree, *_: Array) -> Tree:
         return jax.tree.map(jnp.zeros_like, tree)
 
-    total = part(tree, features, labels, batch[:usual], count)
-    if usual is None or usual >= batch.shape[0]:
+    def add_piece(total: Total, piece: tuple[Array, Array]) -> tuple[Total, None]:
+        return add_in_two_floats(total, part(tree, features, labels, *piece)), None
+
+    room = batch.shape[0]
+    pieces, rows = rounding.pieces(room, math.isqrt(room - 1) + 1 if recipe.strict else None)
+    if pieces > 1:
+        places = jnp.pad(batch, (0, pieces * rows - room), constant_values=-1).reshape(pieces, rows)
+        zeros = jax.tree.map(jnp.zeros_like, tree)
+        total, _ = lax.scan(add_piece, (zeros, zeros), (places, count - rows * jnp.arange(pieces)))
         return total
+    whole = part(tree, features, labels, batch[:usual], count)
+    if usual is None or usual >= room:
+        return whole, None
+    # Adding the zeros of an unused tail changes no number, so it does not matter for which lanes it is computed.
     rest = if_any(count > usual, part, nothing, tree, features, labels, batch[usual:], count - usual)
-    return jax.tree.map(jnp.add, total, rest)
+    return jax.tree.map(jnp.add, whole, rest), None
 
 
-def sum_in_pieces(
-    model: Model, clip: float, finite: bool, tree: Tree, features: Array, labels: Array, batch: Array, count: Array
-) -> Tree:
-    """As `batch_sum`, in ⌈√γ⌉ pieces of as many rows, added one after the other, for whole noise to rely on.
+def add_in_two_floats(total: Total, part: Tree) -> Total:
+    """The total, kept as the float32 nearest to it and what that leaves over, with one more part added.
 
-    So no gradient's share is rounded more than 2⌈√γ⌉ times, in whatever order a piece is added: `secagg.codec.longest`
-    counts that. In one product it could be γ times.
+    >>> high, low = add_in_two_floats((jnp.float32(2**24), jnp.float32(0)), jnp.float32(1))
+    >>> float(high), float(low)
+    (16777216.0, 1.0)
     """
-    side = math.isqrt(batch.shape[0] - 1) + 1
-    pieces = jnp.pad(batch, (0, side * side - batch.shape[0])).reshape(side, side)
-    used = (jnp.arange(side * side) < count).reshape(side, side)
 
-    def add(total: Tree, piece: tuple[Array, Array]) -> tuple[Tree, None]:
-        rows, used = piece
-        part = clipped_sum(model, tree, features[rows], labels[rows], used, clip, finite=finite)
-        return jax.tree.map(jnp.add, total, part), None
+    def add(high: Array, low: Array, one: Array) -> tuple[Array, Array]:
+        near = high + one
+        taken = near - high
+        low = low + ((high - (near - taken)) + (one - taken))  # what the first sum lost, exactly (Knuth's TwoSum)
+        whole = near + low
+        return whole, low - (whole - near)
 
-    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, tree), (pieces, used))
-    return total
+    leaves, form = jax.tree.flatten(part)
+    added = [add(*three) for three in zip(*map(jax.tree.leaves, total), leaves, strict=True)]
+    return jax.tree.unflatten(form, [high for high, _ in added]), jax.tree.unflatten(form, [low for _, low in added])
 
 
 def if_any(needed: Array, compute: Callable[..., Tree], spare: Callable[..., Tree], *given: Any) -> Tree:  # noqa: ANN401 - pytrees
@@ -199,13 +231,15 @@ def if_any(needed: Array, compute: Callable[..., Tree], spare: Callable[..., Tre
     return chosen(needed, *given)
 
 
-def add_noise(model: Model, tree: Tree, deviation: float, key: Array, draw: Noise) -> Tree:
-    """The tree plus Gaussian noise of this standard deviation, numbered along the flat vector."""
+def add_noise(model: Model, total: Total, deviation: float, key: Array, draw: Noise) -> Tree:
+    """The total plus Gaussian noise of this standard deviation, numbered along the flat vector, rounded once."""
+    high, low = total
     if deviation == 0:
-        return tree
-    leaves, form = jax.tree.flatten(tree)
-    noisy = [leaf + deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
-    return jax.tree.unflatten(form, noisy)
+        return high if low is None else jax.tree.map(jnp.add, high, low)
+    leaves, form = jax.tree.flatten(high)
+    drawn = [deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
+    noises = jax.tree.unflatten(form, drawn)
+    return jax.tree.map(jnp.add, high, noises) if low is None else add_in_two_floats((high, low), noises)[0]
 
 
 def norm(rows: Array) -> Array:
@@ -214,6 +248,11 @@ def norm(rows: Array) -> Array:
     >>> float(norm(jnp.float32([3e30, 4e30])) / 5e30)
     1.0
     """
+    whole = rows.shape[-1] // rounding.BLOCK * rounding.BLOCK
+    if rows.shape[-1] > rounding.BLOCK:  # in blocks, so that no square is rounded in more than a few thousand sums
+        blocks = norm(rows[..., :whole].reshape(*rows.shape[:-1], -1, rounding.BLOCK))
+        rest = norm(rows[..., whole:])[..., None] if whole < rows.shape[-1] else blocks[..., :0]
+        return norm(jnp.concatenate([blocks, rest], axis=-1))
     largest = jnp.max(jnp.abs(rows), axis=-1, keepdims=True)
     # The power of two at or below the largest: scaling by it is exact. Beyond 2^126 its inverse would be flushed to 0.
     exponent = lax.bitcast_convert_type(largest, jnp.int32) & jnp.int32(0x7F800000)
@@ -266,7 +305,8 @@ def dense_clipped_sum(
         scaled = jnp.where(counted, b * factor, 0)
         # 0 times an input that is not finite would spoil the sum; rows known to be finite are spared a copy.
         guarded = a if finite and depth == 0 else jnp.where(counted, a, 0)
-        sums.append((guarded.T @ scaled, scaled.sum(axis=0)))
+        # In full precision, whatever an accelerator does elsewhere: here gradients of length G are made and added.
+        sums.append((jnp.matmul(guarded.T, scaled, precision=lax.Precision.HIGHEST), scaled.sum(axis=0)))
     return sums
 
 
@@ -295,7 +335,7 @@ def dense_factor(inputs: list[Array], backward: list[Array], clip: float) -> Arr
     def mended(found: Array, sure: Array, inputs: list[Array], backward: list[Array]) -> Array:
         return jnp.where(sure, found, careful(inputs, backward))
 
-    if not TINY <= clip < math.inf:
+    if not TINY <= clip < math.inf or max(a.shape[-1] for a in inputs + backward) > rounding.BLOCK:
         return careful(inputs, backward)
     factor: Array = lax.platform_dependent(inputs, backward, cpu=quick, default=careful)
     return factor

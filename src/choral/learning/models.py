@@ -52,13 +52,17 @@ class Model:
     @cached_property
     def size(self) -> int:
         """d, the number of parameters."""
-        return sum(math.prod(shape) for shape in self._shapes[0])
+        return sum(self.sizes)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many parameters each leaf of the tree holds."""
+        return [math.prod(shape) for shape in self._shapes[0]]
 
     @cached_property
     def starts(self) -> list[int]:
         """Where each leaf of the tree starts in the flat vector."""
-        sizes = [math.prod(shape) for shape in self._shapes[0]]
-        return [sum(sizes[:leaf]) for leaf in range(len(sizes))]
+        return [sum(self.sizes[:leaf]) for leaf in range(len(self.sizes))]
 
     def start(self, seed: int = 0) -> NDArray[np.float32]:
         """θ⁰, the flat vector that all devices start from."""

@@ -1,8 +1,8 @@
 """Gaussian noise (line 9 of Algorithm 1): counter-based for simulations, from a cryptographic stream for deployments.
 
 A simulated number is a function of (key, place) alone, made of a few integer operations and one polynomial, so that
-the compiler fuses it into the step that uses it and no noise is ever stored. It is for simulations: who knows the seed
-knows the noise.
+the compiler fuses it into the step that uses it and no noise is ever stored. It is for simulations only: who knows the
+seed knows the noise, and beyond 5 standard deviations its 32 bits leave gaps.
 """
 
 import math
@@ -111,16 +111,34 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 def secure_normal(shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Standard Gaussians that nobody can foresee: exact inversion, in double precision, of a cryptographic stream.
 
-    Out to 8.2 standard deviations. Low bits of floating-point Gaussians can leak (Mironov 2012); what leaves a device
-    is rounded to the codec's grid, far above those bits. The strict mode leaves the noise to `secagg.codec`.
+    The tail probability has 52 bits behind its leading one, however small it is, so numbers far out lie as close as
+    numbers near 0: only float32 spaces them, by 2^-24 of themselves or less. Low bits of floating-point Gaussians can
+    leak (Mironov 2012); what leaves a device is rounded to the codec's grid, which is no finer than that within its
+    range. The strict mode leaves the noise to `secagg.codec`.
 
     >>> secure_normal((2, 3)).dtype
     dtype('float32')
     """
     from scipy.special import ndtri
 
-    drawn = secure_words(shape)
-    tail = ((drawn >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54  # in (0, 1/2)
-    value: NDArray[np.float64] = ndtri(tail)
+    value: NDArray[np.float64] = ndtri(_small_uniform(drawn := secure_words(shape)))
     value[(drawn & np.uint64(1)).astype(bool)] *= -1
     return value.astype(np.float32)
+
+
+def _small_uniform(drawn: Words) -> NDArray[np.float64]:
+    """Uniform in (0, 1/2), every binade with all its bits, from all but the lowest bit of each word.
+
+    Bits 12 to 63 stand behind the leading one. Its place is that of the first one among bits 1 to 11; where all are
+    zero, once in 2^11 draws, fresh words go on.
+    """
+    halvings = 11 - np.frexp(((drawn >> np.uint64(1)) & np.uint64(2**11 - 1)).astype(np.float64))[1]
+    more = np.argwhere(halvings == 11)
+    while len(more):
+        fresh = secure_words((len(more),))
+        zeros = 53 - np.frexp((fresh >> np.uint64(11)).astype(np.float64))[1]
+        halvings[tuple(more.T)] += zeros
+        more = more[zeros == 53]
+    rest = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    uniform: NDArray[np.float64] = np.ldexp(1 + rest, -2 - halvings)
+    return uniform

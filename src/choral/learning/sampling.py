@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
+from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
 from choral.privacy.poisson import overflow
 
 Rows = NDArray[np.int64]
+Source = Callable[[int], Words]  # words of one shape: fresh ones for each number
 MOST_ROWS = 2**27  # that one device may use in a round
+EMPTY = -1  # at a place that no record was drawn for
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
 
@@ -26,7 +29,8 @@ OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches e
 class Batches:
     """The rows of every device and step: `rows[i, t, :counts[i, t]]`; what lies behind is padding and has no weight.
 
-    Rows count from each device's own first row, so that a device learns nothing of the others' sizes.
+    A place that holds EMPTY has none either. Rows count from each device's own first row: it learns nothing of the
+    sizes of others.
     """
 
     rows: NDArray[np.int32]
@@ -86,6 +90,30 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     rows = places.astype(np.int32)
     rows -= inside
     return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
+
+
+def scattered(batches: Batches, random: Source) -> Batches:
+    """The same batches, each record at a place that is drawn uniformly from the whole room, the other places empty.
+
+    So where one record is does not depend on who else was drawn: a record that joins a batch moves no other. Places are
+    those of the smallest words; equal words would favour an order, so they are all drawn again.
+
+    >>> once = Batches(rows=np.int32([[[7, 9, 0, 0]]]), counts=np.int32([[2]]))
+    >>> scattered(once, lambda number: np.uint64([[[30, 10, 40, 20]]])).rows.tolist()
+    [[[-1, 7, -1, 9]]]
+    """
+    room, number = batches.rows.shape[-1], 0
+    while True:
+        tags = random(number)
+        order = np.argsort(tags, axis=-1)
+        tags = np.take_along_axis(tags, order, axis=-1)
+        if not (tags[..., 1:] == tags[..., :-1]).any():
+            break
+        number += 1
+    rows = np.full_like(batches.rows, EMPTY)
+    drawn = np.where(np.arange(room) < batches.counts[..., None], batches.rows, EMPTY)
+    np.put_along_axis(rows, order, drawn, axis=-1)
+    return Batches(rows=rows, counts=np.full_like(batches.counts, room))
 
 
 def partition(
@@ -219,13 +247,15 @@ def draw(
     sizes: Rows,
     before: Rows,
     key: Words,
-    random: Words | None,
+    random: Source | None,
     most: int,
     orders: Orders | None = None,
 ) -> Batches:
     """One round's batches by the plan's own sampling, for devices that took part in `before` rounds.
 
-    `key` orders the passes of a partition; `random` is what Poisson batches come from, or the key's own stream if None.
+    `key` orders the passes of a partition; `random` is what Poisson batches come from, (devices, steps, room) words at
+    a time. If it is None they come from the key's own stream, for a simulation: it keeps the records of a batch that is
+    added in one piece in front, so that rare room need not be computed.
 
     >>> plan = Plan(devices=1, cohort=1, rounds=1, rows=9, batch=3, step_size=1.0, clip=1.0, noise=0.0)
     >>> draw(plan, np.array([9]), np.array([0]), np.array([5], dtype=np.uint64), None, 8).rows.shape
@@ -233,7 +263,15 @@ def draw(
     """
     if plan.sampling == "poisson":
         places = np.arange(plan.local_steps * most).reshape(plan.local_steps, most)
-        return poisson(sizes, plan.batch, words(key[:, None, None], places) if random is None else random)
+
+        def own_stream(number: int) -> Words:
+            return words(key[:, None, None], places + number * places.size)
+
+        source = random or own_stream
+        chosen = poisson(sizes, plan.batch, source(0))
+        if random is None and most <= ONE_PIECE:
+            return chosen
+        return scattered(chosen, lambda number: source(number + 1))
     if plan.passes == "continue":
         return partition(sizes, plan.batch, before * plan.local_steps, plan.local_steps, key, orders)
     return partition(sizes, plan.batch, np.zeros_like(before), plan.local_steps, key)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import TableError, TrainingError
 from choral.learning import noise, sampling, streams
-from choral.learning.local import WIDE, Recipe, local_update
+from choral.learning.local import COMPILED, Recipe, local_update
 from choral.learning.models import Model
 from choral.learning.records import Labels
 from choral.plan import Plan
@@ -73,16 +73,16 @@ class Trainer:
 
     def _draw(self) -> sampling.Batches:
         """The next round's batches."""
-        steps = self.plan.local_steps
-        random = streams.secure_words((1, steps, self.room)) if self.plan.sampling == "poisson" else None
         order = self.order if self.plan.passes == "continue" else int(streams.secure_words((1,))[0])
         key, before = np.array([order], dtype=np.uint64), np.array([self.rounds])
-        return sampling.draw(self.plan, np.array([len(self.labels)]), before, key, random, self.room)
+        shape = (1, self.plan.local_steps, self.room)
+        sizes = np.array([len(self.labels)])
+        return sampling.draw(self.plan, sizes, before, key, lambda _: streams.secure_words(shape), self.room)
 
     def _train(self, parameters: NDArray[np.float32], batches: sampling.Batches) -> NDArray[np.float32]:
         """The noisy update of these batches; CH700 if it is not finite."""
         drawn = noise.secure_normal((self.plan.local_steps + 1, self.model.size if self.recipe.private else 1))
-        # Full precision: on an accelerator, shorter products would let a clipped gradient pass G.
+        # Products before the clip may be short without harm to anybody's privacy; a device trains as well as it can.
         with jax.default_matmul_precision("highest"):
             given = (parameters, self.features, self.labels, batches.rows[0], batches.counts[0], drawn)
             update = np.asarray(_update(self.model, self.recipe, *given))
@@ -101,6 +101,6 @@ def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
     return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
 
 
-@partial(jax.jit, static_argnames=("model", "recipe"), compiler_options=WIDE)
+@partial(jax.jit, static_argnames=("model", "recipe"), compiler_options=COMPILED)
 def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
     return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)

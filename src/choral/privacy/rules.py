@@ -197,7 +197,11 @@ def with_secure_sum(part: Exposure) -> Loss | None:
         honest_noises=noises,
     )
     kind = "non-expansive" if part.lipschitz <= 1 else f"{part.lipschitz:g}-Lipschitz"
-    certificate = f"plain SGD with {kind} local steps; the last step's sum carries the noise of {noises} honest devices"
+    # Rounded steps are not Lipschitz (docs/accounting.md, "Arithmetic"): no run has the smoothness that leads here.
+    certificate = (
+        f"in exact arithmetic, not claimed for runs: plain SGD with {kind} local steps; "
+        f"the last step's sum carries the noise of {noises} honest devices"
+    )
     return Loss(rule="S3", event=event, adversary=adversary, certificate=certificate)
 
 

@@ -14,7 +14,7 @@ from choral.run.folder import RunRecord, merit
 _RULES = {
     "S1": "every noisy step counted on its own",
     "S2": "one step a round, noise summed over the honest devices",
-    "S3": "steps that do not expand, last noise summed over the honest devices",
+    "S3": "in exact arithmetic: steps that do not expand, last noise summed over the honest devices",
     "S4": "whole updates clipped, noise summed over the honest devices",
     "S5": "secret Poisson batches inside each device",
     "S6": "one step a round, whole-number noise on the grid",

@@ -75,7 +75,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
-    2⌈√γ⌉ + 4 times (`learning.local.sum_in_pieces`), each error relative to γ gradients together.
+    2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
 
     >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1,
     ...             sampling="partition", law="skellam")

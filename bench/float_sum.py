@@ -1,0 +1,132 @@
+# ruff: noqa: E402
+"""Whether float32 keeps within its bounds on this processor: `PYTHONPATH=src python3 bench/float_sum.py [--json]`.
+
+Needs JAX and NumPy only. It tries what docs/accounting.md claims under "Arithmetic" on whatever processor JAX prefers:
+how far one record moves the sum of the worst rows, the bits of pieces that it is not in, sums in two floats, and the
+norm of clipped gradients. The exit status is 1 if a bound is passed.
+"""
+
+import argparse
+import json
+import math
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this one would otherwise hide other modules
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
+from choral.learning import models, rounding
+from choral.learning.local import COMPILED, Recipe, add_in_two_floats, clipped_sum, local_update, sensitivity_factor
+
+STACK = models.logistic(2)
+MODELS = {"dense": STACK, "general": models.own(STACK.init, STACK.loss, STACK.predict, features=2)}
+CLIP = math.sqrt(32.5) * (1 + 1e-5)  # above the norm of the gradient at θ = 0 of a row (±8, 0), ½·√2·√65
+
+
+def worst_rows(count: int) -> tuple[np.ndarray[Any, Any], int]:
+    """Rows whose sum stands just above or just below a power of two by one record's word, and the record's place."""
+    reach = 2 ** int(math.log2(count / 2))
+    rows = np.zeros((count, 2), np.float32)
+    rows[: reach + 1, 0], rows[reach + 1 :, 0] = 8, -2 * 0.51 * 4 * reach * 2.0**-24
+    return rows, reach
+
+
+def moved(model: models.Model, count: int) -> dict[str, float]:
+    """By how many G the sum moves when the record is turned around and when it is left out, and what is allowed."""
+    rows, place = worst_rows(count)
+    recipe = Recipe(steps=1, batch=count, step_size=1.0, clip=CLIP)
+    given = (jnp.ones(count, jnp.int32), np.int32([count]), jnp.zeros((2, 4), jnp.uint32))
+
+    @partial(jax.jit, compiler_options=COMPILED)
+    def update(features: Any, batch: Any) -> Any:  # noqa: ANN401
+        labels, counts, keys = given
+        return local_update(model, recipe, jnp.zeros(model.size), features, labels, batch, jnp.asarray(counts), keys)
+
+    turned, everyone = rows.copy(), np.arange(count, dtype=np.int32)[None]
+    turned[place] *= -1
+    others = everyone.copy()
+    others[0, place] = -1
+    first, second, third = (
+        np.asarray(update(jnp.asarray(features), batch), dtype=np.float64) * count / CLIP
+        for features, batch in ((rows, everyone), (turned, everyone), (rows, others))
+    )
+    factor = sensitivity_factor(model, count)
+    return {"replaced": float(np.linalg.norm(first - second)), "replaced_most": 2 * factor,
+            "left_out": float(np.linalg.norm(first - third)), "left_out_most": factor}  # fmt: skip
+
+
+def pieces_with_other_bits(model: models.Model, rows: int = 128, count: int = 64) -> int:
+    """How many pieces that do not hold a replaced record have other sums when it is replaced, or at a second call."""
+    draw = np.random.default_rng(1)
+    tree = model.unravel(jnp.asarray((draw.normal(size=model.size) * 0.1).astype(np.float32)))
+    features = draw.normal(size=(count, rows, model.features)).astype(np.float32)
+    labels = jnp.asarray(draw.integers(0, 2, (count, rows)))
+
+    @partial(jax.jit, compiler_options=COMPILED)
+    def sums(features: Any) -> Any:  # noqa: ANN401
+        one = partial(clipped_sum, model, tree, used=jnp.ones(rows, bool), clip=1.0)
+        return jax.lax.map(lambda piece: model.ravel(one(*piece)), (features, labels))
+
+    changed = features.copy()
+    changed[7, 3] *= -1e3
+    first, again, other = (np.asarray(sums(jnp.asarray(each))) for each in (features, features, changed))
+    differ = (first != other).any(axis=1)
+    assert differ[7]  # else nothing was tried
+    return int(differ.sum() - 1 + (first != again).any(axis=1).sum())
+
+
+def two_floats(count: int = 5000) -> dict[str, float]:
+    """How far a sum in two floats is from the exact one, and what is allowed, in the worst of 100 columns."""
+    parts = (np.random.default_rng(2).normal(size=(count, 100)) * 100).astype(np.float32)
+    zeros = jnp.zeros(100, jnp.float32)
+
+    def add(total: Any, part: Any) -> Any:  # noqa: ANN401
+        return add_in_two_floats(total, part), None
+
+    high, low = jax.jit(lambda parts: jax.lax.scan(add, (zeros, zeros), parts)[0], compiler_options=COMPILED)(parts)
+    exact = [math.fsum([*map(float, parts[:, column]), -float(high[column])]) for column in range(100)]
+    allowed = 4 * rounding.UNIT**2 * np.cumsum(np.abs(parts, dtype=np.float64), axis=0).sum(axis=0)
+    worst = int(np.argmax(np.abs(exact - np.asarray(low, np.float64)) / allowed))
+    return {"error": abs(exact[worst] - float(low[worst])), "error_most": float(allowed[worst])}
+
+
+def clipped_norm(model: models.Model) -> dict[str, float]:
+    """The longest of 200 clipped gradients, in units of G, and what is allowed."""
+    draw = np.random.default_rng(3)
+    tree = model.unravel(jnp.asarray((draw.normal(size=model.size) * 0.3).astype(np.float32)))
+    rows = (draw.normal(size=(200, model.features)) * 10.0 ** draw.uniform(-1, 6, (200, 1))).astype(np.float32)
+
+    @partial(jax.jit, compiler_options=COMPILED)
+    def alone(row: Any) -> Any:  # noqa: ANN401
+        return model.ravel(clipped_sum(model, tree, row[None], jnp.zeros(1, jnp.int32), jnp.array([True]), 1.0))
+
+    longest = max(float(np.linalg.norm(np.asarray(alone(row), np.float64))) for row in jnp.asarray(rows))
+    return {"longest": longest, "longest_most": 1 + rounding.of_dense_stack(model.widths)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="the whole result as JSON")
+    asked = parser.parse_args()
+    wide = models.mlp(104, (64, 32))
+    found: dict[str, Any] = {"device": str(jax.devices()[0]), "jax": jax.__version__}
+    for name, model in MODELS.items():
+        found |= {f"{name} {count}": moved(model, count) for count in (384, 2440, 65_536)}
+    found |= {"pieces": {"other_bits": pieces_with_other_bits(wide), "other_bits_most": 0}}
+    found |= {"two floats": two_floats(), "clipped": clipped_norm(wide)}
+    parts = [part for part in found.values() if isinstance(part, dict)]
+    found["holds"] = all(
+        part[name] <= part[f"{name}_most"] for part in parts for name in part if f"{name}_most" in part
+    )
+    print(json.dumps(found) if asked.json else "\n".join(f"{name}: {part}" for name, part in found.items()))
+    return 0 if found["holds"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
