@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from choral.plan import Budget
 from choral.planner import plan_for, proposal_of, task_of
 from choral.privacy.account import account
 from choral.privacy.events import Gaussian
-from choral.privacy.ledger import Balance, Charge
+from choral.privacy.ledger import Balance, Charge, Reservation
 from choral.privacy.rules import poisson_steps
 from tests.run.small import study
 
@@ -55,9 +56,14 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
         steps=plan.local_steps, rows=plan.rows, batch=plan.batch, noise=plan.noise, clip=plan.clip, overflow=full
     )
     balance = Balance(device="07", limit=told.budget)
+    wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
+    with pytest.raises(LedgerError, match="CH401"):
+        balance.reserve(wanted)
+    assert balance.affordable(wanted) == rounds
+    balance.reserve(replace(wanted, uploads=wanted.uploads[:rounds]))
     for number in range(rounds):
         balance.take(Charge(rule="S5", plan=plan.digest, round=number, event=event))
-    with pytest.raises(LedgerError, match="CH401"):
+    with pytest.raises(LedgerError, match="CH409"):
         balance.take(Charge(rule="S5", plan=plan.digest, round=rounds, event=event))
 
 
@@ -66,8 +72,9 @@ def test_a_hundredth_of_delta_is_left_for_what_a_device_charges_besides():
     rounds = told.chosen.part.rounds
     mu = told.chosen.loss(told.chosen.part).event.mu / math.sqrt(rounds)
     balance = Balance(device="07", limit=told.budget)
+    event = Gaussian(mu=mu, delta=told.budget.delta * 0.0099 / rounds)
+    balance.reserve(Reservation(rule="S1", plan=told.plan.digest, uploads=(event,) * rounds))
     for number in range(rounds):
-        event = Gaussian(mu=mu, delta=told.budget.delta * 0.0099 / rounds)
         balance.take(Charge(rule="S1", plan=told.plan.digest, round=number, event=event))
     assert balance.epsilon > 0.9995  # and no more than that is left
 

@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "CH404": "a ledger is in use by another process",
     "CH405": "a round's attempt was charged already",
     "CH406": "a ledger has another limit than the one given",
+    "CH409": "a study asks for more uploads than it has reserved",
     "CH500": "a vector does not fit the round's shape",
     "CH501": "an update does not fit the modulus",
     "CH502": "a sum does not fit the modulus",

@@ -244,17 +244,36 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
         cost = running["hill"]._costs.event(0, 0)
         more = {name: agent.ledger.balance.epsilon_with(cost) for name, agent in running.items()}
-    assert codes == {"CH401"}
-    assert 4 <= number < 29  # three were planned; 80 rows pay for a few more than 60 would
+    assert codes == {"CH409"}
+    assert number == 4  # three rounds were approved
     assert all(epsilon <= 4.0 for epsilon in spent.values())
     assert all(epsilon > 4.0 for epsilon in more.values())
+
+
+def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium):
+    """Three rounds were approved, and ε = 9 in all: a server that asks 62 times gets the allowance for retries."""
+    for name in consortium.homes:
+        consortium.approve(name, epsilon=9.0)
+    turns = [Turn(1 + number // 4, number % 4) for number in range(62)]  # rounds 1 to 16, four attempts each
+    codes = set()
+    with opened(consortium.homes) as running:
+        for turn in turns:
+            codes |= set(attempt(consortium, running, turn)[0].refusals.values())
+        charged = {name: len(agent.ledger.balance.charges) for name, agent in running.items()}
+        proved = {name: agent.ledger.balance.reserved for name, agent in running.items()}
+    assert "CH409" in codes
+    assert set(charged.values()) == {5}  # three, and two more for what fails
+    home, policy = consortium.homes["hill"], Policy(epsilon=9.0, delta=1e-4)
+    told = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
+    assert (told.planned_rounds, told.uploads) == (3, 5)
+    assert proved["hill"] == told.epsilon_uploads < 6.0
 
 
 def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(tmp_path):
     # A partition whose passes continue: 80 rows in 6 batches of 12 and a rest, so six charged steps are one pass, and
     # pay for one use of a record. A model of NaN makes a training fail that was paid for; an agent may be restarted.
     job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
-    made = Consortium(tmp_path, job=job)
+    made = Consortium(tmp_path, job=job.replace("rounds = 3", "rounds = 6"))
     made.approve("hill", epsilon=50.0)
     model, broken = made.agreement.model.start(0), np.full(10, np.nan, np.float32)
     used = np.zeros(80, dtype=int)

@@ -54,15 +54,17 @@ def test_the_design_notes_kappa_at_one_and_ten_devices():
     assert leading < discrete._kappa(10, 1.0) < 3 * leading
 
 
-def test_a_grid_of_half_the_noise_costs_nothing_that_can_be_written_down():
-    cost = discrete.rounding(grid=0.5, noise=1.0, coordinates=10**9, honest_noises=10)
-    assert 0 < cost.epsilon < 1e-18
-    assert discrete.rounding(grid=0.5, noise=1.0, coordinates=10**9, honest_noises=1).epsilon == 0.0
+@pytest.mark.parametrize("honest", [2, 3, 4, 5, 6, 10, 100])
+def test_a_grid_of_a_third_of_the_noise_costs_nothing_that_can_be_written_down_for_any_number_of_devices(honest):
+    # By hand: κ is largest at r = 2, 4·exp(−9π²) = 1.1e-38; times 2·10⁹. Half the noise would give 5.7e-8 there.
+    cost = discrete.rounding(grid=1.0, noise=3.0, coordinates=10**9, honest_noises=honest)
+    assert 0 < cost.epsilon < 1e-28
+    assert discrete.rounding(grid=1.0, noise=3.0, coordinates=10**9, honest_noises=1).epsilon == 0.0
 
 
 def test_a_coarser_grid_is_refused_with_the_one_that_would_do():
-    with pytest.raises(PlanError, match=r"CH204.*Use a grid of at most 0.5"):
-        discrete.rounding(grid=0.51, noise=1.0, coordinates=10, honest_noises=4)
+    with pytest.raises(PlanError, match=r"CH204.*Use a grid of at most 0.333333"):
+        discrete.rounding(grid=0.34, noise=1.0, coordinates=10, honest_noises=4)
 
 
 @pytest.mark.parametrize("noise", [0.5, 0.7, 2.0, 50.0])

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from choral.errors import LedgerError, PlanError, StorageError
 from choral.plan import Budget
-from choral.privacy import chain, ledger
+from choral.privacy import chain
 from choral.privacy.chain import parse
 from choral.privacy.events import Gaussian, Poisson, Zcdp, epsilon_of
-from choral.privacy.ledger import Balance, Charge, Ledger, Receipt
+from choral.privacy.ledger import Balance, Charge, Ledger, Receipt, Reservation
+from choral.privacy.rules import EVERYONE
 
 TWO = Budget(epsilon=2.0, delta=1e-5)
 HERE = Path(__file__).parent
@@ -50,12 +51,12 @@ def test_a_charge_is_in_the_file_when_it_returns_and_names_everything(path):
 
 
 def test_the_charge_that_would_pass_the_limit_is_refused_and_leaves_every_byte(path):
-    # Gaussian DP: at δ = 1e-5 μ = 0.5 is ε = 1.99 and √2·0.5 is 2.93 (exact): one charge fits into 2, two do not.
+    # Gaussian DP: at δ = 1e-5 μ = 0.49 is ε = 1.95 and √2·0.49 is 2.86 (exact): one charge fits into 2, two do not.
     with Ledger.open(path, limit=TWO) as book:
-        book.charge(charge(1, Gaussian(mu=0.5)))
+        book.charge(charge(1, Gaussian(mu=0.49)))
         before, receipt = path.read_bytes(), book.receipt
         with pytest.raises(LedgerError) as refused:
-            book.charge(charge(2, Gaussian(mu=0.5)))
+            book.charge(charge(2, Gaussian(mu=0.49)))
         assert refused.value.code == "CH401"
         for part in (
             "device device-02 refuses round 2",
@@ -78,8 +79,8 @@ def test_a_budget_is_spent_over_several_runs_and_openings(path):
             for number in range(4):
                 book.charge(charge(number, plan=f"run {run}"))
             spent.append(book.balance.epsilon)
-    # Twelve Gaussians of μ = 0.1 are one of μ = 0.1·√12.
-    assert spent[-1] == pytest.approx(epsilon_of([Gaussian(mu=0.1 * math.sqrt(12))], 1e-5), rel=1e-12)
+    # Twelve Gaussians of μ = 0.1 are one of μ = 0.1·√12; a sixteenth of δ is kept for what later studies may leak.
+    assert spent[-1] == pytest.approx(epsilon_of([Gaussian(mu=0.1 * math.sqrt(12))], 1e-5 * 15 / 16), rel=1e-12)
     assert spent == sorted(spent)
 
 
@@ -130,14 +131,14 @@ EVENTS = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(EVENTS, min_size=1, max_size=8))
-@settings(max_examples=25, deadline=None)
-def test_mixed_events_compose_as_one_list_and_never_pass_the_limit(tmp_path_factory, found):
+@given(st.lists(EVENTS, min_size=1, max_size=5))
+@settings(max_examples=15, deadline=None)
+def test_events_that_are_chosen_one_after_the_other_never_pass_the_limit_in_any_order(tmp_path_factory, found):
     path = tmp_path_factory.mktemp("ledger") / "mixed"
     taken = []
     with Ledger.open(path, limit=TWO) as book:
         for number, event in enumerate(found):
-            fits = epsilon_of([*taken, event], TWO.delta) <= TWO.epsilon
+            fits = book.balance.epsilon_with(event) <= TWO.epsilon
             try:
                 book.charge(charge(number, event))
                 taken.append(event)
@@ -146,9 +147,12 @@ def test_mixed_events_compose_as_one_list_and_never_pass_the_limit(tmp_path_fact
                 assert not fits
             else:
                 assert fits
+        told = book.balance.reserved
     again = Ledger.read(path)
     assert [entry.event for entry in again.balance.charges] == taken
-    assert again.balance.epsilon == epsilon_of(taken, TWO.delta) <= TWO.epsilon
+    if not any(isinstance(event, Zcdp) for event in taken):  # with them, composing beforehand is not the sharper bound
+        assert epsilon_of(taken, TWO.delta) <= again.balance.epsilon * (1 + 1e-3) + 1e-9
+    assert again.balance.epsilon == again.balance.reserved == told <= TWO.epsilon
     # Each charge alone costs no more than all of them: a sanity check that does not use the composition under test.
     assert all(epsilon_of([event], TWO.delta) <= again.balance.epsilon * (1 + 1e-3) + 1e-9 for event in taken)
 
@@ -165,11 +169,14 @@ def test_rounds_that_were_planned_together_are_all_charged_one_by_one(path):
     step = Poisson(noise_multiplier=2.5, probability=0.1, steps=10)
     whole = epsilon_of([Poisson(noise_multiplier=2.5, probability=0.1, steps=130)], 1e-5)
     with Ledger.open(path, limit=Budget(epsilon=whole, delta=1e-5)) as book:
+        book.reserve(Reservation(rule="S5", plan="plan", uploads=(step,) * 13))
         for number in range(13):
             book.charge(charge(number, step))
         assert book.balance.epsilon == whole
-        with pytest.raises(LedgerError, match="CH401"):
+        with pytest.raises(LedgerError, match="CH409"):
             book.charge(charge(13, step))
+        with pytest.raises(LedgerError, match="CH401"):
+            book.charge(charge(13, step, plan="another"))
 
 
 def example(path, entries=12):
@@ -286,8 +293,12 @@ HEADER = {"choral": "ledger", "version": 1, "device": "a", "epsilon": 2.0, "delt
 @pytest.mark.parametrize(
     ("bodies", "code"),
     [
-        ([HEADER | {"version": 2}], "CH403"),
-        ([HEADER | {"version": 2, "epsilon": None}], "CH403"),
+        ([HEADER | {"version": 3}], "CH403"),
+        ([HEADER | {"version": 3, "epsilon": None}], "CH403"),
+        ([HEADER, {"kind": "rule", "version": 3}], "CH403"),
+        ([HEADER, {"kind": "reserve", "rule": "S1", "plan": "p", "uploads": []}], "CH403"),
+        ([HEADER, charge(1).to_dict() | {"kind": "charge", "event": {"kind": "gaussian", "mu": 1e300}}], "CH403"),
+        ([HEADER, charge(1).to_dict() | {"kind": "charge", "event": {"kind": "zcdp", "rho": 1e300}}], "CH403"),
         ([HEADER, {"kind": "refund"}], "CH403"),
         ([HEADER, {"no": "kind"}], "CH403"),
         ([HEADER, {"kind": "charge"}], "CH403"),
@@ -367,7 +378,7 @@ def test_a_balance_in_memory_refuses_like_the_file():
     for bad, code in ((charge(1), "CH405"), (charge(2, Gaussian(mu=0.5)), "CH401")):
         with pytest.raises(LedgerError, match=code):
             balance.take(bad)
-    assert (len(balance.charges), balance.rules, balance.adversaries) == (1, ("S1",), (ledger.EVERYONE,))
+    assert (len(balance.charges), balance.rules, balance.adversaries) == (1, ("S1",), (EVERYONE,))
 
 
 def test_five_thousand_entries_are_read_and_charged_without_loading_a_library(path):

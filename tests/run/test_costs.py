@@ -5,9 +5,12 @@ import pytest
 
 from choral.learning.sampling import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.events import Gaussian, Poisson
+from choral.privacy.events import Gaussian, Poisson, epsilon_of
+from choral.privacy.rules import with_secure_sum
 from choral.run.costs import Costs
 from choral.run.logs import _about
+from choral.run.runs import Run
+from choral.run.statement import privacy_statement
 from tests.run.small import rows, study
 
 
@@ -38,3 +41,37 @@ def test_a_log_names_every_rule_by_which_somebody_is_charged():
     told = study(rows(238), batch=smallest)
     assert sorted(set(told.split.train.sizes - smallest)) == [0, 1]
     assert "rule S1 and S5, against" in _about(told)["privacy"]
+
+
+@pytest.mark.parametrize("delta", [1e-5, 2.1e-8, 1.5e-8])
+def test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_number_of_colluders(delta):
+    """By hand: all of 20 rounds take 2e-8 of δ, so ε holds at δ − 2e-8; of 1.5e-8 nothing is left."""
+    plan = Plan(devices=4, cohort=4, rounds=20, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.5)
+    secure, limits = SecureSum.for_cohort(4), (Budget(epsilon=9.0, delta=delta),) * 4
+    costs = Costs(plan=plan, secure=secure, rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
+    told = privacy_statement(costs, np.full(4, 20))
+    exact = with_secure_sum(costs.exposure(0, 20))
+    others = {c: epsilon for c, epsilon in told["by_colluders"] if epsilon is not None}
+    if delta < 2e-8:
+        assert (told["with_secure_sum"], others) == (None, {})
+        assert "leaves nothing" in told["no_certificate"]
+        return
+    right = epsilon_of([Gaussian(mu=exact.event.mu)], delta - 2e-8)
+    assert told["with_secure_sum"]["epsilon"] == pytest.approx(right, rel=1e-6)
+    assert right > exact.epsilon(delta)
+    assert others == {
+        c: pytest.approx(epsilon_of([Gaussian(mu=2 * 20**0.5 / 50 / (secure.smallest_sum - c) ** 0.5)], delta - 2e-8))
+        for c in range(secure.smallest_sum)
+    }
+
+
+def test_a_run_that_somebody_stops_claims_all_that_was_reserved_and_labels_the_rest():
+    run = Run("simulation", study())
+    next(iter(run.rounds()))
+    told = run.conclude()
+    claimed = told.privacy["against_everyone"]["epsilon"]
+    assert claimed == run.study.costs.spent(0, 2, told.privacy["delta"])  # the limit pays for two of three rounds
+    assert 0 < told.privacy["running"]["epsilon"] < claimed
+    assert "fixed beforehand" in told.privacy["running"]["holds"]
+    assert told.record.result["stopped"].endswith("it was stopped by choice")
+    assert "running" not in Run("simulation", study()).finish().privacy

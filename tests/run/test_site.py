@@ -178,6 +178,8 @@ def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consorti
     home = consortium.homes["hill"]
     study = Agreement.read(home.path / STUDY)
     with home.open_ledger(home.vault()) as ledger:
+        ledger.release(study.run_name)
+        ledger.reserve(study.costs.reservation(0, range(3), run="another run"))
         for number in range(1, 4):
             ledger.charge(study.costs.charge(0, number - 1, run="another run", round=number, attempt=0))
     with pytest.raises(LedgerError, match="CH401"):
@@ -190,7 +192,7 @@ def test_a_new_limit_is_an_entry_in_the_old_ledger(consortium):
     approve(consortium, "hill", record=True, epsilon=5.0)
     ledger = Ledger.read(consortium.homes["hill"].ledger_path)
     assert ledger.limit == Budget(epsilon=5.0, delta=1e-4)
-    assert [entry["kind"] for entry in ledger.entries] == ["limit"]
+    assert [entry["kind"] for entry in ledger.entries] == ["reserve", "limit"]  # the study is reserved once
 
 
 def test_joining_again_keeps_keys_and_ledger_and_forgets_the_approval(consortium, tmp_path):

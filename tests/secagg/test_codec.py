@@ -214,9 +214,9 @@ def test_a_plans_codec_always_fits_its_modulus_and_takes_all_of_its_range(bits, 
     assert (coder.largest - 1) * coder.grid > 5 * clip + z * 0.5 * math.sqrt(10)
 
 
-def test_a_grid_coarser_than_half_the_noise_is_refused():
-    """16 bits leave 11 for a value: C/1023 ≈ 0.0050 and so a grid of 2^-7 > 0.01/2."""
-    with pytest.raises(PlanError, match=r"CH204 the grid of 0\.0078125 is coarser than half the noise"):
+def test_a_grid_coarser_than_a_third_of_the_noise_is_refused():
+    """16 bits leave 11 for a value: C/1023 ≈ 0.0050 and so a grid of 2^-7 > 0.01/3."""
+    with pytest.raises(PlanError, match=r"CH204 the grid of 0\.0078125 is coarser than a third of the noise"):
         Codec.for_plan(PLAN, SecureSum.for_cohort(10, modulus_bits=16), 210)
 
 

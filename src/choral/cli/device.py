@@ -126,6 +126,8 @@ def _approve(args: argparse.Namespace) -> int:
 
 
 def _preview(told: "Preview") -> list[str]:
+    from choral.run.reserving import cap_in_words
+
     behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
     helped = f" and {told.colluders} of them help it" if told.colluders else ""
     return [
@@ -140,8 +142,9 @@ def _preview(told: "Preview") -> list[str]:
         f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({behind})",
+        *cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=behind),
         f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
+        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
         "beyond it this device refuses, whatever the server says",
     ]
 

@@ -61,10 +61,13 @@ def _page(told: dict[str, Any], last: int) -> str:
     bar = terminal.bar(spent["epsilon"] / limit["epsilon"])
     lines = [
         f"LEDGER   {told['device']} · {told['charges']} charges · every line fits its seal",
+        *_proved(told),
         f"SPENT    {bar}  ε = {up(spent['epsilon'], 4)} of {limit['epsilon']:g} (δ = {limit['delta']:g})",
         f"         {spent['adjacency']}; rules: {', '.join(spent['rules']) or 'none yet'}",
         *(f"         against {adversary}" for adversary in spent["adversaries"]),
     ]
+    if told["reserved"]["epsilon"] > spent["epsilon"]:
+        lines.append("         (holds if nobody chose by results where to stop)")
     if len(spent["adversaries"]) > 1:
         lines.append("         (the sum holds only where each of these does)")
     if told["torn_bytes"]:
@@ -81,12 +84,29 @@ def _page(told: dict[str, Any], last: int) -> str:
     return "\n".join(lines)
 
 
+def _proved(told: dict[str, Any]) -> list[str]:
+    """The figure that holds whatever was chosen by results: that of all uploads which studies have reserved."""
+    if told["by_version_1"]:
+        return ["RULE     of version 1: not proved for studies that were chosen after", "         seeing results"]
+    reserved = told["reserved"]
+    return [
+        f"PROVED   ε = {up(reserved['epsilon'], 4)} for the {reserved['uploads']} uploads that were reserved or made"
+    ]
+
+
 def _entry(entry: dict[str, Any]) -> str:
     when = str(entry.get("at", "")).replace("T", " ")[:16].ljust(16)
     if entry["kind"] == "charge":
         event = " ".join(f"{_SHORT.get(k, k)}={v:.4g}" for k, v in entry["event"].items() if k != "kind" and v)
         what = f"round {entry['round']}.{entry['attempt']}".ljust(11)
         return f"{when}  {what} {entry['rule']:<4} plan {entry['plan'][:6]}  {event}"
+    if entry["kind"] == "reserve":
+        uploads = sum(group["times"] for group in entry["uploads"])
+        return f"{when}  reserved    {entry['rule']:<4} plan {entry['plan'][:6]}  {uploads} uploads"
+    if entry["kind"] == "release":
+        return f"{when}  given back       plan {entry['plan'][:6]}"
+    if entry["kind"] == "rule":
+        return f"{when}  from here on by the rule of version {entry['version']}"
     if entry["kind"] == "limit":
         return f"{when}  limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}"
     return f"{when}  an interrupted write of {entry['bytes']} bytes was cut off"

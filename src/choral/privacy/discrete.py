@@ -24,18 +24,18 @@ class Rounding:
 def rounding(*, grid: float, noise: float, coordinates: int, honest_noises: int) -> Rounding:
     """The cost of rounding each noisy update to the grid before the sum (Rule S6); `noise` is ησ, that of the update.
 
-    >>> rounding(grid=0.5, noise=1.0, coordinates=10**6, honest_noises=8).epsilon < 1e-20
+    >>> rounding(grid=0.25, noise=0.75, coordinates=10**9, honest_noises=2).epsilon < 1e-28
     True
     """
     ratio = require_number("noise", noise) / require_number("grid", grid)
     require_whole("coordinates", coordinates)
     require_whole("honest_noises", honest_noises)
-    if ratio < 2:
+    if ratio < 3:
         raise PlanError(
             "CH204",
             f"a grid of {grid:g} is too coarse for an update noise of {noise:g}.",
             why="Rounding before the sum would show through the other devices' noise.",
-            fix=f"Use a grid of at most {noise / 2:g}.",
+            fix=f"Use a grid of at most {noise / 3:g}.",
         )
     # Further honest devices in the sum are independent of the record: adding them is post-processing.
     kappa = _kappa(honest_noises, ratio)

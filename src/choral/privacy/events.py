@@ -13,6 +13,15 @@ from choral.privacy.discrete import skellam_divergence
 from choral.privacy.renyi import best_epsilon
 from choral.privacy.zcdp import SMALLEST_DELTA, convert, gdp_epsilon, require_delta
 
+_SMALLEST, _LARGEST = 1e-60, 1e60  # far beyond use, and their squares and products still are floats
+
+
+def _require_useful(name: str, value: float, *, zero: bool = False) -> None:
+    """Refuse a number that no mechanism has and with which arithmetic would overflow: as if the entry were damaged."""
+    number = require_number(name, value, closed=zero)
+    if not (_SMALLEST <= number <= _LARGEST or (zero and number == 0)):
+        raise PlanError("CH200", f"{name} = {number:g}.", fix=f"Must be from {_SMALLEST:g} to {_LARGEST:g}.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian:
@@ -27,7 +36,7 @@ class Gaussian:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("mu", self.mu, closed=True)
+        _require_useful("mu", self.mu, zero=True)
         require_number("delta", self.delta, below=1.0, closed=True)
 
 
@@ -44,7 +53,7 @@ class Zcdp:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        require_number("rho", self.rho, closed=True)
+        _require_useful("rho", self.rho, zero=True)
         require_number("delta", self.delta, below=1.0, closed=True)
 
 
@@ -64,6 +73,8 @@ class Poisson:
 
     def __post_init__(self) -> None:
         poisson.require_steps(self.noise_multiplier, self.probability, self.steps)
+        _require_useful("noise_multiplier", self.noise_multiplier)
+        _require_useful("probability", self.probability)
         require_number("delta", self.delta, below=1.0, closed=True)
 
 
@@ -84,7 +95,7 @@ class Skellam:
 
     def __post_init__(self) -> None:
         for name in ("l1", "l2", "variance"):
-            require_number(name, getattr(self, name))
+            _require_useful(name, getattr(self, name))
         require_whole("releases", self.releases)
         require_number("delta", self.delta, below=1.0, closed=True)
 

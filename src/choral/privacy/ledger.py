@@ -1,11 +1,9 @@
-"""What a device has lost and may still lose: charged before anything is sent, refused when its limit would be passed.
+"""A device's balance in a sealed file that outlives runs: reserved before a study, charged before anything is sent.
 
-`Balance` is the arithmetic, in memory; `Ledger` keeps it in a sealed file that outlives runs (docs/ledger.md).
+`Balance` is the arithmetic (`privacy.balance`), `Ledger` keeps it in its file (docs/ledger.md).
 """
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,115 +12,19 @@ from typing import Any, Self
 from choral.errors import ChoralError, LedgerError, PlanError
 from choral.plan import Budget, require_whole
 from choral.privacy import chain, events
+from choral.privacy.balance import Balance, Charge, Reservation
 from choral.privacy.chain import Chain, Lines, Receipt
-from choral.privacy.events import Event, epsilon_of
-from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.privacy.shown import figures_up
+from choral.privacy.events import Gaussian, Zcdp
+from choral.privacy.rules import ADJACENCY
 
-__all__ = ["Balance", "Charge", "Ledger", "Receipt"]
+__all__ = ["Balance", "Charge", "Ledger", "Receipt", "Reservation"]
 
-VERSION = 1
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """One upload and what it can lose at most: the event that `rule` proves for this round of this plan.
-
-    >>> Charge(rule="S1", plan="9f3c", round=3, event=events.Gaussian(mu=0.2)).attempt
-    0
-    """
-
-    rule: str
-    plan: str
-    round: int
-    event: Event
-    attempt: int = 0
-    adversary: str = EVERYONE
-
-    def __post_init__(self) -> None:
-        require_whole("round", self.round, least=0)
-        require_whole("attempt", self.attempt, least=0)
-        for name in ("rule", "plan", "adversary"):
-            value = getattr(self, name)
-            if not (isinstance(value, str) and _PLAIN.fullmatch(value)):
-                raise PlanError(
-                    "CH200", f"a charge's {name} is no short line of text.", fix="Give 1 to 200 characters."
-                )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The charge as plain values for JSON."""
-        plain = {name: getattr(self, name) for name in ("rule", "plan", "round", "attempt", "adversary")}
-        return plain | {"event": events.to_dict(self.event)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The charge that `to_dict` described; other keys are left alone."""
-        plain = {name: values[name] for name in ("rule", "plan", "round", "attempt", "adversary") if name in values}
-        return cls(**plain, event=events.from_dict(dict(values["event"])))
-
-
-class Balance:
-    """A device's limit and charges, in memory: what a ledger is without its file.
-
-    >>> balance = Balance(device="site-a", limit=Budget(epsilon=1.0, delta=1e-5))
-    >>> balance.take(Charge(rule="S1", plan="9f3c", round=1, event=events.Gaussian(mu=0.2)))
-    >>> round(balance.epsilon, 4)
-    0.7255
-    """
-
-    def __init__(self, *, device: str, limit: Budget) -> None:
-        self.device = device
-        self.limit = limit
-        self.charges: list[Charge] = []
-        self._seen: set[tuple[str, int, int]] = set()
-
-    @property
-    def epsilon(self) -> float:
-        """ε spent so far at the limit's δ, all events composed."""
-        return epsilon_of((charge.event for charge in self.charges), self.limit.delta)
-
-    def epsilon_with(self, event: Event) -> float:
-        """ε after one more event; nothing is charged."""
-        return epsilon_of([*(charge.event for charge in self.charges), event], self.limit.delta)
-
-    def check(self, charge: Charge) -> None:
-        """Refuse a charge that was made already (CH405) or would pass the limit (CH401)."""
-        which = f"device {self.device} refuses round {charge.round}"
-        if (charge.plan, charge.round, charge.attempt) in self._seen:
-            raise LedgerError(
-                "CH405", f"{which}: attempt {charge.attempt} of this plan was charged already. Nothing was sent.",
-                why="One charge pays for one upload.", fix="Ask again with the next attempt, and fresh noise.",
-            )  # fmt: skip
-        after = self.epsilon_with(charge.event)
-        if not after <= self.limit.epsilon:  # so that NaN is refused too
-            raise LedgerError(
-                "CH401",
-                f"{which}: it has spent ε = {figures_up(self.epsilon, 4)} of {self.limit.epsilon:.4g}; this would make "
-                f"{figures_up(after, 4)} (δ = {self.limit.delta:.3g}, {ADJACENCY}, rule {charge.rule}, "
-                f"against {charge.adversary}).",
-                why="Nothing was sent.",
-                fix="Only the data owner can raise the limit.",
-            )
-
-    def take(self, charge: Charge) -> None:
-        """Count a charge, or refuse it and stay as before."""
-        self.check(charge)
-        self._count(charge)
-
-    def _count(self, charge: Charge) -> None:
-        self._seen.add((charge.plan, charge.round, charge.attempt))
-        self.charges.append(charge)
-
-    @property
-    def adversaries(self) -> tuple[str, ...]:
-        """Against whom the charges were worked out; ε holds against the one that all of them name."""
-        return tuple(dict.fromkeys(charge.adversary for charge in self.charges)) or (EVERYONE,)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules of the charges, in the order of their first use."""
-        return tuple(dict.fromkeys(charge.rule for charge in self.charges))
+VERSION = 2
+RULE = (
+    "every study reserves its uploads before the first of them; what was reserved before the first charge is composed "
+    "exactly, every later study as one Gaussian or one ρ"
+)
+RULE_1 = "the rule of version 1, which is not proved for studies that were chosen after seeing earlier results"
 
 
 class Ledger:
@@ -141,6 +43,7 @@ class Ledger:
         self.entries: list[dict[str, Any]] = []
         self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
         self.balance = _opening(path, lines)
+        self._adopted = False  # whether a ledger of version 1 goes on by today's rule
         for number, body in enumerate(lines.bodies[1:], start=2):
             self._apply(number, body)
 
@@ -162,6 +65,8 @@ class Ledger:
                 )  # fmt: skip
             if lines.torn:
                 ledger._append({"kind": "recovered", "bytes": lines.torn})
+            if ledger.balance.by_version_1 and not ledger._adopted:
+                ledger._append({"kind": "rule", "version": VERSION})
         except BaseException:
             writer.close()
             raise
@@ -188,10 +93,21 @@ class Ledger:
         """The receipt of the last entry: keep it away from the file, and give it to the next `open`."""
         return self._receipt
 
+    def reserve(self, reservation: Reservation) -> Receipt:
+        """The receipt of all uploads that a study may make, before the first of them; CH401 beyond the limit."""
+        price = self.balance.admissible(reservation)
+        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(price)})
+
+    def release(self, plan: str) -> Receipt:
+        """The receipt after giving back what a plan has reserved and never used; without any, nothing is written."""
+        if not self.balance.releasable(plan):
+            return self._receipt
+        return self._append({"kind": "release", "plan": plan})
+
     def charge(self, charge: Charge) -> Receipt:
         """The receipt of a charge that is on the disk: only now may the caller send. A refusal writes nothing."""
         self.balance.check(charge)
-        return self._append({"kind": "charge", **charge.to_dict()})
+        return self._append({"kind": "charge", **charge.to_dict(), **_counted(self.balance.price_of(charge))})
 
     def set_limit(self, limit: Budget) -> Receipt:
         """The receipt of a new limit, for the data's owner alone to set; what was spent stays spent."""
@@ -212,9 +128,16 @@ class Ledger:
         try:
             if kind == "charge":
                 # Not checked against the limit: what was charged was sent, whatever the limit says today.
-                self.balance._count(Charge.from_dict(body))
+                self.balance._count(Charge.from_dict(body), _price(body))
+            elif kind == "reserve":
+                self.balance._admit(Reservation.from_dict(body), _price(body))
+            elif kind == "release":
+                self.balance.release(body["plan"])
             elif kind == "limit":
                 self.balance.limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
+            elif kind == "rule" and body["version"] == VERSION:
+                self.balance.adopt()
+                self._adopted = True
             elif kind != "recovered":
                 raise LedgerError("CH403", "of an unknown kind.")
         except (ChoralError, KeyError, TypeError, ValueError):
@@ -230,6 +153,9 @@ class Ledger:
         return {
             "device": self.device,
             "limit": {"epsilon": self.limit.epsilon, "delta": self.limit.delta},
+            "by_version_1": balance.by_version_1,
+            "composed_by": RULE_1 if balance.by_version_1 else RULE,
+            "reserved": {"epsilon": balance.reserved, "uploads": sum(len(study.uploads) for study in balance.studies)},
             "spent": {
                 "epsilon": balance.epsilon,
                 "delta": self.limit.delta,
@@ -255,6 +181,20 @@ class Ledger:
         self.close()
 
 
+def _counted(price: Gaussian | Zcdp | None) -> dict[str, Any]:
+    """What a later study counts as, kept with it: it is worked out once, before its first upload."""
+    return {} if price is None else {"counted": events.to_dict(price)}
+
+
+def _price(body: Mapping[str, Any]) -> Gaussian | Zcdp | None:
+    if "counted" not in body:
+        return None
+    price = events.from_dict(dict(body["counted"]))
+    if not isinstance(price, Gaussian | Zcdp):
+        raise LedgerError("CH403", "of an unknown kind.")
+    return price
+
+
 def _header(device: str, limit: Budget) -> dict[str, Any]:
     return {"choral": "ledger", "version": VERSION, "device": device, "epsilon": limit.epsilon, "delta": limit.delta}
 
@@ -265,7 +205,9 @@ def _opening(path: Path, lines: Lines) -> Balance:
         version = require_whole("version", header["version"])
         if header["choral"] == "ledger" and version <= VERSION:
             limit = Budget(epsilon=header["epsilon"], delta=header["delta"])
-            return Balance(device=str(header["device"]), limit=limit)
+            balance = Balance(device=str(header["device"]), limit=limit)
+            balance.by_version_1 = version == 1
+            return balance
     except (PlanError, KeyError):
         version = 0
     if version <= VERSION:

@@ -20,8 +20,10 @@ Steps = Mapping[tuple[float, float], int]  # (noise multiplier z, probability q)
 # What the FFT of a composition may take from a tail, per step: ten times the worst seen against 80-bit arithmetic.
 _FFT_ERROR = 1e-15
 _FINEST_GRID, _COARSEST_GRID = 2.0**-30, 2.0**-4
+_MOST_POINTS = 2**24
 # Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
 _LEAST_NOISE = 0.02
+LARGEST_EPSILON = 500.0  # of a curve: beyond it e^ε no longer fits a float, and no curve is of use
 
 
 @lru_cache(maxsize=256)
@@ -68,9 +70,11 @@ def _interval(steps: Steps, mu: float, fineness: float) -> float:
     variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
     # A grid adds at most a quarter of its squared width to the variance of each of the composed parts. For steps of one
     # kind it does not depend on their number, so that more steps never cost less.
-    width = math.sqrt(variance / (sum(steps.values()) + (mu > 0))) / fineness
+    width = max(_FINEST_GRID, math.sqrt(variance / (sum(steps.values()) + (mu > 0))) / fineness)
+    # A coarser grid is as sound, only wider: no step may need more room than a machine has.
+    width = max(width, *(2 * (1 + 12 * z) / (z * z * _MOST_POINTS) for z, _ in steps), 0.0)
     # Powers of two, so that neighbours share their cached parts.
-    return min(_COARSEST_GRID, max(_FINEST_GRID, 2.0 ** math.floor(math.log2(width))))
+    return min(_COARSEST_GRID, 2.0 ** math.floor(math.log2(width)))
 
 
 def _gaussian_cap(steps: Steps, mu: float) -> float:
@@ -108,6 +112,26 @@ def _epsilon_below(most: float, composed: Any, delta: float) -> float:  # noqa: 
     if excess(most) >= 0:
         return most
     return root(excess, 0.0, most, tolerance=1e-12) * (1 + 1e-12) if excess(0.0) > 0 else 0.0
+
+
+def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, Any]:
+    """So many ε from 0 up to where δ is `least`, and upper bounds on δ there; none where transforms can't tell.
+
+    >>> epsilons, deltas = curve({(4.5, 0.1): 130}, mu=0.0, least=1e-5, points=100)
+    >>> round(float(epsilons[-1]), 2), bool(deltas[-1] <= 1e-5)
+    (2.02, True)
+    """
+    import numpy as np
+
+    error = _FFT_ERROR * (10 + sum(steps.values()))
+    if error > 0.5 * least or any(z < _LEAST_NOISE for z, _ in steps):
+        return np.empty(0), np.empty(0)
+    composed = _composed(steps, mu, _interval(steps, mu, 25.0))
+    most = _epsilon_below(LARGEST_EPSILON, composed, least - error)
+    if most >= LARGEST_EPSILON:
+        return np.empty(0), np.empty(0)
+    epsilons = np.linspace(0.0, most, points)
+    return epsilons, np.asarray(composed.get_delta_for_epsilon(list(epsilons))) + error
 
 
 def _composed(steps: Steps, mu: float, interval: float) -> Any:  # noqa: ANN401 - a library's object

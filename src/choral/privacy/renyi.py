@@ -13,13 +13,14 @@ def best_epsilon(divergence: Callable[[float], float], delta: float, *, whole_or
     """
     log_inverse = -math.log(delta)
 
-    def order_at(t: float) -> float:
-        order = 1 + math.exp(t)
-        return max(2.0, math.floor(order + 0.5)) if whole_orders else order
+    if not divergence(2.0) < 1e290:
+        return math.inf
 
     def bound(t: float) -> float:
-        order = order_at(t)
-        shift = order - 1
+        shift = math.exp(t)  # the order less 1, which a float that is near 1 would lose
+        if whole_orders:
+            shift = max(1.0, math.floor(shift + 0.5))
+        order = 1 + shift
         return divergence(order) + (log_inverse - math.log(order)) / shift - math.log1p(1 / shift)
 
     # Each order alone is sound. The search starts around the one that would suit a Gaussian, and goes far beyond it.

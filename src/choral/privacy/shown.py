@@ -7,9 +7,11 @@ from decimal import Context, Decimal
 def up(value: float, digits: int = 2) -> str:
     """The number with so many decimals, rounded up.
 
-    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1)
-    ('1.99', '2.00', '0.3')
+    >>> up(1.981), up(2.0), up(0.1 + 0.2, 1), up(math.inf)
+    ('1.99', '2.00', '0.3', 'inf')
     """
+    if math.isinf(value):
+        return "inf"
     scale = 10**digits
     return f"{math.ceil(value * scale - 1e-9) / scale:.{digits}f}"
 

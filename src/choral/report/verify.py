@@ -158,9 +158,11 @@ def _epsilons(record: RunRecord) -> list[str]:
     else:
         last = {"included": [], "wasted": _result(record)["wasted"]}
         rounds = charged_rounds([*record.rounds, last], len(costs.names)).tolist()
-    again = privacy_statement(costs, np.array(rounds))
-    planned = json.loads(json.dumps(planned_statement(costs)))
-    return differences(_result(record)["privacy"], json.loads(json.dumps(again))) + differences(
+    told = _result(record)["privacy"]
+    first_form = "none" not in told and "charged_delta" not in told
+    again = privacy_statement(costs, np.array(rounds), stopped="running" in told, first_form=first_form)
+    planned = json.loads(json.dumps(planned_statement(costs, first_form=first_form)))
+    return differences(told, json.loads(json.dumps(again))) + differences(
         record.about.get("planned", planned), planned, "planned"
     )
 

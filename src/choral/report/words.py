@@ -267,6 +267,12 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
         f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
+    if "running" in record.result["privacy"]:
+        running = record.result["privacy"]["running"]
+        meaning += (
+            f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
+            f"rounds that were done it would be ε\xa0≤\xa0{up(running['epsilon'])}, which holds {running['holds']}."
+        )
     return what, promise, meaning
 
 
@@ -350,4 +356,4 @@ def spent_so_far(record: RunRecord) -> str:
     if not last:
         return ""
     terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {rule_in_words(ledger_rule(record.about))}"
-    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms})."
+    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms}; holds if nobody stops by results)."

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
-from choral.errors import ChoralError, TrainingError, TrustError
+from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
 from choral.protocol.messages import Refusal, Vector, decode
+from choral.run.reserving import reserve_in
 from choral.run.site import LOG, Home
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
@@ -72,6 +73,8 @@ class Agent:
             self.study, approval = home.approved(vault)
             held = home.holdings(self.study, approval.policy, Path(approval.data), vault)
             self._trainer, self._costs = held.trainer, held.costs
+            if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
+                reserve_in(self.ledger, self.study, held.costs, needed=False)
             self.device = Device(
                 self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
             )
@@ -124,6 +127,13 @@ class Agent:
             ) from None
 
     def _next_charge(self, round: int, attempt: int) -> Charge:
+        if not 1 <= round <= self.study.plan.rounds:
+            raise LedgerError(
+                "CH409",
+                f"round {round} of a study that was approved for {self.study.plan.rounds} rounds.",
+                why="Nothing was sent.",
+                fix="More rounds take another study, and another approval.",
+            )
         return self._costs.charge(0, self._paid(), run=self.study.run_name, round=round, attempt=attempt)
 
     def _check_payable(self, round: int, attempt: int) -> None:

@@ -36,6 +36,14 @@ class Books:
             for number, ledger in enumerate(self._ledgers):
                 charges = ledger.balance.charges
                 self.rounds[number] = sum(before is None or charge.round < before for charge in charges)
+                self._reserve(number, ledger)
+
+    def _reserve(self, device: int, ledger: Ledger) -> None:
+        """Reserve, once, all uploads that the device's limit pays for: the run may end earlier, but never later."""
+        run, costs = self.study.plan.digest, self.study.costs
+        rest = range(len(ledger.balance.charges), int(costs.allowed_rounds[device]))
+        if rest and run not in ledger.balance.open_plans:
+            ledger.reserve(costs.reservation(device, rest, run=run))
 
     @property
     def on_disk(self) -> bool:

@@ -1,5 +1,6 @@
 """What rounds cost the devices of a plan, from public numbers alone: so that anybody can work it out again."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import rules
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
-from choral.privacy.ledger import Charge
+from choral.privacy.ledger import Charge, Reservation
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
 OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range, over a whole run
@@ -38,14 +39,31 @@ class Costs:
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        extra = (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
-        return _one_round(self.exposure(device, 1), rounds_before, extra)
+        return _one_round(self.exposure(device, 1), rounds_before, self.charged_delta(1))
+
+    def charged_delta(self, rounds: int) -> float:
+        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
+        return rounds * (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
+
+    def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
+        """ε of an exposure with the secure sum, what the rounds take of δ left out; None where nothing is proved."""
+        loss = rules.with_secure_sum(part)
+        if loss is None:
+            return None
+        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds))], delta)
+        return epsilon if math.isfinite(epsilon) else None
 
     def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
         """What a device is charged for one upload of a run, after so many in the same run."""
         event = self.event(device, rounds_before)
         by = self.rule(device)
         return Charge(rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary)
+
+    def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
+        """What a device reserves for these uploads of a run, counted from 0: their number is fixed before the first."""
+        by = self.rule(device)
+        events = tuple(self.event(device, before) for before in uploads)
+        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary)
 
     def rule(self, device: int) -> rules.Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
@@ -132,6 +150,15 @@ def _one_round(part: Exposure, rounds_before: int, extra: float) -> Event:
         return replace(whole, delta=extra)
     one = rules.local_composition(uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
     return Gaussian(mu=one.mu, delta=extra)
+
+
+def most_uploads(planned: int) -> int:
+    """How many uploads a study may make of which so many are planned: a quarter more, at least two, for what fails.
+
+    >>> most_uploads(3), most_uploads(13)
+    (5, 17)
+    """
+    return planned + max(2, -(-planned // 4))
 
 
 def rounds_each(plan: Plan) -> int:

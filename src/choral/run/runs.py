@@ -132,6 +132,7 @@ class Run:
         self.first = 1
         self.wasted: list[int] = []  # charged after the last round that is over
         self.seconds = 0.0
+        self.ended = False  # by the plan or by the limits
 
     def go_on(self) -> None:
         """Take up where the folder's checkpoint ends."""
@@ -152,7 +153,14 @@ class Run:
         done, planned = len(self.lines), self.study.plan.rounds
         if done == planned:
             return "all rounds are done"
+        if self._stopped_by_choice:
+            return f"after round {done} of {planned}: it was stopped by choice"
         return f"after round {done} of {planned}: too few devices had budget left for another round"
+
+    @property
+    def _stopped_by_choice(self) -> bool:
+        """Whether somebody ended it who may have looked at its results, and neither plan nor limits did."""
+        return not self.ended and len(self.lines) < self.study.plan.rounds
 
     def begin(self) -> None:
         """Write what is run, unless it is written."""
@@ -197,6 +205,7 @@ class Run:
                 if self.log is not None:
                     self.log.round(line)
                 yield line
+            self.ended = True
             self.wasted = self._wasted(books, self.lines)
             self.seconds = time.monotonic() - begin
 
@@ -298,7 +307,7 @@ class Run:
         """The result of rounds that are over."""
         study, data = self.study, self.study.data
         with self._books() as books:
-            privacy = privacy_statement(study.costs, books.rounds)
+            privacy = privacy_statement(study.costs, books.rounds, stopped=self._stopped_by_choice)
         test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:

@@ -28,7 +28,7 @@ from choral.run.statement import planned_statement, privacy_statement, releases
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH601", "CH602", "CH603"})
+LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH409", "CH601", "CH602", "CH603"})
 
 
 class Connected(Protocol):
@@ -283,7 +283,7 @@ class Conductor:
             "wasted": sorted(self.wasted),
             "test": (lines[-1]["test"] if lines else {}) or self._metrics(parameters),
             "baselines": {"without_privacy": None, "alone": None},
-            "privacy": privacy_statement(study.costs, rounds),
+            "privacy": privacy_statement(study.costs, rounds, stopped=len(lines) < plan.rounds and self.stopped),
             "claim": "ε at the most, for a device with the rows that the plan names, after every update that the server"
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
             "refused": self._named(self.gone),

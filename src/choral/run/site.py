@@ -9,12 +9,11 @@ from typing import Any, Self, TypeVar
 import msgspec
 import numpy as np
 
-from choral.errors import ConfigError, LedgerError, StorageError, TrustError
+from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import Trainer
 from choral.plan import Budget, Law
 from choral.privacy.chain import Receipt
-from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
+from choral.privacy.ledger import Balance, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
@@ -25,11 +24,11 @@ from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
+from choral.run.reserving import SLACK, reserve_in
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 T = TypeVar("T")
-SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +78,8 @@ class Preview:
     delta: float
     epsilon_a_round: float
     epsilon_planned: float
+    uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
+    epsilon_uploads: float
     epsilon_spent_before: float
     epsilon_limit: float
     smallest_sum: int
@@ -254,6 +255,7 @@ class Home:
         held.trainer.trial(study.model.start(0))
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
+                reserve_in(ledger, study, held.costs)
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
             vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
             keep(self.path / STUDY, study.text)
@@ -271,20 +273,10 @@ class Home:
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
-        charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
-        before = [charge.event for charge in charges]
-        mine = sum(charge.plan == study.run_name for charge in charges)
-        rest = [held.costs.event(0, number) for number in range(mine, planned)]
-        after = epsilon_of([*before, *rest], delta)
-        if after > limit * SLACK:
-            raise LedgerError(
-                "CH401",
-                f"the ledger has spent ε = {figures_up(epsilon_of(before, delta), 4)} of {limit:g}; with the rounds "
-                f"that this study plans it would be {figures_up(after, 4)} (δ = {delta:g}, {ADJACENCY}, "
-                f"rule {by.rule}, against {by.adversary}).",
-                why="Nothing was sent.",
-                fix="Only the data owner can raise the limit: --max-epsilon.",
-            )
+        balance = self._balance(policy.budget)
+        spent = balance.reserved
+        reserve_in(balance, study, held.costs)
+        uploads = balance.uploads_of(study.run_name)
         terms = study.terms
         return Preview(
             study=study.file.name,
@@ -305,12 +297,23 @@ class Home:
             delta=delta,
             epsilon_a_round=held.costs.spent(0, 1, delta),
             epsilon_planned=cost,
-            epsilon_spent_before=epsilon_of(before, delta),
+            uploads=uploads,
+            epsilon_uploads=held.costs.spent(0, uploads, delta),
+            epsilon_spent_before=spent,
             epsilon_limit=limit,
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
         )
+
+    def _balance(self, limit: Budget) -> Balance:
+        """The ledger's balance as it would be under this limit, in memory."""
+        if not self.ledger_path.exists():
+            return Balance(device=self.joined.name, limit=limit)
+        balance = Ledger.read(self.ledger_path).balance
+        balance.adopt()
+        balance.limit = limit
+        return balance
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
         """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""

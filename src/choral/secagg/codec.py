@@ -146,7 +146,7 @@ class Codec:
 
     @classmethod
     def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
-        """The codec with the finest grid that the modulus allows; refused if that is coarser than half the noise.
+        """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
         C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise.
 
@@ -163,10 +163,10 @@ class Codec:
         bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
-        if plan.noise > 0 and grid > step_noise / 2:  # rule S6: real leaks begin where the noise is 0.4 of the grid
+        if plan.noise > 0 and grid > step_noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
             raise PlanError(
                 "CH204",
-                f"the grid of {grid:g} is coarser than half the noise of a step ({step_noise / 2:g}).",
+                f"the grid of {grid:g} is coarser than a third of the noise of a step ({step_noise / 3:g}).",
                 why="Rounded to such a grid, the noise would no longer hide what it should.",
                 fix="Use a larger modulus or one lane, fewer local steps, a smaller clip or more noise.",
             )

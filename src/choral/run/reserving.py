@@ -1,0 +1,53 @@
+"""How much one approval allows: the uploads that a study reserves in a site's ledger before the first of them."""
+
+from dataclasses import replace
+
+from choral.privacy.ledger import Balance, Ledger, Reservation
+from choral.privacy.shown import up
+from choral.run.agreement import Agreement
+from choral.run.costs import Costs, most_uploads, rounds_each
+
+SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
+
+
+def reserve_in(book: Balance | Ledger, study: Agreement, costs: Costs, *, needed: bool = True) -> None:
+    """Reserve what an approval of the study allows, once, and free what other studies have reserved and never used.
+
+    CH401 where the limit does not pay for the planned uploads; unless they are `needed`, as many as it pays for.
+    """
+    balance = book if isinstance(book, Balance) else book.balance
+    for plan in balance.open_plans:
+        if plan != study.run_name:
+            book.release(plan)
+    if more := _missing(balance, study, costs, needed=needed):
+        book.reserve(more)
+
+
+def _missing(balance: Balance, study: Agreement, costs: Costs, *, needed: bool) -> Reservation | None:
+    """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
+    planned, there = rounds_each(study.plan), balance.uploads_of(study.run_name)
+    rest = range(there, most_uploads(planned))
+    if not rest:
+        return None
+    wanted = costs.reservation(0, rest, run=study.run_name)
+    count = balance.affordable(wanted)
+    if needed and there + count < planned:
+        whole = replace(wanted, uploads=wanted.uploads[: planned - there])
+        if not balance.epsilon_of_reservation(whole) <= balance.limit.epsilon * SLACK:
+            balance.admissible(whole)  # says CH401, with the figures
+    return replace(wanted, uploads=wanted.uploads[:count]) if count else None
+
+
+def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> list[str]:
+    r"""What the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
+
+    >>> print(*cap_in_words(planned=13, uploads=17, epsilon=2.3, terms="δ = 1e-05, …"), sep="\n")
+    CAP       at most 17 uploads of this study (4 more than planned, for what fails and is tried again), so at most
+              ε = 2.30 of it, whatever the server asks (δ = 1e-05, …)
+    """
+    more = uploads - planned
+    extra = f"{more} more than planned, for what fails and is tried again" if more > 0 else "the limit pays for no more"
+    return [
+        f"CAP       at most {uploads} uploads of this study ({extra}), so at most",
+        f"          ε = {up(epsilon)} of it, whatever the server asks ({terms})",
+    ]
