@@ -44,7 +44,8 @@ def serve_study(folder: Path, *, listen: str | None = None) -> Iterator[dict[str
             authority=folder / AUTHORITY,
         )
         with processes.Control(inner, authority=folder / AUTHORITY) as link:
-            yield from _watched(folder, study, children, link, link.start(folder))
+            nodes = link.nodes({device.id: device.node for device in study.file.devices})
+            yield from _watched(folder, study, children, link, link.start(folder, nodes=nodes))
     yield _ended(folder, study)
 
 

@@ -4,6 +4,7 @@
 that the run's configuration names; the ClientApp hands every message to the device's own process and back.
 """
 
+import json
 from importlib import import_module
 from pathlib import Path
 
@@ -29,7 +30,9 @@ device = ClientApp()
 def _conduct(grid: Grid, context: Context) -> None:
     """Run the study of the folder that the run's configuration names."""
     module, _, function = str(context.run_config["conductor"]).partition(":")
-    getattr(import_module(module), function)(str(context.run_config["folder"]), GridTransport(grid))
+    known = str(context.run_config.get("nodes", ""))  # which device each node is, where nodes have keys
+    nodes = {int(node): id for node, id in json.loads(known).items()} if known else None
+    getattr(import_module(module), function)(str(context.run_config["folder"]), GridTransport(grid, nodes=nodes))
 
 
 @device.query()

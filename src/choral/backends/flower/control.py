@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,17 @@ clientapp = "choral.backends.flower:device"
 conductor = {conductor}
 folder = {folder}
 doors = {doors}
+nodes = {nodes}
 """
 
 
-def app(folder: Path, *, conductor: str = CONDUCTOR, doors: str = "") -> str:
-    """The pyproject.toml of the Flower app that carries the study in a folder; it is all that the app consists of."""
-    values = {"conductor": conductor, "folder": str(folder.resolve()), "doors": doors}
+def app(folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", nodes: Mapping[int, str] | None = None) -> str:
+    """The pyproject.toml of the Flower app that carries the study in a folder; it is all that the app consists of.
+
+    `nodes` says which device each node is, where nodes have keys.
+    """
+    known = "" if nodes is None else json.dumps({str(node): id for node, id in sorted(nodes.items())})
+    values = {"conductor": conductor, "folder": str(folder.resolve()), "doors": doors, "nodes": known}
     return _APP.format(**{name: json.dumps(value) for name, value in values.items()})
 
 
@@ -93,16 +98,28 @@ class Control:
         with _asked("tell which nodes it knows"):
             known = {node.public_key for node in self._client.ListNodes(ListNodesRequest()).nodes_info}
         for key in keys:
-            public = load_ssh_public_key(key.encode())
-            if not isinstance(public, EllipticCurvePublicKey):
-                raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
-            if (data := public_key_to_bytes(public)) not in known:
+            if (data := _node_key(key)) not in known:
                 with _asked("let a node in"):
                     self._client.RegisterNode(RegisterNodeRequest(public_key=data))
 
-    def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
+    def nodes(self, devices: Mapping[str, str]) -> dict[int, str]:
+        """Which device each node is that was let in: by the key on the device's card (an OpenSSH line)."""
+        ids = {_node_key(key): id for id, key in devices.items()}
+        with _asked("tell which nodes it knows"):
+            known = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return {int(node.node_id): ids[node.public_key] for node in known if node.public_key in ids}
+
+    def start(
+        self,
+        folder: Path,
+        *,
+        conductor: str = CONDUCTOR,
+        doors: str = "",
+        simulated: int = 0,
+        nodes: Mapping[int, str] | None = None,
+    ) -> int:
         """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
-        text = app(folder, conductor=conductor, doors=doors)
+        text = app(folder, conductor=conductor, doors=doors, nodes=nodes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed
             bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]
@@ -133,6 +150,14 @@ class Control:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _node_key(line: str) -> bytes:
+    """A node's public key as Flower knows it."""
+    public = load_ssh_public_key(line.encode())
+    if not isinstance(public, EllipticCurvePublicKey):
+        raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
+    return public_key_to_bytes(public)
 
 
 @contextmanager
