@@ -35,7 +35,8 @@ from bench.setup import python_of
 from choral.plan import SecureSum
 from choral.protocol.device import Device
 from choral.protocol.messages import Turn
-from choral.protocol.round import Muster, Round
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec, mean

@@ -64,7 +64,8 @@ CODES: dict[str, str] = {
     "CH603": "the server's plan is weaker than this device's policy",
     "CH604": "devices did not receive the same round",
     "CH605": "a device refuses a message that would break the protocol",
-    "CH606": "a signature, share or envelope does not verify",
+    "CH606": "a signature, share, key or envelope does not verify",
+    "CH607": "a round has used up its charged attempts",
     "CH700": "training diverged",
     "CH701": "a model's output or loss has the wrong shape",
     "CH702": "no such accelerator",
@@ -141,6 +142,10 @@ class LedgerError(RunError):
 
 class SumError(RunError):
     """A round ends without a sum (CH5xx)."""
+
+
+class NotReadyError(SumError):
+    """Too few devices are ready for a turn: nothing was sent, and nobody is charged."""
 
 
 class TrustError(RunError):

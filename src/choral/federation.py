@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import SumError
+from choral.errors import NotReadyError, SumError
 from choral.plan import Participation, Plan
 from choral.secagg.codec import mean
 
-MOST_ATTEMPTS = 3  # of one round: each costs every device that uploads, so a round is not tried for ever
+MOST_ATTEMPTS = 2  # of one round: each costs every device that uploads, and no device pays for a third
+MOST_CALLS = 3  # of one round that ended before anybody was charged
 
 
 class RoundSum(Protocol):
@@ -118,8 +120,8 @@ def rounds(
     update = np.empty(parameters.shape, np.float32)
     for number in range(first, plan.rounds + 1):
         notes: list[str] = []
-        start = first_attempt if number == first else 0
-        for attempt in range(start, start + MOST_ATTEMPTS):
+        failed = uncharged = 0
+        for attempt in count(first_attempt if number == first else 0):
             willing = np.flatnonzero(may_join())
             if len(willing) < smallest_cohort:
                 return
@@ -130,15 +132,17 @@ def rounds(
                 opened = backend.round(parameters, cohort, round=number, attempt=attempt)
             except SumError as error:
                 notes.append(f"attempt {attempt + 1}: {error.code} {error.what}")  # to try again is what is done
-                continue
+                uncharged += isinstance(error, NotReadyError)
+                failed += not isinstance(error, NotReadyError)
+                if failed < MOST_ATTEMPTS and uncharged < MOST_CALLS:
+                    continue
+                raise SumError(
+                    "CH503",
+                    f"round {number} failed {len(notes)} times. Last: {notes[-1]}",
+                    fix="Find out why devices drop out; then resume. The model of the last round is kept.",
+                ) from None
             included = tuple(opened.included)
             parameters = parameters + mean(opened.total, len(included), grid, out=update)
             counts[list(included)] += 1
             yield Step(round=number, cohort=cohort, included=included, parameters=parameters, note=" ".join(notes))
             break
-        else:
-            raise SumError(
-                "CH503",
-                f"round {number} failed {MOST_ATTEMPTS} times. Last: {notes[-1]}",
-                fix="Find out why devices drop out; then resume. The model of the last round is kept.",
-            )

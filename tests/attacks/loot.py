@@ -1,12 +1,14 @@
 """What a lying server and its colluders can compute from all that they have seen of one turn."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
-from choral.errors import SumError
+from choral.errors import SumError, TrustError
+from choral.protocol.bonds import Bond
 from choral.protocol.messages import (
     Drop,
     Edges,
@@ -21,11 +23,11 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.round import Muster
-from choral.protocol.terms import ENVELOPE_BYTES, Cohort, context_of
-from choral.secagg.keys import KEY_SIZE, PairSecret, unseal
+from choral.protocol.muster import Muster
+from choral.protocol.terms import Cohort, context_of
+from choral.secagg.keys import KEY_SIZE, PairSecret, envelope_key, unseal
 from choral.secagg.masks import Mask, add_masks, pair_masks, ring, self_mask
-from choral.secagg.shares import SHARE_SIZE, commitment, join
+from choral.secagg.shares import commitment, join
 from tests.protocol.world import FIRST, World
 
 
@@ -39,6 +41,7 @@ class Loot:
     uploads: dict[int, tuple[Upload, np.ndarray]] = field(default_factory=dict)
     edges: dict[tuple[int, int], bytes] = field(default_factory=dict)
     shares: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    envelope_keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by who sealed, and for whom
     refusals: dict[int, str] = field(default_factory=dict)
     self_mask_keys: dict[int, bytes] = field(default_factory=dict)
 
@@ -67,8 +70,9 @@ class Loot:
                 for other, keys in unpack(message.keys, self.world.terms.edge_bytes, most=len(self.cohort)).items():
                     self.edges[min(number, other), max(number, other)] = keys
             case Opening():
-                for owner, share in unpack(message.shares, SHARE_SIZE, most=len(self.cohort)).items():
-                    self.shares.setdefault(owner, {})[number] = share
+                for owner, key in unpack(message.keys, KEY_SIZE, most=len(self.cohort)).items():
+                    self.envelope_keys[owner, number] = key
+                    self.open(owner, number, key)
             case Refusal():
                 self.refusals[number] = message.code
 
@@ -76,14 +80,21 @@ class Loot:
         """Tell one device who has dropped out."""
         self.ask(number, encode(Drop(turn=self.turn, dropped=pack_numbers(dropped))))
 
-    def final(self, number: int, included: Iterable[int]) -> None:
-        """Ask one device for its shares of these."""
-        mail = {sender: self.envelope(sender, number) for sender in included if sender != number}
-        self.ask(number, encode(Final(turn=self.turn, envelopes=pack(mail), following=None)))
+    def final(self, number: int) -> None:
+        """Ask one device for the keys to the envelopes of all who, as it was told, have not dropped out."""
+        self.ask(number, encode(Final(turn=self.turn, following=None)))
+
+    def open(self, sender: int, receiver: int, key: bytes, envelope: bytes | None = None) -> None:
+        """Keep the share in an envelope, if this key opens it."""
+        ids, envelope = self.world.terms.ids, envelope or self.envelope(sender, receiver)
+        with contextlib.suppress(TrustError):
+            share = unseal(key, self.cohort.context, ids[sender], ids[receiver], envelope)
+            self.shares.setdefault(sender, {})[receiver] = share
 
     def envelope(self, sender: int, receiver: int) -> bytes:
-        records = unpack(self.uploads[sender][0].envelopes, ENVELOPE_BYTES, most=len(self.cohort))
-        return records[receiver]
+        terms = self.world.terms
+        records = unpack(self.uploads[sender][0].bonds, terms.bond_bytes, most=len(self.cohort))
+        return Bond.read(terms, records[receiver]).envelope
 
     # What it can compute
 
@@ -137,8 +148,9 @@ class Loot:
         """σ of a device, if enough shares of it are there."""
         held = dict(self.shares.get(owner, {}))
         for colluder in self.colluders & self.cohort.places.keys():
-            pair = self.pair(colluder, owner)
-            held[colluder] = unseal(pair, self.cohort.context, self.envelope(owner, colluder))
+            pair, ids, context = self.pair(colluder, owner), self.world.terms.ids, self.cohort.context
+            key = envelope_key(pair.opens, context)
+            held[colluder] = unseal(key, context, ids[owner], ids[colluder], self.envelope(owner, colluder))
         threshold = self.world.terms.secure.threshold
         if len(held) < threshold:
             return None

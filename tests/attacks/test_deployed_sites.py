@@ -95,7 +95,7 @@ def test_a_server_that_runs_a_weaker_plan_gets_nothing_and_nobody_pays(consortiu
     with opened(consortium.homes) as running:
         wire, error = attempt(consortium, running, study=weaker)
     assert isinstance(error, SumError)
-    assert set(wire.refusals.values()) == {"CH603"}
+    assert set(wire.findings.refusals.values()) == {"CH603"}
     assert all(charged(home) == [] for home in consortium.homes.values())
 
 
@@ -112,7 +112,7 @@ def test_a_server_that_changes_the_roster_gets_nothing(consortium, tmp_path):
         wire = Wire(study.terms, Wiretap({**running, "spy": running["hill"]}, study.terms))
         with pytest.raises(SumError):
             wire.attempt(FIRST, [0, 1, 2], study.model.start(0))
-    assert set(wire.refusals.values()) == {"CH603"}
+    assert set(wire.findings.refusals.values()) == {"CH603"}
     assert all(charged(home) == [] for home in consortium.homes.values())
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_asks_twice_is_answered_once(consortium):
         again, error = attempt(consortium, running)
     assert uploads
     assert isinstance(error, SumError)
-    assert set(again.refusals.values()) == {"CH605"}
+    assert set(again.findings.refusals.values()) == {"CH605"}
     assert all(charged(home) == [(1, 0)] for home in consortium.homes.values())
 
 
@@ -238,7 +238,7 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
     with opened(consortium.homes) as running:
         for number in range(1, 30):
             wire, result = attempt(consortium, running, Turn(number, 0))
-            codes |= set(wire.refusals.values())
+            codes |= set(wire.findings.refusals.values())
             if isinstance(result, SumError):
                 break
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
@@ -376,10 +376,12 @@ def test_a_log_holds_codes_and_numbers_and_no_other_words(consortium):
                 "attempt",
                 "bytes",
                 "code",
+                "cause",
                 "seconds",
                 "epsilon",
                 "choral",
                 "study",
             }
             words.add(told["event"])
+            assert told.get("cause", "server") == "server"
     assert words == {"started", "ready", "charged", "upload", "opening", "refusal", "stopped"}

@@ -3,6 +3,7 @@
 import pytest
 
 from choral.plan import SecureSum
+from choral.protocol import device as device_module
 from choral.protocol.messages import Call, Drop, Final, Omega, Refusal, Turn, encode, pack, pack_numbers
 from choral.protocol.terms import context_of
 from choral.secagg import keys
@@ -21,7 +22,7 @@ def finish_without(loot: Loot, late: int) -> None:
     for number in others:
         loot.drop(number, {late})
     for number in others:
-        loot.final(number, others)
+        loot.final(number)
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def retried(world: World) -> tuple[Loot, Loot]:
     for number in OTHERS:
         again.ask(number, encode(omega, world.model.tobytes()))
     for number in OTHERS:
-        again.final(number, OTHERS)
-        first.final(number, range(10))  # and once more for the first attempt, as if it were still open
+        again.final(number)
+        first.final(number)  # and once more for the first attempt, as if it were still open
     return first, again
 
 
@@ -92,42 +93,41 @@ def test_the_papers_protocol_refuses_the_smaller_cohort_that_such_a_retry_needs(
 
 
 def replay_envelopes(world: World) -> tuple[Loot, Loot]:
-    """The late device's envelopes of turn 0 are put into FINAL of turn 1, where it takes part again."""
+    """The late device's envelopes of turn 0 are tried with the keys of turn 1, where it takes part again."""
     old = after_upload(world)
     for number in OTHERS:
         old.drop(number, {LATE})
     new = after_upload(world, Turn(1, 0))
     for number in OTHERS:
-        mail = {sender: new.envelope(sender, number) for sender in range(10) if sender not in (number, LATE)}
-        mail[LATE] = old.envelope(LATE, number)
-        new.ask(number, encode(Final(turn=new.turn, envelopes=pack(mail), following=None)))
-    old.shares = new.shares
+        new.final(number)
+        old.open(LATE, number, new.envelope_keys[LATE, number])
     return old, new
 
 
 def test_an_envelope_of_another_turn_does_not_open():
     old, new = replay_envelopes(World())
-    assert set(new.refusals.values()) == {"CH606"} and len(new.refusals) == 9
+    assert old.shares == {} and len(new.shares[LATE]) == 9
     assert old.openable() == {}
 
 
 def test_envelopes_that_are_not_bound_to_their_turn_give_the_late_upload_away(monkeypatch):
+    for module in (keys, device_module):
+        monkeypatch.setattr(module, "envelope_key", lambda seed, _: seed)
     monkeypatch.setattr(keys, "_bound_to", lambda *_: b"")
     world = World()
     old, _ = replay_envelopes(world)
     assert old.openable()[frozenset({LATE})] == world.update(LATE).tolist()
 
 
-@pytest.mark.parametrize("receiver", [3, 5])
-def test_an_envelope_for_another_device_or_from_another_does_not_open(receiver):
+@pytest.mark.parametrize(("sender", "receiver"), [(0, 9), (1, 3), (3, 0)])
+def test_a_key_opens_no_envelope_for_another_device_nor_from_another_nor_the_answer(sender, receiver):
     loot = after_upload(World())
-    mail = {sender: loot.envelope(sender, receiver) for sender in range(10) if sender != receiver}
-    wrong_receiver = mail | {0: loot.envelope(0, 9)}
-    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(wrong_receiver), following=None)))
-    assert loot.refusals == {receiver: "CH606"}
-    # It has dropped out: the right envelopes don't help any more.
-    loot.ask(receiver, encode(Final(turn=FIRST, envelopes=pack(mail), following=None)))
-    assert loot.refusals == {receiver: "CH605"} and loot.shares == {}
+    loot.final(3)  # who reveals its keys to the envelopes that it was sent, that of device 0 among them
+    loot.shares.clear()
+    loot.open(sender, receiver, loot.envelope_keys[0, 3])
+    assert loot.shares == {}
+    loot.open(0, 3, loot.envelope_keys[0, 3])
+    assert set(loot.shares) == {0}
 
 
 def test_messages_of_an_earlier_turn_are_refused_and_do_not_disturb_the_present_one():
@@ -138,14 +138,14 @@ def test_messages_of_an_earlier_turn_are_refused_and_do_not_disturb_the_present_
         encode(Call(turn=FIRST)),
         encode(Omega(turn=FIRST, terms=world.terms.digest, cohort=pack(old.muster.nonces)), world.model.tobytes()),
         encode(Drop(turn=FIRST, dropped=pack_numbers({LATE}))),
-        encode(Final(turn=FIRST, envelopes=pack({n: old.envelope(n, 0) for n in range(1, 10)}), following=None)),
+        encode(Final(turn=FIRST, following=None)),
     ]
     for frame in frames:
         old.refusals.clear()
         old.ask(0, frame)
         assert old.refusals == {0: "CH605"}
     for number in range(10):
-        new.final(number, range(10))
+        new.final(number)
     assert set(new.openable()) == {frozenset(range(10))}
     assert old.openable() == {}
 
@@ -157,7 +157,7 @@ def test_a_device_that_restarts_in_mid_turn_has_dropped_out_and_takes_the_turn_w
         world.devices[number] = world.start(number)
     for number in range(10):
         loot.drop(number, {LATE} - {number} or {0})
-        loot.final(number, range(10))
+        loot.final(number)
     assert set(loot.refusals.values()) == {"CH605"} and len(loot.refusals) == 10
     assert loot.openable() == {}
     # The turn itself is remembered too: the same masked update can't be had twice.

@@ -104,14 +104,14 @@ def run_schedules(seeds: range) -> Counter[str]:
 
 def test_two_hundred_fault_schedules_end_in_the_right_sum_or_a_clear_error():
     ends = run_schedules(range(200))
-    # Of 600 rounds most open, and every other kind of end is really there.
-    assert ends["sum"] > 400 and ends["CH503"] > 100 and ends["server crash"] > 50
+    # Of 600 rounds most open, although no device pays for a third attempt; every other kind of end is really there.
+    assert ends["sum"] > 350 and ends["CH503"] > 100 and ends["server crash"] > 50
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(20))
 def test_ten_thousand_fault_schedules_end_in_the_right_sum_or_a_clear_error(block):
-    assert run_schedules(range(1000 + 500 * block, 1000 + 500 * (block + 1)))["sum"] > 1000
+    assert run_schedules(range(1000 + 500 * block, 1000 + 500 * (block + 1)))["sum"] > 900  # of 1,500
 
 
 def test_the_same_seed_gives_the_same_faults():

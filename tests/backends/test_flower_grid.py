@@ -76,9 +76,9 @@ def quick(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
-def transport_over(nodes, deadline=0.3, ids=IDS):
+def transport_over(nodes, deadline=0.3, ids=IDS, bound=None):
     grid = FakeGrid(nodes)
-    transport = GridTransport(grid, poll=0.01)
+    transport = GridTransport(grid, nodes=bound, poll=0.01)
     transport.expect(ids, deadline=deadline)
     return transport, grid
 
@@ -183,6 +183,28 @@ def test_a_second_node_that_claims_a_device_is_not_listened_to_while_the_first_a
     for _ in range(3):
         assert (1, b"re:y") in exchange(transport, ALL)[0]
     assert thief.frames == []
+
+
+BOUND = {100: "a", 101: "b", 102: "c"}  # by the keys on the devices' cards
+
+
+def test_a_node_is_the_device_of_its_key_whatever_it_says_and_whoever_comes_first():
+    thief = Node("b")  # the node of "a" says that it is "b", and it is there before "b"
+    transport, grid = transport_over({100: thief}, bound=BOUND)
+    with pytest.raises(DeploymentError, match=r"0 of 3 devices are connected"):
+        transport.gather(1, patience=0.1)
+    assert transport.unproved() == {"b": "a"}
+    grid.nodes[101] = Node("b")
+    assert transport.gather(1, patience=5) == {1}
+    assert exchange(transport, ALL)[0] == [(1, b"re:y")]
+    assert thief.frames == []
+
+
+def test_a_node_whose_key_is_on_no_card_is_no_device_whatever_it_says():
+    transport, _ = transport_over({**three(), 666: Node("b")}, bound=BOUND)
+    assert transport.gather(3, patience=5) == {0, 1, 2}
+    assert exchange(transport, ALL)[0] == [(0, b"re:x"), (1, b"re:y"), (2, b"re:z")]
+    assert transport.unproved() == {"b": "no device of this study"}
 
 
 def test_a_node_that_is_no_device_of_the_study_is_left_alone():

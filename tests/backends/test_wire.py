@@ -70,7 +70,7 @@ def test_the_wire_says_who_refused_even_when_the_sum_opens():
     world.ledgers[4].limit = 0
     wire = world.wire()
     assert wire.sum(0, range(10), world.model).count == 9
-    assert wire.refusals == {4: "CH401"}
+    assert wire.findings.refusals == {4: "CH401"}
 
 
 def test_devices_get_the_model_that_was_given():

@@ -7,7 +7,7 @@ STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/balance.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
-ROUND = "protocol/round.py"
+ROUND, FINDINGS, WIRE = "protocol/round.py", "protocol/findings.py", "backends/wire.py"
 RUNS, STUDY, PLACES, ENGINE = "run/runs.py", "run/study.py", "run/places.py", "backends/vectorised.py"
 
 
@@ -36,6 +36,12 @@ CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_t
 BATCH = "        total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 FLOAT_SUM = (
     "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
+BLAMED = (
+    "tests/attacks/test_misbehaving_devices.py::"
+    "test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_than_twice"
+)
+BATCH = (
+    "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 )
 FAR_OUT = "tests/learning/test_noise.py::test_secure_noise_far_out_is_as_fine_as_float32_at_every_depth"
 
@@ -150,10 +156,7 @@ MUTANTS = [
         "test_an_approval_caps_its_own_study_under_a_larger_limit_for_all"),
     bug("an old ledger is taken for the latest", CHAIN, "    if receipt is None:\n        return\n", "    return\n",
         "tests/privacy/test_ledger.py::test_an_old_copy_is_refused_by_the_last_receipt"),
-    bug("upload handed out before its charge", DEVICE,
-        "        receipt = self._charge(turn.round, turn.attempt)\n"
-        "        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}\n"
-        "        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)\n", "",
+    bug("upload handed out before its charge", DEVICE, "        self._pay(turn)\n", "",
         "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),
     # The secure sum
     bug("mask sign error", MASKS, "return (Mask(rising, lower),)", "return (Mask(rising, True),)",
@@ -206,11 +209,20 @@ MUTANTS = [
         "tests/attacks/test_refusals.py::test_a_device_refuses_such_a_model_before_it_looks_at_its_data"),
     bug("a device that saw another round is added", ROUND, "        return misled\n", "        return set()\n",
         "tests/attacks/test_inconsistent_rounds.py"
-        "::test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked"),
+        "::test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked",
+        ("left_out(pairs, self._cohort.context)", "set()")),
+    bug("a device pays for a third attempt", DEVICE, ">= MOST_CHARGED:", ">= 99:",
+        "tests/protocol/test_device.py::"
+        "test_it_pays_for_no_third_attempt_of_a_round_and_says_how_many_it_has_paid_for"),
+    bug("a false envelope key is believed", ROUND, "== mine[owner].takes", "!= b''", BLAMED),
+    bug("who broke the protocol is called again", WIRE, "if number not in self.named)", "if number >= 0)", BLAMED),
+    bug("an unsigned refusal is believed", FINDINGS, "        if self.proves(sender, message):\n", "        if True:\n",
+        "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved"),
     # Words
     bug("an error shows a cell", COLUMNS, "row {row:,} is not a finite number.'", "row {row:,} is {cell}, no number.'",
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
-    bug("a refusal carries the device's reason", DEVICE, "code=error.code))", "code=str(error)))",
+    bug("a refusal carries the device's reason", DEVICE, "self._refuse(turn, error.code))",
+        "self._refuse(turn, str(error)))",
         "tests/protocol/test_device.py::test_a_failed_training_is_told_by_its_code_only"),
     bug("metrics of the training rows", RUNS, "metrics(study.model, parameters, study.split.test,",
         "metrics(study.model, parameters, study.split.train,", NO_BYTE),

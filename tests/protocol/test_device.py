@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from choral.errors import LedgerError, PlanError, StorageError, TrainingError
+from choral.errors import LedgerError, PlanError, StorageError, TrainingError, TrustError
 from choral.plan import SecureSum
+from choral.protocol.findings import refusal_fields
 from choral.protocol.messages import (
     Call,
     Drop,
@@ -20,12 +21,14 @@ from choral.protocol.messages import (
     Refusal,
     Turn,
     Upload,
+    decode,
     encode,
     pack,
     pack_numbers,
 )
 from choral.protocol.vault import Vault
 from choral.secagg.graph import sparse
+from choral.secagg.keys import Identity
 from tests.attacks.loot import Loot, after_upload
 from tests.protocol.test_messages import mutated
 from tests.protocol.world import FIRST, TEN, World
@@ -117,6 +120,52 @@ def test_it_refuses_when_its_ledger_does_and_nothing_was_sent(world):
     assert Vault.open(world.stores[0]).memory.turn is None
 
 
+def test_it_pays_for_no_third_attempt_of_a_round_and_says_how_many_it_has_paid_for(world):
+    for attempt in (0, 3):  # what counts are charges, not the numbers that a server gives its attempts
+        after_upload(world, Turn(4, attempt))
+    world.devices[0] = world.start(0)  # it counts in its vault
+    assert refusal_of(world, encode(Call(turn=Turn(4, 4)))) == "CH607"
+    assert "2 attempts of round 4 were charged here, and no more than 2 are" in str(world.devices[0].refusal)
+    assert world.ledgers[0].charged == [(4, 0), (4, 3)]
+    after_upload(world, Turn(5, 0))  # the next round is another matter
+    assert world.ledgers[0].charged[-1] == (5, 0)
+
+
+def test_a_call_that_came_before_the_second_charge_does_not_get_a_third(world):
+    # A server that calls for two turns ahead still meets the limit where the device would pay.
+    after_upload(world, Turn(4, 0))
+    nonces = world.muster(Turn(4, 2)).nonces
+    world.devices[0].vault.change(turn=Turn(4, 1), attempts=2)
+    assert refusal_of(world, omega(world, nonces, Turn(4, 2))) == "CH607"
+    assert world.ledgers[0].charged == [(4, 0)]
+
+
+def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch):
+    def told(frame):
+        refusal = world.read(world.devices[0].answer(frame))
+        bundle = world.terms.roster.bundles[0]
+        bundle.check(refusal.signature, *refusal_fields(refusal.turn, refusal.code, refusal.cause))
+        return refusal.code, refusal.cause
+
+    world.ledgers[0].limit = 0
+    assert told(omega(world, world.muster().nonces)) == ("CH401", 0)  # its own budget
+    assert told(encode(Final(turn=FIRST, following=None))) == ("CH605", None)  # the server asks out of turn
+    assert told(b"no frame") == ("CH600", None)
+
+    honest = Identity.pair
+    small = world.terms.ids[7]
+
+    def pair(self, peer, session):
+        if peer.id == small:
+            raise TrustError("CH606", "an agreement key of small order.")
+        return honest(self, peer, session)
+
+    monkeypatch.setattr(Identity, "pair", pair)
+    world.devices[0]._pairs.clear()
+    assert told(omega(world, world.muster().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
+    assert told(encode(Final(turn=FIRST, following=None))) == ("CH605", None)
+
+
 def broke_from(first: int):
     """A ledger that can pay for the rounds before this one."""
 
@@ -135,10 +184,9 @@ def test_it_refuses_when_called_what_its_ledger_would_refuse(world):
 
 def test_who_can_not_pay_for_the_next_turn_still_opens_this_one(world):
     world.devices[0] = world.start(0, payable=broke_from(1))
-    loot = after_upload(world)
-    mail = {sender: loot.envelope(sender, 0) for sender in range(1, 10)}
-    opening = world.read(world.devices[0].answer(encode(Final(turn=FIRST, envelopes=pack(mail), following=Turn(1, 0)))))
-    assert isinstance(opening, Opening) and opening.shares and opening.nonce is None
+    after_upload(world)
+    opening = world.read(world.devices[0].answer(encode(Final(turn=FIRST, following=Turn(1, 0)))))
+    assert isinstance(opening, Opening) and opening.keys and opening.ready is None
 
 
 def test_it_refuses_to_send_what_it_can_not_remember(world):
@@ -238,7 +286,7 @@ def test_after_a_doubt_it_has_dropped_out(live):
     live.refusals.clear()
     live.drop(0, {1})
     assert live.refusals == {0: "CH605"} and live.edges == {}
-    live.final(0, range(10))
+    live.final(0)
     assert live.shares == {}
 
 
@@ -249,44 +297,43 @@ def test_it_reveals_the_keys_of_the_dropped_and_no_others(live):
     assert set(live.edges) == {(0, 3), (0, 4)}
 
 
-@pytest.mark.parametrize("included", [set(range(9)), set(range(10)) - {0, 5}])
-def test_it_refuses_a_final_that_leaves_out_somebody_who_has_not_dropped(live, included):
-    live.final(0, included)
-    assert live.refusals == {0: "CH604"} and live.shares == {}
+def test_it_opens_the_envelopes_of_those_who_have_not_dropped_and_of_nobody_else(live):
+    live.drop(0, {3, 4})
+    live.final(0)
+    assert set(live.shares) == set(range(1, 10)) - {3, 4}
+    assert set(live.edges) == {(0, 3), (0, 4)}
 
 
 def test_it_refuses_everything_after_final(live):
-    live.final(0, range(10))
+    live.final(0)
     assert live.refusals == {}
     live.drop(0, {1})
-    live.final(0, range(10))
+    live.final(0)
     assert live.refusals == {0: "CH605"} and live.edges == {}
 
 
 def test_it_refuses_drop_and_final_before_its_upload(world):
     world.muster()
     assert refusal_of(world, encode(Drop(turn=FIRST, dropped=pack_numbers({1})))) == "CH605"
-    assert refusal_of(world, encode(Final(turn=FIRST, envelopes=b"", following=None))) == "CH605"
+    assert refusal_of(world, encode(Final(turn=FIRST, following=None))) == "CH605"
 
 
 def test_a_later_call_ends_the_turn_under_way(live):
     live.ask(0, encode(Call(turn=Turn(0, 1))))
-    live.final(0, range(10))
+    live.final(0)
     assert live.refusals == {0: "CH605"} and live.shares == {}
 
 
 @pytest.mark.parametrize("following", [FIRST, Turn(0, 0)])
 def test_a_final_that_calls_for_an_old_turn_gets_no_shares(live, following):
-    mail = {sender: live.envelope(sender, 0) for sender in range(1, 10)}
-    live.ask(0, encode(Final(turn=FIRST, envelopes=pack(mail), following=following)))
+    live.ask(0, encode(Final(turn=FIRST, following=following)))
     assert live.refusals == {0: "CH605"} and live.shares == {}
 
 
 def test_it_answers_final_with_shares_of_the_others_and_never_its_own(world, live):
-    mail = {sender: live.envelope(sender, 0) for sender in range(1, 10)}
-    frame = encode(Final(turn=FIRST, envelopes=pack(mail), following=Turn(1, 0)))
+    frame = encode(Final(turn=FIRST, following=Turn(1, 0)))
     opening = world.read(world.devices[0].answer(frame))
-    assert isinstance(opening, Opening) and opening.nonce is not None
+    assert isinstance(opening, Opening) and opening.ready is not None
     live.keep(0, encode(opening))
     assert set(live.shares) == set(range(1, 10))
 
@@ -298,19 +345,22 @@ def test_a_devices_message_sent_to_a_device_is_refused(world):
 def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(world):
     live = after_upload(world)
     dice = random.Random(3)
-    mail = pack({sender: live.envelope(sender, 0) for sender in range(1, 10)})
     frames = [
         encode(Call(turn=Turn(0, 1))),
         omega(world, live.muster.nonces),
         encode(Drop(turn=FIRST, dropped=pack_numbers({1, 2}))),
-        encode(Final(turn=FIRST, envelopes=mail, following=None)),
+        encode(Final(turn=FIRST, following=None)),
     ]
     for _ in range(3000):
         if world.devices[0]._live is None:
             live = after_upload(world, Turn(world.devices[0].vault.memory.turn.round + 1, 0))
-        reply = world.read(world.devices[0].answer(mutated(dice, dice.choice(frames))))
-        # A frame of another turn, or a damaged one, gets no secret out of it.
-        assert not isinstance(reply, Upload | Opening)
+        turn, frame = live.turn, mutated(dice, dice.choice(frames))
+        reply = world.read(world.devices[0].answer(frame))
+        # A frame of another turn, or a damaged one, gets no secret out of it; what is still a whole FINAL may.
+        assert not isinstance(reply, Upload)
+        if isinstance(reply, Opening):
+            asked, _ = decode(frame, vector_bytes=0, records_bytes=0)
+            assert isinstance(asked, Final) and asked.turn == turn
 
 
 def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
@@ -346,7 +396,7 @@ def test_self_secrets_are_fresh_in_every_turn(world):
     for round in range(3):
         live = after_upload(world, Turn(round, 0))
         for number in range(10):
-            live.final(number, range(10))
+            live.final(number)
         secrets |= {live.self_secret(number) for number in range(10)}
     assert len(secrets) == 30 and None not in secrets
 
@@ -357,7 +407,7 @@ def test_round_secrets_are_never_written_down(world):
     world.stores[0].write = lambda data: (written.append(data), write(data))
     live = after_upload(world)
     for number in range(10):
-        live.final(number, range(10))
+        live.final(number)
     secret = live.self_secret(0)
     assert secret is not None and written
     shares = [share for held in live.shares.values() for share in held.values()]

@@ -159,7 +159,7 @@ def test_the_papers_protocol_gives_the_plain_sum_and_has_no_other_messages():
     round = world.round()
     answers = world.step(round)
     assert round.sum is not None and world.agrees(round.sum) and round.sum.count == 10
-    assert all(answer.envelopes == b"" and answer.commitment == bytes(32) for answer in answers.values())
+    assert all(answer.bonds == b"" and answer.commitment == bytes(32) for answer in answers.values())
     assert dict(round.outbox()) == {}
 
 

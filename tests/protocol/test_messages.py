@@ -36,30 +36,45 @@ whole = st.integers(0, 2**32 - 1)
 turns = st.builds(Turn, whole, whole)
 nonces = st.binary(min_size=16, max_size=16)
 digests = st.binary(min_size=32, max_size=32)
+signatures = st.binary(min_size=64, max_size=64)
+announced = st.binary(min_size=80, max_size=80)
+checks = st.binary(max_size=16)
 records = st.binary(max_size=RECORDS_BYTES)
 messages = st.one_of(
     st.builds(Call, turn=turns),
-    st.builds(Ready, turn=turns, device=whole, nonce=nonces),
+    st.builds(Ready, turn=turns, device=whole, nonce=nonces, signature=signatures),
     st.builds(Omega, turn=turns, terms=digests, cohort=records),
-    st.builds(Upload, turn=turns, device=whole, context=digests, commitment=digests, envelopes=records),
+    st.builds(Upload, turn=turns, device=whole, context=digests, commitment=digests, bonds=records, checks=checks),
     st.builds(Drop, turn=turns, dropped=records),
     st.builds(Edges, turn=turns, device=whole, keys=records),
-    st.builds(Final, turn=turns, envelopes=records, following=st.none() | turns),
-    st.builds(Opening, turn=turns, device=whole, shares=records, nonce=st.none() | nonces),
-    st.builds(Refusal, turn=turns, device=whole, code=st.from_regex(r"CH[0-9]{3}", fullmatch=True)),
+    st.builds(Final, turn=turns, following=st.none() | turns),
+    st.builds(Opening, turn=turns, device=whole, keys=records, ready=st.none() | announced),
+    st.builds(
+        Refusal,
+        turn=turns,
+        device=whole,
+        code=st.from_regex(r"CH[0-9]{3}", fullmatch=True),
+        cause=st.none() | whole,
+        signature=signatures,
+    ),
 )
 EXAMPLES: list[Message] = [
     Call(turn=Turn(1, 2)),
-    Ready(turn=Turn(1, 2), device=3, nonce=b"n" * 16),
+    Ready(turn=Turn(1, 2), device=3, nonce=b"n" * 16, signature=b"s" * 64),
     Omega(turn=Turn(1, 2), terms=b"t" * 32, cohort=pack({1: b"n" * 16, 2: b"m" * 16})),
     Upload(
-        turn=Turn(1, 2), device=3, context=b"x" * 32, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60, 2: b"f" * 60})
+        turn=Turn(1, 2),
+        device=3,
+        context=b"x" * 32,
+        commitment=b"c" * 32,
+        bonds=pack({1: b"e" * 116, 2: b"f" * 116}),
+        checks=b"k" * 8,
     ),
     Drop(turn=Turn(1, 2), dropped=pack_numbers({1, 2})),
     Edges(turn=Turn(1, 2), device=3, keys=pack({1: b"k" * 32})),
-    Final(turn=Turn(1, 2), envelopes=pack({1: b"e" * 60}), following=Turn(2, 0)),
-    Opening(turn=Turn(1, 2), device=3, shares=pack({1: b"s" * 32}), nonce=b"n" * 16),
-    Refusal(turn=Turn(1, 2), device=3, code="CH401"),
+    Final(turn=Turn(1, 2), following=Turn(2, 0)),
+    Opening(turn=Turn(1, 2), device=3, keys=pack({1: b"s" * 32}), ready=b"n" * 80),
+    Refusal(turn=Turn(1, 2), device=3, code="CH401", cause=None, signature=b"s" * 64),
 ]
 
 
@@ -207,7 +222,7 @@ def survives(frame: bytes) -> bool:
     """Whether the decoders end in a value or in one of our errors; anything else is raised."""
     try:
         message, _ = read(frame)
-        for name, width in (("cohort", 16), ("envelopes", 60), ("dropped", 0), ("keys", 32), ("shares", 32)):
+        for name, width in (("cohort", 16), ("bonds", 116), ("dropped", 0), ("keys", 32)):
             if (data := getattr(message, name, None)) is not None:
                 unpack(data, width, most=10)
     except TrustError as refusal:

@@ -1,9 +1,11 @@
 """The vault: durable before it returns, whole or not at all, and closed to everybody without the passphrase."""
 
+import hashlib
 import os
 import random
 import stat
 
+import msgspec
 import pytest
 
 from choral.errors import ConfigError, StorageError, TrustError
@@ -95,7 +97,19 @@ def test_a_missing_or_newer_vault_is_named_as_such(tmp_path):
     assert "No such file" in closed(FileStore(tmp_path / "nothing"))
     store = MemoryStore()
     Vault.create(store, MEMORY)
-    closed(MemoryStore(store.data[:4] + b"\x02\x00" + store.data[6:]))
+    assert "it has version 3, this is 2" in closed(MemoryStore(store.data[:4] + b"\x03\x00" + store.data[6:]))
+
+
+def test_a_vault_of_version_1_is_read_and_its_last_round_counts_as_charged_once():
+    # Written by the version before attempts were counted: id "a", 64 bytes of keys, turn (3, 1); no passphrase.
+    memory = {
+        "id": "a", "secret": bytes(64), "pairs": {}, "roster": None, "terms": None, "turn": [3, 1], "receipt": None,
+    }  # fmt: skip
+    body, header = msgspec.msgpack.encode(memory), b"chrv" + b"\x01\x00" + bytes(29)
+    vault = Vault.open(MemoryStore(header + hashlib.sha256(header + body).digest() + body))
+    assert (vault.memory.turn, vault.memory.attempts) == (Turn(3, 1), 1)
+    vault.change(attempts=2)
+    assert vault.store.data[4:6] == b"\x02\x00" and Vault.open(vault.store).memory.attempts == 2
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

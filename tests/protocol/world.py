@@ -11,7 +11,8 @@ from choral.errors import LedgerError
 from choral.plan import SecureSum
 from choral.protocol.device import Device
 from choral.protocol.messages import Message, Turn, decode
-from choral.protocol.round import Muster, Round, Sum
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round, Sum
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec

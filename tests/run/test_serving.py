@@ -3,6 +3,7 @@
 import contextlib
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,7 +11,8 @@ from choral.backends import relay
 from choral.errors import DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
-from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.messages import Omega, Turn, Upload, decode, encode, pack, unpack
+from choral.protocol.terms import ENVELOPE_BYTES
 from choral.report.verify import verify
 from choral.run.agent import Agent
 from choral.run.folder import read_run
@@ -233,11 +235,56 @@ def test_too_few_devices_are_told_and_the_run_goes_on_later(consortium):
 
 def test_a_round_that_fails_again_and_again_ends_the_run_for_now(consortium):
     with agents(consortium.homes):
-        # READY, then OMEGA and FINAL of three attempts: FINAL is lost each time. Each attempt is called anew.
-        with pytest.raises(SumError, match=r"CH503.*round 1 failed 3 times"):
-            consortium.conductor(Losing(consortium.homes, lost=[3, 6, 9])).run()
+        # READY, then OMEGA and FINAL of two attempts: FINAL is lost each time. Each attempt is called for itself.
+        with pytest.raises(SumError, match=r"CH503.*round 1 failed 2 times"):
+            consortium.conductor(Losing(consortium.homes, lost=[3, 6])).run()
         assert status(consortium.study)["state"] == "failed"
-    assert charges(consortium.homes["hill"]) == [(1, 0), (1, 1), (1, 2)]
+    assert charges(consortium.homes["hill"]) == [(1, 0), (1, 1)]
+
+
+def test_a_round_that_no_device_pays_for_any_more_is_passed_over_when_the_run_goes_on(consortium):
+    with agents(consortium.homes):
+        with pytest.raises(SumError, match=r"CH503.*round 1 failed 2 times"):
+            consortium.conductor(Losing(consortium.homes, lost=[3, 6])).run()
+        consortium.conductor(Sockets(consortium.homes)).run()
+    first, second, *_ = run_of(consortium).rounds
+    assert first["included"] == [] and first["wasted"] == [0, 0, 1, 1, 2, 2] and "passed over" in first["note"]
+    assert second["included"] == [0, 1, 2]
+    assert charges(consortium.homes["hill"])[:3] == [(1, 0), (1, 1), (2, 0)]
+    assert status(consortium.study)["state"] == "finished"
+    assert not any(finding.wrong for finding in verify(run_of(consortium).folder))
+
+
+def test_a_device_that_breaks_the_protocol_is_named_left_out_and_called_no_more(four, tmp_path):
+    made = four.copy(tmp_path)
+
+    class Spoiling(Sockets):
+        """The last device's envelopes hold nothing that anybody could open."""
+
+        def exchange(self, outbox):
+            for number, reply in super().exchange(outbox):
+                yield number, (spoilt(made, reply) if number == 3 else reply)
+
+    with agents(made.homes):
+        made.conductor(Spoiling(made.homes)).run()
+    record = run_of(made)
+    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
+    liar = made.agreement.terms.ids[3]
+    assert record.rounds[0]["broke_the_protocol"] == {liar: "sealed shares that do not open what it committed to"}
+    assert record.result["refused"] == {liar: "CH606"}
+    for name in set(made.homes) - {liar}:
+        assert charges(made.homes[name]) == [(1, 0), (1, 1), (2, 0)]
+    assert charges(made.homes[liar]) == [(1, 0)]
+
+
+def spoilt(made, reply):
+    terms = made.agreement.terms
+    message, vector = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+    if not isinstance(message, Upload):
+        return reply
+    bonds = unpack(message.bonds, terms.bond_bytes, most=4)
+    empty = {number: bytes(ENVELOPE_BYTES) + bond[ENVELOPE_BYTES:] for number, bond in bonds.items()}
+    return encode(msgspec.structs.replace(message, bonds=pack(empty)), vector)
 
 
 def test_a_stop_ends_after_the_round_with_the_model_so_far(consortium):

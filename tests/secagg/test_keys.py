@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.errors import TrustError
-from choral.secagg.keys import Bundle, Identity, Roster, digest, framed, safety_number, seal, unseal
+from choral.secagg.keys import Bundle, Identity, Roster, digest, envelope_key, framed, safety_number, seal, unseal
 
 fields = st.lists(st.binary(max_size=20), max_size=5)
 
@@ -116,8 +116,15 @@ def test_safety_numbers_are_twelve_groups_of_five_digits():
 def test_an_envelope_opens_in_its_round_and_direction_only():
     a, b = pairs()
     envelope = seal(a, b"ctx", b"share")
-    assert unseal(b, b"ctx", envelope) == b"share"
-    for wrong in (lambda: unseal(b, b"other", envelope), lambda: unseal(a, b"ctx", envelope)):
+    key, other = envelope_key(b.opens, b"ctx"), envelope_key(b.opens, b"other")
+    assert unseal(key, b"ctx", a.own, b.own, envelope) == b"share"
+    for wrong in (
+        lambda: unseal(other, b"ctx", a.own, b.own, envelope),
+        lambda: unseal(other, b"other", a.own, b.own, envelope),
+        lambda: unseal(key, b"other", a.own, b.own, envelope),
+        lambda: unseal(key, b"ctx", b.own, a.own, envelope),
+        lambda: unseal(envelope_key(b.seals, b"ctx"), b"ctx", a.own, b.own, envelope),
+    ):
         with pytest.raises(TrustError, match="CH606"):
             wrong()
 
@@ -125,7 +132,7 @@ def test_an_envelope_opens_in_its_round_and_direction_only():
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_envelope_are_refused_and_never_crash(data):
     with pytest.raises(TrustError, match="CH606"):
-        unseal(PAIR, b"ctx", data)
+        unseal(envelope_key(PAIR.opens, b"ctx"), b"ctx", PAIR.peer, PAIR.own, data)
 
 
 PAIR = pairs()[0]

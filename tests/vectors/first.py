@@ -5,7 +5,7 @@ import numpy as np
 from choral.secagg import shares
 from choral.secagg.codec import Codec
 from choral.secagg.graph import Graph
-from choral.secagg.keys import Bundle, Identity, PairSecret, Roster, unseal
+from choral.secagg.keys import Bundle, Identity, PairSecret, Roster, envelope_key, fingerprint, unseal
 from choral.secagg.masks import Mask, Stream, add_masks, pair_masks, ring, round_context, self_mask
 
 unhex = bytes.fromhex
@@ -42,7 +42,7 @@ def _secret(own, peer, **known):
 
 
 def envelope(key, ctx, sender, receiver, sealed):
-    return {"share": unseal(_secret(receiver, sender, opens=unhex(key)), unhex(ctx), unhex(sealed)).hex()}
+    return {"share": unseal(unhex(key), unhex(ctx), sender, receiver, unhex(sealed)).hex()}
 
 
 def context(config, roster, round, attempt, model, cohort):
@@ -61,6 +61,8 @@ def round_keys(seed, ctx, id):
     return {
         "pair_key": pair_masks(_secret("a", "b", rising=unhex(seed)), unhex(ctx))[0].key.hex(),
         "self_key": self_mask(unhex(seed), unhex(ctx), id).key.hex(),
+        "envelope_key": envelope_key(unhex(seed), unhex(ctx)).hex(),
+        "fingerprint": fingerprint(unhex(seed), unhex(ctx)).hex(),
         "commitment": shares.commitment(unhex(seed), unhex(ctx), id).hex(),
     }
 

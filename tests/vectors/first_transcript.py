@@ -2,7 +2,8 @@
 
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn, decode
-from choral.protocol.round import Muster, Round
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round
 from choral.protocol.terms import Terms
 from choral.secagg.codec import Codec
 from choral.secagg.keys import Identity, Roster

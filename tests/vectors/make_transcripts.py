@@ -5,6 +5,8 @@ import struct
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import msgspec
+
 from choral.errors import SumError
 from choral.plan import SecureSum
 from choral.protocol.messages import (
@@ -26,8 +28,9 @@ from choral.protocol.messages import (
     pack_numbers,
     unpack,
 )
-from choral.protocol.round import Muster, Round
-from choral.secagg.shares import SHARE_SIZE
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round
+from choral.secagg.keys import KEY_SIZE
 from tests.protocol.world import World
 from tests.vectors import first_transcript
 
@@ -37,19 +40,25 @@ VECTOR = bytes(range(12))
 GOOD = {
     "call": encode(Call(turn=TURN)),
     "call of large numbers": encode(Call(turn=Turn(70_000, 300))),
-    "ready": encode(Ready(turn=TURN, device=5, nonce=b"n" * 16)),
+    "ready": encode(Ready(turn=TURN, device=5, nonce=b"n" * 16, signature=b"s" * 64)),
     "omega": encode(Omega(turn=TURN, terms=b"t" * 32, cohort=pack({1: b"n" * 16, 300: b"m" * 16})), VECTOR),
     "upload": encode(
-        Upload(turn=TURN, device=5, context=b"x" * 32, commitment=b"c" * 32, envelopes=pack({1: b"e" * 60})), VECTOR
+        Upload(
+            turn=TURN, device=5, context=b"x" * 32, commitment=b"c" * 32, bonds=pack({1: b"b" * 116}), checks=b"k" * 8
+        ),
+        VECTOR,
     ),
     "drop": encode(Drop(turn=TURN, dropped=pack_numbers({2, 1}))),
     "edges": encode(Edges(turn=TURN, device=5, keys=pack({1: b"k" * 32}))),
     "edges of none": encode(Edges(turn=TURN, device=5, keys=b"")),
-    "final": encode(Final(turn=TURN, envelopes=pack({1: b"e" * 60}), following=None)),
-    "final that calls": encode(Final(turn=TURN, envelopes=b"", following=Turn(4, 0))),
-    "opening": encode(Opening(turn=TURN, device=5, shares=pack({1: b"s" * 32}), nonce=None)),
-    "opening that is ready": encode(Opening(turn=TURN, device=5, shares=b"", nonce=b"n" * 16)),
-    "refusal": encode(Refusal(turn=TURN, device=5, code="CH401")),
+    "final": encode(Final(turn=TURN, following=None)),
+    "final that calls": encode(Final(turn=TURN, following=Turn(4, 0))),
+    "opening": encode(Opening(turn=TURN, device=5, keys=pack({1: b"k" * 32}), ready=None)),
+    "opening that is ready": encode(Opening(turn=TURN, device=5, keys=b"", ready=b"n" * 80)),
+    "refusal": encode(Refusal(turn=TURN, device=5, code="CH401", cause=5, signature=b"s" * 64)),
+    "refusal because of the server": encode(
+        Refusal(turn=TURN, device=5, code="CH605", cause=None, signature=b"s" * 64)
+    ),
 }
 
 
@@ -63,9 +72,10 @@ BAD = {
     "nothing": b"",
     "another magic": headed(call, magic=b"chrv"),
     "another version": headed(call, version=1),
+    "version 2": headed(call, version=2),
     "cut": GOOD["ready"][:-1],
     "lengthened": GOOD["ready"] + bytes(8),
-    "padding that is not zero": GOOD["refusal"][:-1] + b"\1" if GOOD["refusal"][-1] == 0 else GOOD["call"][:-1] + b"\1",
+    "padding that is not zero": GOOD["call"][:-1] + b"\1",
     "no vector where one belongs": GOOD["upload"][: -len(VECTOR)],
     "a vector too long": GOOD["upload"] + b"\0\0\0\0",
     "a vector where none belongs": GOOD["call"] + VECTOR,
@@ -73,16 +83,18 @@ BAD = {
     "a field too many": headed(b"\x93" + call[1:] + b"\x00"),
     "a field too few": headed(b"\x93\x02\x92\x03\x01\x05"),
     "a turn of three numbers": headed(b"\x92\x01\x93\x03\x01\x05"),
-    "a final without nil": headed(b"\x93\x07\x92\x03\x01\xc4\x00"),
+    "a final without nil": headed(b"\x92\x07\x92\x03\x01"),
+    "a ready without a signature": headed(b"\x94\x02\x92\x03\x01\x05\xc4\x10" + bytes(16)),
+    "a refusal without a cause": headed(b"\x95\x09\x92\x03\x01\x05\xa5CH401\xc4\x40" + bytes(64)),
     "an opening without nil": headed(b"\x94\x08\x92\x03\x01\x05\xc4\x00"),
     "nothing in the header": headed(b"\x90"),
     "no array in the header": headed(b"\x01"),
-    "a code that is not UTF-8": headed(b"\x94\x09\x92\x03\x01\x05\xa5CH4\xff1"),
+    "a code that is not UTF-8": headed(b"\x96\x09\x92\x03\x01\x05\xa5CH4\xff1\xc0\xc4\x40" + bytes(64)),
     "a negative number": headed(b"\x92\x01\x92\x03\xff"),
     "a number of five bytes": headed(b"\x92\x01\x92\x03\xcf\x00\x00\x00\x01\x00\x00\x00\x00"),
-    "a short nonce": headed(b"\x94\x02\x92\x03\x01\x05\xc4\x0f" + bytes(15)),
+    "a short nonce": headed(b"\x95\x02\x92\x03\x01\x05\xc4\x0f" + bytes(15) + b"\xc4\x40" + bytes(64)),
     "text where bytes belong": headed(b"\x93\x05\x92\x03\x01\xa4abcd"),
-    "a code that is none": headed(b"\x94\x09\x92\x03\x01\x05\xa5CH4x1"),
+    "a code that is none": headed(b"\x96\x09\x92\x03\x01\x05\xa5CH4x1\xc0\xc4\x40" + bytes(64)),
     "a header beyond its cap": headed(b"\x93\x05\x92\x03\x01\xc5\x03\xe8" + bytes(1000)),
 }
 
@@ -97,7 +109,7 @@ def frame_vectors():
         if name in GOOD:
             yield vector("frame", name, given, {"gives": first_transcript.frame(**given)})
         else:
-            yield vector("frame", name, given, {"refused": "CH602" if name == "another version" else "CH600"})
+            yield vector("frame", name, given, {"refused": "CH602" if "version" in name else "CH600"})
 
 
 def turn_vector(name, secure, parameters, silent=(), spoil=None, seed=0):
@@ -128,7 +140,7 @@ def turn_vector(name, secure, parameters, silent=(), spoil=None, seed=0):
         except SumError as error:
             outcome = {"refused": error.code}
     terms = {
-        "codec": asdict(world.terms.codec),
+        "codec": {name: value for name, value in asdict(world.terms.codec).items() if name != "law"},  # Gaussian
         "parameters": parameters,
         "plan": world.terms.plan,
         "protocol": VERSION,
@@ -142,12 +154,23 @@ def tag_of(data):
     return data[11]  # behind the prefix and the header's first byte
 
 
-def wrong_share(number, data):
+def wrong_key(number, data):
     if number != 1 or tag_of(data) != 8:
         return data
     message = decode(data, vector_bytes=0, records_bytes=680)[0]
-    shares = unpack(message.shares, SHARE_SIZE, most=10)
-    return encode(Opening(turn=TURN, device=1, shares=pack(shares | {0: bytes(32)}), nonce=None))
+    keys = unpack(message.keys, KEY_SIZE, most=10)
+    return encode(Opening(turn=TURN, device=1, keys=pack(keys | {0: bytes(32)}), ready=None))
+
+
+def wrong_commitment(number, data):
+    if number != 1 or tag_of(data) != 4:
+        return data
+    message, vector = decode(data, vector_bytes=4 * 5, records_bytes=680)
+    return encode(msgspec.structs.replace(message, commitment=bytes(32)), vector)
+
+
+def wrong_count(number, data):  # its last two words are the count lane and the zero lane
+    return data[:-8] + bytes([data[-8] ^ 1]) + data[-7:] if number == 1 and tag_of(data) == 4 else data
 
 
 def wrong_edge(number, data):
@@ -177,8 +200,11 @@ def turn_vectors():
     yield turn_vector("two devices", SecureSum(cohort=2, smallest_sum=2, threshold=1), 2)
     yield turn_vector("the paper's protocol", SecureSum.of_paper(4), 3)
     yield turn_vector("too few uploads", FIVE, 3, silent=[{0, 1}])
-    yield turn_vector("a wrong share", FIVE, 3, spoil=wrong_share)
-    yield turn_vector("a wrong pair key", FIVE, 3, silent=[{4}], spoil=wrong_edge)
+    yield turn_vector("a wrong envelope key", FIVE, 3, spoil=wrong_key)
+    yield turn_vector("a wrong pair key, too few are left", FIVE, 3, silent=[{4}], spoil=wrong_edge)
+    yield turn_vector("a wrong pair key", six, 3, silent=[{4}], spoil=wrong_edge)
+    yield turn_vector("a wrong commitment", FIVE, 3, spoil=wrong_commitment)
+    yield turn_vector("a wrong count lane", FIVE, 3, spoil=wrong_count)
     yield turn_vector("one device saw another model", FIVE, 3, spoil=other_model)
 
 

@@ -1,7 +1,4 @@
-"""A second implementation of docs/secure-sum.md, from the document alone: nothing of choral, and by other routes.
-
-A function bears the name of a kind of vector; a refusal is a failed assertion, or what a library raises (REFUSALS).
-"""
+"""A second implementation of docs/secure-sum.md, from the document alone: nothing of choral, and by other routes."""
 
 import hmac
 import json
@@ -18,19 +15,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, aead, algorithms, modes
 from msgspec import DecodeError, Meta, defstruct, msgpack
 
-P = 2**256 - 189
-WORDS = {16: "H", 32: "I", 64: "Q"}
+P, WORDS = 2**256 - 189, {16: "H", 32: "I", 64: "Q"}
+# A function bears the name of a kind of vector; a refusal is a failed assertion, or what a library raises.
 REFUSALS = {"CH600": (DecodeError, UnicodeDecodeError), "CH606": (InvalidSignature, InvalidTag, ValueError)}
 Whole = Annotated[int, Meta(ge=0, lt=2**32)]
 Turn = Annotated[list[Whole], Meta(min_length=2, max_length=2)]
-Nonce, Digest = (Annotated[bytes, Meta(min_length=size, max_length=size)] for size in (16, 32))
+Nonce, Digest, Signature, Ready = (Annotated[bytes, Meta(min_length=n, max_length=n)] for n in (16, 32, 64, 80))
 Code = Annotated[str, Meta(pattern=r"\ACH[0-9]{3}\Z")]
 Tagged = defstruct("Tagged", [("tag", Annotated[int, Meta(ge=1, le=9)])], array_like=True)
-FIELDS = [(), (Whole, Nonce), (Digest, bytes), (Whole, Digest, Digest, bytes), (bytes,), (Whole, bytes)]
-FIELDS += [(bytes, Turn | None), (Whole, bytes, Nonce | None), (Whole, Code)]  # of each tag, after the turn
+FIELDS = [(), (Whole, Nonce, Signature), (Digest, bytes), (Whole, Digest, Digest, bytes, bytes), (bytes,)]  # by tag
+FIELDS += [(Whole, bytes), (Turn | None,), (Whole, bytes, Ready | None), (Whole, Code, Whole | None, Signature)]
 unhex = bytes.fromhex
-little = partial(int.from_bytes, byteorder="little")
-mac = partial(hmac.digest, digest="sha256")
+little, mac = partial(int.from_bytes, byteorder="little"), partial(hmac.digest, digest="sha256")
 
 
 def framed(label, *fields):
@@ -68,9 +64,9 @@ def pair(id, secret, peer_id, peer_agreement, session):
     own, peer = X25519PrivateKey.from_private_bytes(unhex(secret)[32:]), unhex(peer_agreement)
     shared = own.exchange(X25519PublicKey.from_public_bytes(peer))
     (low, first), (high, second) = sorted([(id, own.public_key().public_bytes_raw()), (peer_id, peer)])
+    root, block = mac(sha256(framed("session", unhex(session))).digest(), shared), b""  # of HKDF
     info = framed("pair", low.encode(), high.encode(), first, second)
-    root, block = mac(sha256(framed("session", unhex(session))).digest(), shared), b""
-    blocks = [block := mac(root, block + info + bytes([count])) for count in range(1, 5)]  # HKDF
+    blocks = [block := mac(root, block + info + bytes([count])) for count in range(1, 5)]
     names = ("rising", "falling", "seals", "opens") if id == low else ("rising", "falling", "opens", "seals")
     return {name: block.hex() for name, block in zip(names, blocks, strict=True)}
 
@@ -89,6 +85,8 @@ def context(config, roster, round, attempt, model, cohort):
 def round_keys(seed, ctx, id):
     seed, ctx, id = unhex(seed), unhex(ctx), id.encode()
     keys = {"pair_key": mac(seed, framed("pair mask", ctx)), "self_key": mac(seed, framed("self mask", ctx, id))}
+    keys["envelope_key"] = mac(seed, framed("envelope key", ctx))
+    keys["fingerprint"] = sha256(framed("fingerprint", ctx, seed)).digest()[:16]
     keys["commitment"] = sha256(framed("commitment", ctx, id, seed)).digest()
     return {name: key.hex() for name, key in keys.items()}
 
@@ -113,15 +111,14 @@ def graph(ids, ctx, degree):
     assert degree is None or (0 < degree < len(ids) and degree % 2 == 0), "CH200"
     circle = sorted(ids, key=lambda id: sha256(framed("graph", unhex(ctx), id.encode())).digest())
     steps = range(-len(ids), len(ids)) if degree is None else range(-degree // 2, degree // 2 + 1)
-    near = {id: {circle[(at + step) % len(ids)] for step in steps} for at, id in enumerate(circle)}
-    return {"neighbours": {id: sorted(near[id] - {id}) for id in ids}}
+    near = {id: sorted({circle[(at + step) % len(ids)] for step in steps} - {id}) for at, id in enumerate(circle)}
+    return {"neighbours": near}
 
 
 def split(secret, coefficients, points):
     numbers = [little(unhex(text)) for text in (secret, *coefficients)]
     assert max(numbers) < P and len(numbers) <= len(points) == len(set(points)) and min(points) > 0, "CH500"
-    values = (sum(c * x**i for i, c in enumerate(numbers)) % P for x in points)
-    return {"shares": [value.to_bytes(32, "little").hex() for value in values]}
+    return {"shares": [(sum(c * x**i for i, c in enumerate(numbers)) % P).to_bytes(32, "little").hex() for x in points]}
 
 
 def join(values, threshold):
@@ -151,9 +148,8 @@ def decode(words, dimensions, count, largest, bits, lanes):
 def frame(frame, vector_bytes, records_bytes):
     data = unhex(frame)
     assert 10 <= len(data) <= 10 + 256 + records_bytes + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
-    assert little(data[4:6]) == 2, "CH602"
-    end = 10 + little(data[6:10])
-    start = end + -end % 8
+    assert little(data[4:6]) == 3, "CH602"
+    start = (end := 10 + little(data[6:10])) + -end % 8
     assert end <= 10 + 256 + records_bytes and start <= len(data) and not any(data[end:start]), "CH600"
     tag = msgpack.decode(data[10:end], type=Tagged).tag
     header = msgpack.decode(data[10:end], type=tuple[(int, Turn, *FIELDS[tag - 1])])
@@ -171,30 +167,34 @@ def records(text, width):
 def turn(terms, devices, exchanges):  # an exchange has what each device was sent, and what came back or null
     secure, codec, size, lanes = terms["secure"], terms["codec"], terms["parameters"], terms["codec"]["lanes"]
     bits, length, width = codec["word_bits"], -(-(size + 2) // lanes), 64 if secure["masks"] == "directed" else 32
+    bond = 108 + (bits // 4 if lanes == 1 and secure["mode"] != "paper" else 0)
     ids, digest = [device["id"] for device in devices], roster([bundle(**device) for device in devices])["digest"]
     config = sha256(framed("terms", json.dumps(terms, sort_keys=True, separators=(",", ":")).encode(), unhex(digest)))
-    said = {tag: {} for tag in range(1, 10)}
-    for number, *both in [row for exchange in exchanges for row in exchange]:
-        for text, vector_bytes in zip(both, (4 * size, length * bits // 8), strict=True):
-            if text:
-                header, vector = frame(text, vector_bytes, 68 * secure["cohort"]).values()
-                said[header[0]][number] = [*header, vector]
+    said, rows = {tag: {} for tag in range(1, 10)}, [row for exchange in exchanges for row in exchange]
+    for number, *both in rows:
+        for text, room in zip(both, (4 * size, length * bits // 8), strict=True):
+            header, vector = frame(text, room, (4 + bond) * secure["cohort"]).values() if text else ([1], "")
+            said[header[0]][number] = [*header, vector]
     (_, where, _, who, model), *_ = said[3].values()
-    nonces = records(who, 16)
+    nonces, dropped = records(who, 16), {n for drop in said[5].values() for n in records(drop[2], 0)}
     cohort = [(ids[n], nonces[n]) for n in nonces]
     ctx = context(config.hexdigest(), digest, *where, sha256(unhex(model)).hexdigest(), cohort)["ctx"]
-    dropped = {n for drop in said[5].values() for n in records(drop[2], 0)}
-    included = [n for n in nonces if n in said[4] and n not in dropped and said[4][n][3] == ctx]
+    bonds = {n: records(upload[5], bond) for n, upload in said[4].items()}  # envelope, three fingerprints, checks
+    edges, keys = ({n: records(text[3], wide) for n, text in said[tag].items()} for tag, wide in ((6, width), (8, 32)))
+    mark, takes = lambda key: round_keys(key, ctx, "")["fingerprint"], lambda bond: bond[184:216]
+    liars = {n for n, found in edges.items() if any(bonds[n][m][120:152] != mark(key) for m, key in found.items())}
+    included = [n for n in nonces if n in said[4] and n not in dropped | liars and said[4][n][3] == ctx]
     assert len(included) >= secure["smallest_sum"], "CH503"
-    held = {n: records(opening[3], 32) for n, opening in said[8].items()}
     total, own = [0] * length, {"self_key": None}
     for number in included:
         if secure["mode"] != "paper":
-            shares = {at: held[n][number] for at, n in enumerate(nonces, 1) if number in held.get(n, {})}
+            true = {n: k[number] for n, k in keys.items() if number in k and mark(k[number]) == takes(bonds[n][number])}
+            opened = {n: envelope(key, ctx, ids[number], ids[n], bonds[number][n][:120]) for n, key in true.items()}
+            shares = {at: opened[n]["share"] for at, n in enumerate(nonces, 1) if n in opened}
             own = round_keys(join(shares, secure["threshold"])["secret"], ctx, ids[number])
             assert own["commitment"] == said[4][number][4], "CH504"
-        peers = [(ids[n], k[:64], k[64:]) for n, k in records(said[6][number][3] if dropped else "", width).items()]
+        peers = [(ids[n], key[:64], key[64:]) for n, key in edges.get(number, {}).items()]
         masks = masked([0] * length, bits, ids[number], peers, own["self_key"], width == 64)["words"]
-        words = struct.unpack(f"<{length}{WORDS[bits]}", unhex(said[4][number][6]))
+        words = struct.unpack(f"<{length}{WORDS[bits]}", unhex(said[4][number][7]))
         total = [(a + b - c) % 2**bits for a, b, c in zip(total, words, masks, strict=True)]
     return decode(total, size, len(included), codec["largest"], bits, lanes) | {"included": [ids[n] for n in included]}

@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from choral.errors import SumError
 from choral.protocol.device import Device
+from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn, Vector
-from choral.protocol.round import Muster, Round, Sum
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round, Sum
 from choral.protocol.terms import MODEL_TYPE, Terms
 
 SHELF_BYTES = 256 * 2**20
@@ -27,15 +29,33 @@ class Transport(Protocol):
         """The replies, each with the device that the transport knows to have sent it."""
 
 
+class Connected(Transport, Protocol):
+    """A transport that knows which devices are there."""
+
+    def expect(self, ids: Sequence[str], *, deadline: float) -> None:
+        """Say who the devices are, by number, and how long one exchange may take."""
+
+    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
+        """The devices that are connected, once there are so many; CH903 if there are not in time."""
+
+    def present(self) -> frozenset[int]:
+        """The devices that are connected now."""
+
+    def unproved(self) -> Mapping[str, str]:
+        """Names of devices that were claimed by others, and by whom."""
+
+
 class Wire:
     """Sums over a transport, each round tried a few times; every attempt has its own masks, noise and charge.
 
+    `findings` are those of the last attempt. Who was `named` in any, having broken the protocol, is called no more.
     `first` is the turn to begin with after a restart of the server: the one after the last that was tried.
     """
 
     def __init__(self, terms: Terms, transport: Transport, *, attempts: int = 3, first: Turn = _START) -> None:
         self.terms, self.transport, self.attempts = terms, transport, attempts
-        self.refusals: dict[int, str] = {}
+        self.findings = Findings(terms=terms)
+        self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
         self._first = first
         self._gathered: Muster | None = None
@@ -71,7 +91,7 @@ class Wire:
     ) -> Sum:
         """The sum of one turn, or why there is none; no turn may be tried twice."""
         self.uploaded = ()
-        muster = self._muster(turn, tuple(called))
+        muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with Shelf(SHELF_BYTES) as shelf:
@@ -85,16 +105,19 @@ class Wire:
         if outbox := muster.outbox():
             for sender, frame in self.transport.exchange(outbox):
                 muster.receive(sender, frame)
-        self.refusals = muster.refusals
+        self.findings = muster.findings
         return muster
 
     def _run(self, round: Round) -> Sum:
-        while round.sum is None:
-            for sender, frame in self.transport.exchange(round.outbox()):
-                round.receive(sender, frame)
-            self.refusals |= round.refusals
-            self.uploaded = round.uploaded
-            round.advance()
+        try:
+            while round.sum is None:
+                for sender, frame in self.transport.exchange(round.outbox()):
+                    round.receive(sender, frame)
+                self.uploaded = round.uploaded
+                round.advance()
+        finally:
+            self.findings.add(round.findings)
+            self.named |= round.findings.named
         self._gathered = round.following
         return round.sum
 

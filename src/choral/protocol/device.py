@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ChoralError, LedgerError, SumError, TrustError
+from choral.protocol.bonds import Bond, check_words, edge_key
+from choral.protocol.findings import ready_fields, refusal_fields
 from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
@@ -31,11 +33,15 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, MODEL_TYPE, Cohort, Terms, context_of, refused
+from choral.protocol.terms import MODEL_TYPE, Cohort, Terms, context_of, refused
 from choral.protocol.vault import Vault
-from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, seal, unseal
+from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, envelope_key, seal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
 from choral.secagg.shares import commitment, fresh_secret, split
+
+MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
+# What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
+_OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[np.float32], int, int], Update]
@@ -105,26 +111,33 @@ class Device:
         )
         self._pairs = {peer: _pair_of(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
         self._ready: tuple[Turn, bytes] | None = None
+        self._blamed: int | None = None  # a peer with whom no keys can be agreed on
         self._live: _Live | None = None
 
     def __repr__(self) -> str:
         return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
 
     def answer(self, frame: Vector) -> Vector:
-        """The reply to a frame, or a Refusal that carries a code and nothing else; `refusal` keeps the reason here."""
-        turn = Turn(0, 0)
+        """The reply to a frame, or a Refusal with a code and whose doing it was; `refusal` keeps the reason here."""
+        turn, self._blamed = Turn(0, 0), None
         try:
             message, vector = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
             turn = message.turn
             return self._reply(message, vector)
         except ChoralError as error:
             self.refusal = error
-            return encode(Refusal(turn=turn, device=self.number, code=error.code))
+            return encode(self._refuse(turn, error.code))
+
+    def _refuse(self, turn: Turn, code: str) -> Refusal:
+        cause = self.number if code.startswith(_OWN) else self._blamed
+        signature = self._identity.sign(*refusal_fields(turn, code, cause))
+        return Refusal(turn=turn, device=self.number, code=code, cause=cause, signature=signature)
 
     def _reply(self, message: Message, vector: memoryview) -> Vector:
         match message:
             case Call():
-                return encode(Ready(turn=message.turn, device=self.number, nonce=self._get_ready(message.turn)))
+                nonce, signature = self._get_ready(message.turn)
+                return encode(Ready(turn=message.turn, device=self.number, nonce=nonce, signature=signature))
             case Omega():
                 return self._upload(message, vector)
             case Drop():
@@ -136,15 +149,17 @@ class Device:
 
     # READY
 
-    def _get_ready(self, turn: Turn) -> bytes:
+    def _get_ready(self, turn: Turn) -> tuple[bytes, bytes]:
+        """A fresh ν for the turn, and this device's signature under it."""
         self._refuse_old(turn)
+        self._refuse_another_charge(turn)
         # A later turn was called, so the one under way has failed: its secrets go, and nothing more is said about it.
         self._live = None
         if self._payable is not None:
             self._payable(turn.round, turn.attempt)
         nonce = os.urandom(NONCE_BYTES)
         self._ready = (turn, nonce)
-        return nonce
+        return nonce, self._identity.sign(*ready_fields(turn, nonce))
 
     def _refuse_old(self, turn: Turn) -> None:
         last = self.vault.memory.turn
@@ -152,6 +167,19 @@ class Device:
             raise refused(
                 f"round {turn.round}, attempt {turn.attempt} is not after the last,"
                 f" round {last.round}, attempt {last.attempt}."
+            )
+
+    def _charged(self, round: int) -> int:
+        """How many attempts of a round this device has paid for."""
+        last = self.vault.memory.turn
+        return self.vault.memory.attempts if last is not None and last.round == round else 0
+
+    def _refuse_another_charge(self, turn: Turn) -> None:
+        """Whatever makes attempts fail, others or the server: it costs this device two charges per round at most."""
+        if (charged := self._charged(turn.round)) >= MOST_CHARGED:
+            raise refused(
+                f"{charged} attempts of round {turn.round} were charged here, and no more than {MOST_CHARGED} are.",
+                code="CH607",
             )
 
     # OMEGA -> UPLOAD
@@ -162,19 +190,20 @@ class Device:
         self._check_model(start)
         turn, own = message.turn, self.number
         neighbours = cohort.neighbours(own)
-        masks = [mask for peer in neighbours for mask in self._pair_masks(peer, cohort.context)]
+        paired = {peer: self._pair_masks(peer, cohort.context) for peer in neighbours}
+        masks = [mask for pair in paired.values() for mask in pair]
         self._pay(turn)
         update = self._train(start, turn.round, turn.attempt)
         self._check_shape(update)
-        promise = bytes(DIGEST_BYTES)
-        envelopes: Mapping[int, bytes] = {}
+        promise, bonds, checks = bytes(DIGEST_BYTES), b"", b""
         if self.terms.self_masked:
             secret = fresh_secret()
             masks.append(self_mask(secret, cohort.context, self._identity.id))
             promise = commitment(secret, cohort.context, self._identity.id)
-            envelopes = self._envelopes(secret, cohort, neighbours)
+            bonds = pack(self._bonds(secret, cohort, paired))
+            checks = check_words(self.terms, masks[-1:]).tobytes()
             del secret
-        upload = Upload(turn=turn, device=own, context=cohort.context, commitment=promise, envelopes=pack(envelopes))
+        upload = Upload(turn=turn, device=own, context=cohort.context, commitment=promise, bonds=bonds, checks=checks)
         frame, room = encode_before(upload, self.terms.upload_bytes)
         words = np.frombuffer(room, ring(self.terms.codec.word_bits))
         self._encode(update, turn.round, turn.attempt, words)
@@ -192,11 +221,13 @@ class Device:
         """
         receipt = self._charge(turn.round, turn.attempt)
         pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
-        self.vault.change(turn=turn, receipt=(receipt.entries, receipt.seal), pairs=pairs)
+        attempts = self._charged(turn.round) + 1
+        self.vault.change(turn=turn, attempts=attempts, receipt=(receipt.entries, receipt.seal), pairs=pairs)
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None
         self._refuse_old(message.turn)
+        self._refuse_another_charge(message.turn)
         if ready is None or ready[0] != message.turn:
             raise refused("this device did not say that it is ready for the turn, or was restarted since.")
         if message.terms != self.terms.digest:
@@ -225,12 +256,14 @@ class Device:
                 fix="Return one flat vector with a number for every parameter of the model.",
             )
 
-    def _envelopes(self, secret: bytes, cohort: Cohort, neighbours: tuple[int, ...]) -> Mapping[int, bytes]:
-        points = [cohort.point(peer) for peer in neighbours]
-        shares = split(secret, self.terms.secure.threshold, points)
-        return {
-            peer: seal(self._pair(peer), cohort.context, share) for peer, share in zip(neighbours, shares, strict=True)
-        }
+    def _bonds(self, secret: bytes, cohort: Cohort, paired: Mapping[int, tuple[Mask, ...]]) -> Mapping[int, bytes]:
+        """A share of the secret for every neighbour, sealed, and all that this device can be held to about the pair."""
+        shares = split(secret, self.terms.secure.threshold, [cohort.point(peer) for peer in paired])
+        bonds = {}
+        for (peer, masks), share in zip(paired.items(), shares, strict=True):
+            pair, context = self._pair(peer), cohort.context
+            bonds[peer] = b"".join(Bond.of(self.terms, pair, masks, context, seal(pair, context, share)))
+        return bonds
 
     # EDGES and FINAL
 
@@ -250,7 +283,7 @@ class Device:
             )
         self._live = _Live(live.cohort, dropped)
         keys = {
-            peer: b"".join(mask.key for mask in self._pair_masks(peer, live.cohort.context))
+            peer: edge_key(self._pair_masks(peer, live.cohort.context))
             for peer in live.cohort.neighbours(self.number)
             if peer in dropped
         }
@@ -259,18 +292,19 @@ class Device:
     def _finish(self, message: Final) -> Opening:
         # Whatever happens now, this was the one time: a second FINAL could ask for the other half of a device's masks.
         live, self._live = self._in(message.turn), None
-        included = set(live.cohort.neighbours(self.number)) - live.dropped
-        envelopes = unpack(message.envelopes, ENVELOPE_BYTES, most=len(live.cohort))
-        if envelopes.keys() != included:
-            raise refused("the envelopes are not those of the devices that are still in the sum.", code="CH604")
-        shares = {peer: unseal(self._pair(peer), live.cohort.context, envelopes[peer]) for peer in envelopes}
-        nonce = None if message.following is None else self._ready_to_follow(message.following)
-        return Opening(turn=message.turn, device=self.number, shares=pack(shares), nonce=nonce)
+        ready = None if message.following is None else self._ready_to_follow(message.following)
+        # Not the shares: what a neighbour has sealed, the server reads for itself, and so knows whose fault it is.
+        keys = {
+            peer: envelope_key(self._pair(peer).opens, live.cohort.context)
+            for peer in live.cohort.neighbours(self.number)
+            if peer not in live.dropped
+        }
+        return Opening(turn=message.turn, device=self.number, keys=pack(keys), ready=ready)
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
-        """ν for the next turn; who can't pay for it still opens this one, and says why when called."""
+        """ν for the next turn, signed; who can't pay for it still opens this one, and says why when called."""
         try:
-            return self._get_ready(turn)
+            return b"".join(self._get_ready(turn))
         except LedgerError:
             return None
 
@@ -288,7 +322,11 @@ class Device:
     def _pair(self, peer: int) -> PairSecret:
         id = self.terms.ids[peer]
         if id not in self._pairs:
-            self._pairs[id] = self._identity.pair(self.terms.roster.bundles[peer], self.terms.roster_digest)
+            try:
+                self._pairs[id] = self._identity.pair(self.terms.roster.bundles[peer], self.terms.roster_digest)
+            except TrustError:
+                self._blamed = peer
+                raise
         return self._pairs[id]
 
 

@@ -15,10 +15,11 @@ import msgspec
 
 from choral.errors import TrustError
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
+SIGNATURE_BYTES = 64
 
 _PREFIX = struct.Struct("<4sHI")
 _NUMBER = struct.Struct("<I")
@@ -29,6 +30,11 @@ Vector = bytes | bytearray | memoryview
 Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
+# ν and its signature, where READY rides on another message.
+Announced = Annotated[
+    bytes, msgspec.Meta(min_length=NONCE_BYTES + SIGNATURE_BYTES, max_length=NONCE_BYTES + SIGNATURE_BYTES)
+]
 Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
 
 
@@ -52,10 +58,11 @@ class Call(_Message, frozen=True, tag=1):
 
 
 class Ready(_Message, frozen=True, tag=2):
-    """Device to server: yes, and this is my fresh ν."""
+    """Device to server: yes, and this is my fresh ν, signed with my identity key."""
 
     device: Whole
     nonce: Nonce
+    signature: Signature
 
 
 class Omega(_Message, frozen=True, tag=3):
@@ -66,12 +73,16 @@ class Omega(_Message, frozen=True, tag=3):
 
 
 class Upload(_Message, frozen=True, tag=4):
-    """Device to server: its ctx, a commitment to σ, an envelope a neighbour, and the masked update as the vector."""
+    """Device to server: its ctx, a commitment to σ, a bond with each neighbour, and the masked update as the vector.
+
+    `checks` is what its self mask adds to the check lanes, where they have words to themselves.
+    """
 
     device: Whole
     context: Digest
     commitment: Digest
-    envelopes: bytes
+    bonds: bytes
+    checks: bytes
 
 
 class Drop(_Message, frozen=True, tag=5):
@@ -88,25 +99,29 @@ class Edges(_Message, frozen=True, tag=6):
 
 
 class Final(_Message, frozen=True, tag=7):
-    """Server to device: the envelopes that the included sent you; open them. May call for the next turn."""
+    """Server to device: open the envelopes of all who have not dropped out. May call for the next turn."""
 
-    envelopes: bytes
     following: Turn | None  # no default: msgspec would take a header that leaves it out
 
 
 class Opening(_Message, frozen=True, tag=8):
-    """Device to server: the shares of the included, and ν for the next turn where it was called for."""
+    """Device to server: the keys of the included devices' envelopes for it, and READY for the next turn if called."""
 
     device: Whole
-    shares: bytes
-    nonce: Nonce | None
+    keys: bytes
+    ready: Announced | None
 
 
 class Refusal(_Message, frozen=True, tag=9):
-    """Device to server: no, by this code. Never the text: it might say more than the server should know."""
+    """Device to server: no, by this code, signed. Never the text: it might say more than the server should know.
+
+    `cause` is whose doing it was: the device's own number, another device's, or None for the server and the way to it.
+    """
 
     device: Whole
     code: Code
+    cause: Whole | None
+    signature: Signature
 
 
 Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal
@@ -123,7 +138,7 @@ def encode(message: Message, vector: Vector = b"") -> bytes:
     r"""The message, and the vector where it carries one, as one frame.
 
     >>> encode(Call(turn=Turn(3, 0)))[:6]
-    b'chrl\x02\x00'
+    b'chrl\x03\x00'
     """
     return b"".join((*_head(message), vector))
 

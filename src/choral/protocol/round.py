@@ -1,14 +1,17 @@
 """The server's half of a turn: it adds what comes, and ends in a sum or an error. No I/O, no secrets of its own."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from choral.errors import ChoralError, PlanError, SumError
+from choral.errors import ChoralError, SumError, TrustError
+from choral.protocol.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels, read_bonds
+from choral.protocol.findings import Findings
 from choral.protocol.messages import (
-    Call,
+    NONCE_BYTES,
     Drop,
     Edges,
     Final,
@@ -20,29 +23,33 @@ from choral.protocol.messages import (
     Turn,
     Upload,
     Vector,
-    decode,
     encode,
     malformed,
     pack,
     pack_numbers,
     unpack,
 )
-from choral.protocol.terms import ENVELOPE_BYTES, Cohort, Terms, context_of
+from choral.protocol.muster import Muster, read, where
+from choral.protocol.terms import Cohort, context_of
 from choral.secagg.codec import Integers
-from choral.secagg.keys import KEY_SIZE
+from choral.secagg.keys import KEY_SIZE, fingerprint, unseal
 from choral.secagg.masks import Mask, Words, add_masks, ring, self_mask
-from choral.secagg.shares import SHARE_SIZE, commitment, join
+from choral.secagg.shares import commitment, recover
 
 Stage = Literal["upload", "edges", "final", "done"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum:
-    """What a turn releases: the sum in grid steps, and whose updates are in it."""
+    """What a turn releases: the sum in grid steps, and whose updates are in it.
+
+    `spoilt` is how many of its numbers are zero because they lay beyond what honest devices can send.
+    """
 
     turn: Turn
     integers: Integers
     included: tuple[str, ...]
+    spoilt: int = 0
 
     @property
     def count(self) -> int:
@@ -50,60 +57,10 @@ class Sum:
         return len(self.included)
 
 
-class Muster:
-    """Who is ready for a turn, and with which ν."""
-
-    def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
-        self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
-        if len(self.called) > terms.secure.cohort or not set(self.called) <= set(range(len(terms.ids))):
-            raise PlanError(
-                "CH204",
-                f"{len(self.called)} devices were called, by numbers up to {max(self.called)}.",
-                fix=f"The plan has cohorts of at most {terms.secure.cohort}, of devices 0 to {len(terms.ids) - 1}.",
-            )
-        self.nonces: dict[int, bytes] = {}
-        self.refusals: dict[int, str] = {}
-
-    def outbox(self) -> dict[int, bytes]:
-        """A call for everybody who has not answered yet."""
-        call = encode(Call(turn=self.turn))
-        return {number: call for number in self.called if number not in self.nonces}
-
-    def receive(self, sender: int, frame: Vector) -> None:
-        """Note one answer; what is not an answer to this call counts as silence."""
-        try:
-            message = _read(self.terms, sender, frame)[0]
-        except ChoralError as error:
-            self.refusals[sender] = error.code
-            return
-        self.note(sender, message)
-
-    def note(self, sender: int, message: Message) -> None:
-        """The same for a message already read."""
-        if message.turn != self.turn or sender not in self.called:
-            return
-        if isinstance(message, Ready):
-            self.nonces.setdefault(sender, message.nonce)
-        elif isinstance(message, Refusal):
-            self.refusals[sender] = message.code
-
-    def close(self) -> None:
-        """Nothing, or CH503 if too few are ready; nobody has been asked for an update yet."""
-        needed = self.terms.secure.smallest_sum
-        if len(self.nonces) < needed:
-            raise SumError(
-                "CH503",
-                f"{len(self.nonces)} of {len(self.called)} devices are ready, {needed} needed;"
-                f" nothing was sent and nobody is charged{_reasons(self.terms, self.refusals)}.",
-                where=_where(self.turn),
-                fix="Wait for more devices, or call others.",
-            )
-
-
 class Round:
     """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
 
-    What a late, silent or faulty device does is normal and only noted in `refusals`; what ends the turn is raised by
+    What a late, silent or faulty device does is normal and only noted in `findings`; what ends the turn is raised by
     `advance`. Uploads are added as they come and laid on the `shelf`, from where one is taken back if its device was
     shown another round, or falls silent before its masks can be removed.
     """
@@ -118,17 +75,19 @@ class Round:
     ) -> None:
         muster.close()
         self.terms, self.turn, self.following = muster.terms, muster.turn, following
-        self.refusals: dict[int, str] = {}
+        self.findings = Findings(terms=self.terms)
         self.stage: Stage = "upload"
         self.sum: Sum | None = None
         self._nonces = dict(muster.nonces)
         self._cohort = Cohort(self.terms, self.turn, self._nonces, b"")  # its ctx comes with the uploads
         self._dropped: frozenset[int] = frozenset()
         self._uploads: dict[int, Upload] = {}
+        self._bonds: dict[int, dict[int, Bond]] = {}
+        self._broken: set[int] = set()  # whose check lanes are not what they must be
         self._shelf: MutableMapping[int, Vector] = {} if shelf is None else shelf
         self._total: Words = np.empty(0, ring(self.terms.codec.word_bits))  # the first upload becomes it
         self._edges: dict[int, dict[int, bytes]] = {}
-        self._shares: dict[int, dict[int, bytes]] = {}
+        self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
         omega = Omega(turn=self.turn, terms=self.terms.digest, cohort=pack(muster.nonces))
         self._outbox: dict[int, bytes] = dict.fromkeys(self._cohort.numbers, encode(omega, model))
 
@@ -149,28 +108,51 @@ class Round:
     def receive(self, sender: int, frame: Vector) -> None:
         """Take one reply; a reply that is late, repeated or wrong counts as silence."""
         try:
-            message, vector = _read(self.terms, sender, frame)
+            message, vector = read(self.terms, sender, frame)
             if self.following is not None:
                 self.following.note(sender, message)
             if message.turn == self.turn and sender in self._nonces and sender not in self._dropped:
                 self._take(sender, message, vector)
         except ChoralError as error:
-            self.refusals[sender] = error.code
+            self.findings.fault(sender, error.code)
 
     def _take(self, sender: int, message: Message, vector: Vector) -> None:
         match message, self.stage:
             case Upload(), "upload" if sender not in self._uploads:
                 self._add(sender, message, vector)
             case Edges(), "edges" if sender not in self._edges:
-                dropped = set(self._cohort.neighbours(sender)) & self._dropped
-                self._edges[sender] = self._records(message.keys, self.terms.edge_bytes, dropped)
-            case Opening(), "final" if sender not in self._shares:
-                self._shares[sender] = self._records(message.shares, SHARE_SIZE, self._holders(sender))
-                if self.following is not None and message.nonce is not None:
-                    ready = Ready(turn=self.following.turn, device=sender, nonce=message.nonce)
+                self._take_edges(sender, message)
+            case Opening(), "final" if sender not in self._keys:
+                self._take_keys(sender, message)
+                if self.following is not None and message.ready is not None:
+                    nonce, signature = message.ready[:NONCE_BYTES], message.ready[NONCE_BYTES:]
+                    ready = Ready(turn=self.following.turn, device=sender, nonce=nonce, signature=signature)
                     self.following.note(sender, ready)
             case Refusal(), _:
-                self.refusals[sender] = message.code
+                self.findings.refuse(sender, message)
+
+    def _take_edges(self, sender: int, message: Edges) -> None:
+        """Keep the pair keys that a device reveals, if they are those that it laid down; else it has dropped out."""
+        dropped = set(self._cohort.neighbours(sender)) & self._dropped
+        edges = self._records(message.keys, self.terms.edge_bytes, dropped)
+        for other, key in edges.items():
+            bond = self._bonds[sender][other]
+            shown = check_words(self.terms, edge_masks(key, sender, other)).tobytes()
+            if (fingerprint(key, self._cohort.context), shown) != (bond.edge, bond.checks):
+                self.findings.name(sender, "revealed another mask key than it had laid down")
+                return
+        self._edges[sender] = edges
+
+    def _take_keys(self, sender: int, message: Opening) -> None:
+        """Keep the envelope keys that a device reveals, as far as they are those that it has laid down."""
+        keys = self._records(message.keys, KEY_SIZE, self._holders(sender))
+        mine = self._bonds[sender]
+        right = {
+            owner: key for owner, key in keys.items() if fingerprint(key, self._cohort.context) == mine[owner].takes
+        }
+        if right != keys:
+            self.findings.name(sender, "revealed another envelope key than it had laid down")
+        self._keys[sender] = right
 
     def _records(self, data: bytes, width: int, expected: set[int]) -> dict[int, bytes]:
         records = unpack(data, width, most=len(expected))
@@ -185,20 +167,25 @@ class Round:
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
         expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
-        self._records(message.envelopes, ENVELOPE_BYTES, expected)
+        bonds = read_bonds(self.terms, message.bonds, expected)
+        if len(message.checks) != self.terms.check_bytes:
+            raise malformed("check lanes of another size than the words")
         words = np.frombuffer(vector, self._total.dtype)
+        if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
+            self._broken.add(sender)
         if self._uploads:
             np.add(self._total, words, out=self._total)
         else:
             self._total = words.copy()  # the vector itself belongs to the transport and to the shelf
-        self._uploads[sender] = message
+        self._uploads[sender], self._bonds[sender] = message, bonds
         if self.terms.self_masked:
             self._shelf[sender] = vector
 
     def advance(self) -> None:
         """Time is up for this step: go on with those who answered, or raise SumError."""
         if self.stage == "upload":
-            self._drop(self._misled() | (self._nonces.keys() - self._uploads.keys()), "sent a masked update")
+            silent = self._misled() | (self._nonces.keys() - self._uploads.keys())
+            self._drop(silent | self._lying(silent), "sent a masked update")
         elif self.stage == "edges":
             self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
         elif self.stage == "final":
@@ -216,8 +203,18 @@ class Round:
         context = seen.pop() if len(seen) == 1 else self._own_context()
         self._agree_on(context)
         misled = {number for number, upload in self._uploads.items() if upload.context != context}
-        self.refusals |= dict.fromkeys(misled, "CH604")
+        for number in misled:
+            self.findings.fault(number, "CH604")
         return misled
+
+    def _lying(self, silent: set[int]) -> set[int]:
+        """Who must be left out: whose lanes are false by its own account, and one end of each pair that quarrels."""
+        broken = self._broken - silent
+        for number in broken:
+            self.findings.name(number, "sent check lanes that do not say 1 and 0")
+        pairs = quarrels(self.terms, {n: bonds for n, bonds in self._bonds.items() if n not in silent | broken})
+        self.findings.quarrels |= pairs
+        return broken | left_out(pairs, self._cohort.context)
 
     def _own_context(self) -> bytes:
         sent = next(iter(self._outbox.values()))
@@ -248,73 +245,94 @@ class Round:
             self.advance()
 
     def _final_outbox(self) -> dict[int, bytes]:
-        mail: dict[int, dict[int, bytes]] = {number: {} for number in self.included}
-        for sender in self.included:
-            envelopes = unpack(self._uploads[sender].envelopes, ENVELOPE_BYTES, most=len(self._cohort))
-            for receiver in envelopes.keys() - self._dropped:
-                mail[receiver][sender] = envelopes[receiver]
         following = self.following
         outbox = {} if following is None else following.outbox()
-        for number, envelopes in mail.items():
+        for number in self.included:
             turn = following.turn if following is not None and number in outbox else None
-            outbox[number] = encode(Final(turn=self.turn, envelopes=pack(envelopes), following=turn))
+            outbox[number] = encode(Final(turn=self.turn, following=turn))
         return outbox
 
     def _open(self) -> Sum:
-        terms, context = self.terms, self._cohort.context
-        masks = [mask for owner in self.included for mask in self._self_masks(owner, context)]
-        masks += [mask for one, edges in self._edges.items() for other in edges for mask in self._edge(one, other)]
-        add_masks(self._total, masks)
-        integers = terms.codec.decode(self._total, terms.parameters, count=len(self.included), consume=True)
-        return Sum(turn=self.turn, integers=integers, included=tuple(terms.ids[number] for number in self.included))
+        terms = self.terms
+        added = [mask for one, edges in self._edges.items() for other in edges for mask in self._edge(one, other)]
+        if terms.self_masked:
+            added += self._self_masks()
+        add_masks(self._total, [mask.undone() for mask in added])
+        count = len(self.included)
+        spoilt = terms.codec.contain(self._total, terms.parameters, count=count)
+        try:
+            integers = terms.codec.decode(self._total, terms.parameters, count=count, consume=True)
+        except SumError as error:
+            raise self._nobody_named(error) from None
+        included = tuple(terms.ids[number] for number in self.included)
+        return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
-    def _self_masks(self, owner: int, context: bytes) -> list[Mask]:
-        if not self.terms.self_masked:
-            return []
-        answered = self._holders(owner) & self._shares.keys()
-        threshold, id = self.terms.secure.threshold, self.terms.ids[owner]
-        if len(answered) < threshold:
-            raise self._too_few(len(answered), len(self._holders(owner)), threshold, "gave its share of a self mask")
-        secret = join({self._cohort.point(holder): self._shares[holder][owner] for holder in answered}, threshold)
-        if commitment(secret, context, id) != self._uploads[owner].commitment:
-            raise SumError(
-                "CH504",
-                f'the shares of device "{id}" do not open what it committed to; no sum was released.',
-                where=_where(self.turn),
-                fix="A device sent a wrong share: try again; if it stays, leave devices out one by one.",
-            )
-        return [self_mask(secret, context, id).undone()]
+    def _self_masks(self) -> list[Mask]:
+        """The self masks of all that are included, or CH504 with everybody whose self mask is not what it laid down."""
+        found = {owner: self._self_mask(owner) for owner in self.included}
+        masks = [mask for mask in found.values() if mask is not None]
+        if len(masks) == len(found):
+            return masks
+        raise SumError(
+            "CH504",
+            f"the self masks of {len(found) - len(masks)} of {len(found)} devices can't be opened; no sum was released;"
+            f" the {len(self._uploads)} that sent an update are charged to be safe{self.findings}.",
+            where=where(self.turn),
+            fix="Try the round again without the devices that broke the protocol.",
+        )
 
-    def _edge(self, one: int, other: int) -> list[Mask]:
-        """The masks that an included device added for a dropped one, to be taken away."""
-        keys = self._edges[one][other]
-        halves = [keys[start : start + KEY_SIZE] for start in range(0, len(keys), KEY_SIZE)]
-        # The first key of a pair is added by the lower device; the second, of directed masks, by the higher.
-        return [Mask(key, (one < other) == (index == 0)).undone() for index, key in enumerate(halves)]
+    def _self_mask(self, owner: int) -> Mask | None:
+        """A device's self mask, or None: all that can be wrong with it now is what the device itself has laid down."""
+        context, id, threshold = self._cohort.context, self.terms.ids[owner], self.terms.secure.threshold
+        holders = sorted(self._holders(owner) & {holder for holder, keys in self._keys.items() if owner in keys})
+        if len(holders) < threshold:
+            raise self._too_few(len(holders), len(self._holders(owner)), threshold, "opened its share of a self mask")
+        upload = self._uploads[owner]
+
+        def accepts(secret: bytes) -> bool:
+            return commitment(secret, context, id) == upload.commitment
+
+        secret = recover(self._shares(owner, holders[:threshold]), threshold, accepts)
+        if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
+            secret = recover(self._shares(owner, holders), threshold, accepts)
+            self.findings.name(owner, "sealed shares that do not open what it committed to")
+        if secret is None:
+            return None
+        mask = self_mask(secret, context, id)
+        if check_words(self.terms, [mask]).tobytes() != upload.checks:
+            self.findings.name(owner, "sent check lanes that do not say 1 and 0")
+            return None
+        return mask
+
+    def _shares(self, owner: int, holders: Iterable[int]) -> dict[int, bytes]:
+        """The shares that a device has sealed for these holders, by their points, as far as their envelopes open."""
+        ids, context, shares = self.terms.ids, self._cohort.context, {}
+        for holder in holders:
+            envelope, key = self._bonds[owner][holder].envelope, self._keys[holder][owner]
+            with contextlib.suppress(TrustError):
+                shares[self._cohort.point(holder)] = unseal(key, context, ids[owner], ids[holder], envelope)
+        return shares
+
+    def _edge(self, one: int, other: int) -> tuple[Mask, ...]:
+        """The masks that an included device added for a dropped one."""
+        return edge_masks(self._edges[one][other], one, other)
+
+    def _nobody_named(self, error: SumError) -> SumError:
+        """The error of a sum that fails its checks although all keys are right: nothing says whose words are false."""
+        return SumError(
+            error.code,
+            f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
+            f" the {len(self._uploads)} that sent an update are charged to be safe{self.findings}.",
+            where=where(self.turn),
+            fix="Try the round again, if possible with other devices.",
+        )
 
     def _too_few(self, answered: int, asked: int, needed: int, did: str) -> SumError:
         return SumError(
             "CH503",
             f"{answered} of {asked} devices {did}, {needed} needed; the server learned nothing;"
             f" the {len(self._uploads)} that sent an update are charged to be safe"
-            f"{_reasons(self.terms, self.refusals)}.",
-            where=_where(self.turn),
+            f"{self.findings}.",
+            where=where(self.turn),
             fix="Try the round again: every attempt has fresh masks, fresh noise and its own charge.",
         )
-
-
-def _read(terms: Terms, sender: int, frame: Vector) -> tuple[Message, memoryview]:
-    message, vector = decode(frame, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
-    if getattr(message, "device", None) != sender:
-        raise malformed("it names another device than the one that sent it")
-    return message, vector
-
-
-def _where(turn: Turn) -> str:
-    return f"round {turn.round}, attempt {turn.attempt}:"
-
-
-def _reasons(terms: Terms, refusals: Mapping[int, str]) -> str:
-    """Who said no, by id and code."""
-    told = [f"{terms.ids[number]} {code}" for number, code in sorted(refusals.items()) if 0 <= number < len(terms.ids)]
-    return f" (refused: {', '.join(told)})" if told else ""

@@ -9,15 +9,14 @@ from functools import cached_property, lru_cache
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
 from choral.protocol.messages import VERSION, Turn, Vector, most_frame_bytes
-from choral.secagg.codec import Codec
+from choral.secagg.codec import CHECKS, Codec
 from choral.secagg.graph import Graph, require_private
-from choral.secagg.keys import KEY_SIZE, NONCE_SIZE, Roster, digest
+from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
 from choral.secagg.shares import SHARE_SIZE
 
 MODEL_TYPE = "<f4"
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
-_RECORD_BYTES = 4 + max(ENVELOPE_BYTES, 2 * KEY_SIZE)
 
 
 def refused(what: str, *, code: str = "CH605") -> TrustError:
@@ -107,7 +106,18 @@ class Terms:
     @property
     def records_bytes(self) -> int:
         """The most that the records of one header may take."""
-        return self.secure.cohort * _RECORD_BYTES
+        return self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE))
+
+    @property
+    def bond_bytes(self) -> int:
+        """The size of a bond: an envelope, three fingerprints, and what the pair's mask adds to the check lanes."""
+        return ENVELOPE_BYTES + 3 * FINGERPRINT_SIZE + self.check_bytes
+
+    @property
+    def check_bytes(self) -> int:
+        """The size of the check lanes; 0 where they share their words with parameters, and so stay masked."""
+        shown = self.self_masked and self.codec.lanes == 1
+        return CHECKS * ring(self.codec.word_bits).itemsize if shown else 0
 
     @property
     def frame_bytes(self) -> int:

@@ -16,7 +16,7 @@ from choral.errors import ConfigError, StorageError, TrustError
 from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
 
-VERSION = 1
+VERSION = 2  # since 2 it counts the charged attempts of a round; 1 is read as well
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
@@ -28,6 +28,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything that outlives a device's process; its repr shows no secret.
 
     `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
+    `attempts` is how many attempts of the last turn's round were charged: at least one, where nobody has counted.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -39,6 +40,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     roster: Digest | None = None
     terms: Digest | None = None
     turn: Turn | None = None
+    attempts: int = 1
     receipt: tuple[int, str] | None = None
 
     def __repr__(self) -> str:
@@ -163,7 +165,7 @@ class Vault:
         if len(data) < _HEADER.size + _CHECK_BYTES // 2 or data[:4] != MAGIC:
             raise _closed(where, "this is not a vault, or it is damaged", "Restore it from a backup, or enrol again.")
         _, version, sealed, salt, nonce = _HEADER.unpack_from(data)
-        if version != VERSION:
+        if not 1 <= version <= VERSION:
             raise _closed(where, f"it has version {version}, this is {VERSION}", "Install the choral that wrote it.")
         if sealed and passphrase is None:
             raise _closed(where, "it is sealed", "Give its passphrase.")

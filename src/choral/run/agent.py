@@ -105,6 +105,7 @@ class Agent:
         numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code
+            numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
 
     def _paid(self) -> int:

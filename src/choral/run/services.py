@@ -62,8 +62,9 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
             frame_bytes=study.terms.frame_bytes,
             patience=study.file.deadline,
         )
-        processes.conduct(children, folder / FLOWER, link=link, study=folder)
         with processes.Control(link) as control:
+            nodes = control.nodes({device.id: device.node for device in study.file.devices})
+            processes.conduct(children, folder / FLOWER, link=link, study=folder, nodes=nodes)
             yield from _watched(folder, study, children, control, control.start(folder))
     yield _ended(folder, study)
 

@@ -2,21 +2,24 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__, federation
-from choral.backends.wire import Wire
+from choral.backends.wire import Connected, Wire
 from choral.errors import DeploymentError, RunError, StorageError
 from choral.learning.records import Records
 from choral.plan import Participation
-from choral.protocol.messages import Turn, Vector
+from choral.protocol.device import MOST_CHARGED
+from choral.protocol.findings import Findings
+from choral.protocol.messages import Turn
 from choral.run.agreement import Agreement
 from choral.run.enrolment import STUDY, private
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
@@ -27,24 +30,9 @@ from choral.run.statement import planned_statement, privacy_statement, releases
 
 STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
+CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH409", "CH601", "CH602", "CH603"})
-
-
-class Connected(Protocol):
-    """A transport that knows which devices are there."""
-
-    def exchange(self, outbox: Mapping[int, Vector]) -> Iterable[tuple[int, Vector]]:
-        """The replies, as they come."""
-
-    def expect(self, ids: Sequence[str], *, deadline: float) -> None:
-        """Say who the devices are, by number, and how long one exchange may take."""
-
-    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
-        """The devices that are connected, once there are so many; CH903 if there are not in time."""
-
-    def present(self) -> frozenset[int]:
-        """The devices that are connected now."""
 
 
 def conduct(folder: str, transport: Connected) -> None:
@@ -63,11 +51,12 @@ class Conductor:
         self.wire = Wire(self.study.terms, transport, attempts=1)
         self.names = self.study.terms.ids
         self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
-        self.refused: dict[int, str] = {}
+        self.findings = Findings(terms=self.study.terms)  # since the last round that is over
         self.wasted: list[int] = []  # charged in attempts that failed, since the last round that is over
         # From the system's randomness and never written down: nobody foresees who is called.
         self.seed = secrets.randbits(62)
         self.counts = np.zeros(len(self.names), dtype=np.int64)
+        self.spoilt = 0  # numbers of the last sum that were out of range
         self._waited = False
 
     # What the loop over rounds needs
@@ -110,16 +99,17 @@ class Conductor:
         tried = {"round": round, "attempt": attempt, "cohort": list(cohort), "wasted": self.wasted}
         write_json(self.run_folder.path / TURN, tried)
         self._state("round", turn, cohort)
-        self.refused = {}
         included: tuple[int, ...] = ()
         try:
             opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort))
             included = tuple(self.study.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
+            self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
-            self.refused = dict(self.wire.refusals)
-            self.gone |= {number: code for number, code in self.refused.items() if code in LASTING}
+            self.findings.add(self.wire.findings)
+            self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
+            self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
             self.wasted += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
@@ -176,6 +166,10 @@ class Conductor:
         before = sum(line["seconds"] for line in lines[-1:])
         for line in lines:
             self.counts[line["included"]] += 1
+        first_attempt = self._after_a_crash(last + 1)
+        if self._used_up():
+            lines.append(self._pass_over(last + 1, parameters, before))
+            last, first_attempt = last + 1, 0
         steps = federation.rounds(
             study.plan,
             self,
@@ -186,7 +180,7 @@ class Conductor:
             smallest_cohort=study.secure.smallest_sum,
             participation=self._participation,
             first=last + 1,
-            first_attempt=self._after_a_crash(last + 1),
+            first_attempt=first_attempt,
             counts=self.counts,
         )
         for step in steps:
@@ -201,8 +195,8 @@ class Conductor:
             }
             if self.wasted:
                 line["wasted"], self.wasted = sorted(self.wasted), []
-            if self.refused:
-                line["refused"] = self._named(self.refused)
+            line |= ({"spoilt": self.spoilt} if self.spoilt else {}) | self.findings.as_dict()
+            self.findings = Findings(terms=study.terms)
             lines.append(line)
             folder.add_round(line, parameters)
         return parameters, lines, before + time.monotonic() - begin
@@ -215,6 +209,19 @@ class Conductor:
             return 0
         self.wasted = [*tried["wasted"], *tried["cohort"]]
         return int(tried["attempt"]) + 1
+
+    def _used_up(self) -> bool:
+        """Whether the round under way has cost some device all the attempts that a device pays for."""
+        return max(Counter(self.wasted).values(), default=0) >= MOST_CHARGED
+
+    def _pass_over(self, round: int, parameters: NDArray[np.float32], seconds: float) -> dict[str, Any]:
+        """The line of a round that can't be tried any more: the model stays as it is, and the next round is due."""
+        note = f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
+        line = {"round": round, "seconds": seconds, "cohort": [], "included": [], "test": self._metrics(parameters)}
+        line |= {"note": note, "wasted": sorted(self.wasted)}
+        self.wasted = []
+        self.run_folder.add_round(line, parameters)
+        return line
 
     def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
         """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
@@ -230,6 +237,7 @@ class Conductor:
 
     def _state(self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), **more: str) -> None:
         told: dict[str, Any] = {"state": state, "at": _now(), "gone": self._named(self.gone), **more}
+        told |= {"not_proved": dict(claims)} if (claims := self.transport.unproved()) else {}
         if turn is not None:
             told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, told)

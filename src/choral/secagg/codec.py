@@ -317,6 +317,34 @@ class Codec:
         words[place] += words.dtype.type(1 << lane * LANE_BITS)
         return words
 
+    def contain(self, words: Words, dimensions: int, *, count: int) -> int:
+        """How many sums of `count` updates lay beyond the range and are now zero; none where it would not help.
+
+        Only a device that breaks the protocol gets a sum out of range, and masks hide which. The sums within the range
+        are as good as ever while the others are few: were false words drawn at random, fewer than one of them would be
+        expected to lie within the range unseen. Beyond that the words stay as they are, and `decode` refuses them.
+
+        >>> codec = Codec(grid=0.5, largest=10, cohort=2, word_bits=32)
+        >>> words = codec.encode(np.float32([0.5, -1.0]), dither=Stream.fresh())
+        >>> words[0] += 2**31
+        >>> codec.contain(words, 2, count=1), codec.decode(words, 2, count=1).tolist()
+        (1, [0, -2])
+        """
+        raised = ring(self.word_bits).type(self.largest * count)
+        within = (2 * int(raised) + 1) / 2**self.lane_bits
+        beyond = [
+            (shift, where, hit)
+            for shift, where, _ in self._pieces(dimensions)
+            if (hit := self._lane(words[where], shift) > 2 * raised).any()
+        ]
+        hits = sum(int(np.count_nonzero(hit)) for _, _, hit in beyond)
+        if hits * within >= 1 - within:
+            return 0
+        for shift, where, hit in beyond:
+            piece = words[where]
+            piece[hit] += (raised - self._lane(piece[hit], shift)) << words.dtype.type(shift)
+        return hits
+
     def decode(self, words: Words, dimensions: int, *, count: int, consume: bool = False) -> Integers:
         """The sum of `count` updates in grid steps, or a SumError if the check lanes or the range deny it.
 

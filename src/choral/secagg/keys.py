@@ -4,6 +4,7 @@ Every derivation starts with a versioned label and frames its fields by length, 
 """
 
 import hashlib
+import hmac
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from choral.errors import TrustError
 
 KEY_SIZE = 32
 NONCE_SIZE = 12
+FINGERPRINT_SIZE = 16
 LONGEST_ID = 64
 _LENGTH = Struct("<Q")
 _FIELD = 2**255 - 19  # of Curve25519
@@ -205,7 +207,7 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PairSecret:
-    """What two devices share and nobody else: mask seeds for both directions and a sealing key for each."""
+    """What two devices share and nobody else: mask seeds for both directions and a sealing seed for each."""
 
     own: str
     peer: str
@@ -297,22 +299,44 @@ def _bound_to(context: bytes, sender: str, receiver: str) -> bytes:
     return framed("envelope", context, sender.encode(), receiver.encode())
 
 
+def envelope_key(seed: bytes, context: bytes) -> bytes:
+    """The key of one envelope: from a sealing seed, for one direction of one pair in one turn.
+
+    Who reveals it opens that envelope and nothing else: each key is HMAC(seed, ctx), and ctx never comes back.
+
+    >>> envelope_key(bytes(32), b"round 1") == envelope_key(bytes(32), b"round 2")
+    False
+    """
+    return hmac.digest(seed, framed("envelope key", context), "sha256")
+
+
+def fingerprint(key: bytes, context: bytes) -> bytes:
+    """What a device publishes of a key that it may have to reveal: no second key has the same fingerprint.
+
+    >>> len(fingerprint(bytes(32), b"round 1"))
+    16
+    """
+    return digest("fingerprint", context, key)[:FINGERPRINT_SIZE]
+
+
 def seal(pair: PairSecret, context: bytes, data: bytes) -> bytes:
     """The data in an AES-256-GCM envelope that only the peer opens, in this round and this direction only."""
     nonce = os.urandom(NONCE_SIZE)
-    return nonce + AESGCM(pair.seals).encrypt(nonce, data, _bound_to(context, pair.own, pair.peer))
+    key = envelope_key(pair.seals, context)
+    return nonce + AESGCM(key).encrypt(nonce, data, _bound_to(context, pair.own, pair.peer))
 
 
-def unseal(pair: PairSecret, context: bytes, envelope: bytes) -> bytes:
-    """What the peer sealed for this device in this round, or a TrustError.
+def unseal(key: bytes, context: bytes, sender: str, receiver: str, envelope: bytes) -> bytes:
+    """What the sender sealed for the receiver in this round, by the envelope's own key, or a TrustError.
 
     >>> a, b = Identity.fresh("a"), Identity.fresh("b")
     >>> envelope = seal(a.pair(b.bundle, b"trial"), b"round 1", b"share")
-    >>> unseal(b.pair(a.bundle, b"trial"), b"round 1", envelope)
+    >>> key = envelope_key(b.pair(a.bundle, b"trial").opens, b"round 1")
+    >>> unseal(key, b"round 1", "a", "b", envelope)
     b'share'
     """
     nonce, sealed = envelope[:NONCE_SIZE], envelope[NONCE_SIZE:]
     try:
-        return AESGCM(pair.opens).decrypt(nonce, sealed, _bound_to(context, pair.peer, pair.own))
+        return AESGCM(key).decrypt(nonce, sealed, _bound_to(context, sender, receiver))
     except (InvalidTag, ValueError):
-        raise TrustError("CH606", f'an envelope from device "{pair.peer}" does not open in this round.') from None
+        raise TrustError("CH606", f'an envelope from device "{sender}" does not open in this round.') from None

@@ -168,6 +168,22 @@ class Stream:
         return drawn
 
 
+def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
+    """What a mask adds to the words from `start` on, without drawing those before them.
+
+    >>> vector = np.zeros(9, np.uint32)
+    >>> add_masks(vector, [Mask(bytes(32), adds=False)])
+    >>> mask_words(Mask(bytes(32), adds=False), 32, 7, 2).tolist() == vector[7:].tolist()
+    True
+    """
+    dtype = ring(bits)
+    block, skipped = divmod(start * dtype.itemsize, _BLOCK)
+    counter = modes.CTR((2 + block).to_bytes(_BLOCK, "big"))
+    drawn = Cipher(algorithms.AES(mask.key), counter).encryptor().update(bytes(skipped + count * dtype.itemsize))
+    words = np.frombuffer(drawn, dtype=dtype, offset=skipped)
+    return words.copy() if mask.adds else np.negative(words)
+
+
 def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
     """Add every mask to the vector in place, modulo its word size, chunk by chunk.
 

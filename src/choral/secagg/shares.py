@@ -5,6 +5,7 @@ bits a step and are reduced once.
 """
 
 import os
+import random as dice
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -16,6 +17,7 @@ from choral.secagg.keys import digest
 PRIME = 2**256 - 189
 SHARE_SIZE = 32
 LARGEST_POINT = 2**20
+SUBSETS = 256  # so many sets of shares are tried: enough for any two wrong ones of nine where seven are needed
 
 Random = Callable[[int], bytes]
 
@@ -72,6 +74,27 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     values = (_element(shares[point], "a share") for point in points)
     total = sum(weight * value for weight, value in zip(_weights(points), values, strict=True))
     return (total % PRIME).to_bytes(SHARE_SIZE, "little")
+
+
+def recover(shares: Mapping[int, bytes], threshold: int, accepts: Callable[[bytes], bool]) -> bytes | None:
+    """The secret that the check accepts, from the first set of shares that gives it; None if no tried set does.
+
+    The smallest points come first, then sets drawn at random; the draw need not be secret, and is the same every time.
+
+    >>> shares = dict(enumerate(split(bytes(32), 2, [1, 2, 3]), start=1))
+    >>> recover(shares | {1: b"x" * 32}, 2, lambda secret: secret == bytes(32)) == bytes(32)
+    True
+    """
+    points = sorted(point for point, share in shares.items() if int.from_bytes(share, "little") < PRIME)
+    draw = dice.Random(0)  # noqa: S311
+    if len(points) < threshold:
+        return None
+    for attempt in range(SUBSETS if len(points) > threshold else 1):
+        chosen = draw.sample(points, threshold) if attempt else points
+        secret = join({point: shares[point] for point in chosen}, threshold)
+        if accepts(secret):
+            return secret
+    return None
 
 
 def _check(threshold: int, points: Sequence[int]) -> None:

@@ -4,8 +4,10 @@ What a run's app bundle names as its server is not looked at: whoever could ask 
 """
 
 import argparse
+import json
 import sys
 import traceback
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +37,7 @@ class SocketGrid(HttpGrid):
         over(self._runtime_client, self._link)
 
 
-def conduct(link: Path, conductor: str, study: str, token: str) -> None:
+def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | None, token: str) -> None:
     """Run a study over the grid of one task, and tell the SuperLink how it ended."""
     with tasks.client(link, token) as client, tasks.heartbeats(client):
         task = client.PullTaskInput(PullTaskInputRequest())
@@ -46,7 +48,7 @@ def conduct(link: Path, conductor: str, study: str, token: str) -> None:
         status, details = SubStatus.FAILED, "it ended without a reason."
         try:
             module, _, function = conductor.partition(":")
-            getattr(import_module(module), function)(study, GridTransport(grid))
+            getattr(import_module(module), function)(study, GridTransport(grid, nodes=nodes))
             status, details = SubStatus.COMPLETED, ""
         except ChoralError as error:
             details = str(error)
@@ -65,9 +67,11 @@ def main() -> int:
     parser.add_argument("--link", required=True, type=Path, help="socket of the SuperLink")
     parser.add_argument("--study", required=True, help="the study's folder")
     parser.add_argument("--conductor", default=CONDUCTOR, help="module:function that runs a study over a transport")
+    parser.add_argument("--nodes", type=Path, help="a file that says which device each node is, by its key")
     parser.add_argument("--poll", type=float, default=0.5, help="seconds between looks for a run")
     args = parser.parse_args()
-    do = partial(conduct, args.link, args.conductor, args.study)
+    nodes = None if args.nodes is None else {int(node): id for node, id in json.loads(args.nodes.read_text()).items()}
+    do = partial(conduct, args.link, args.conductor, args.study, nodes)
     tasks.work(args.link, TaskType.SERVER_APP, do, poll=args.poll)
     return 0
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,13 @@ class Control:
             if (data := public_key(key)) not in known:
                 with _asked("let a node in"):
                     self._client.RegisterNode(RegisterNodeRequest(public_key=data))
+
+    def nodes(self, devices: Mapping[str, str]) -> dict[int, str]:
+        """Which device each node is that was let in: by the key on the device's card (an OpenSSH line)."""
+        ids = {public_key(key): id for id, key in devices.items()}
+        with _asked("tell which nodes it knows"):
+            known = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return {int(node.node_id): ids[node.public_key] for node in known if node.public_key in ids}
 
     def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
         """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""

@@ -30,12 +30,17 @@ class _Asked:
 class GridTransport:
     """Exchanges over Flower's grid; each ends when everybody asked has answered or is gone, or by its deadline.
 
+    `nodes` says which device each node is, by the node's key on that device's card: what a node says of itself only
+    shows that its device's process is there. Without it, as in a simulation, a node is believed until its device has to
+    sign.
+
     A node is asked who it is before it is sent anything. One that stays silent is asked again, but nobody waits for it
     until it speaks; so a dead device costs one deadline, and one that comes back is taken up where it answers.
     """
 
-    def __init__(self, grid: Grid, *, poll: float = 0.2) -> None:
-        self._grid, self._poll = grid, poll
+    def __init__(self, grid: Grid, *, nodes: Mapping[int, str] | None = None, poll: float = 0.2) -> None:
+        self._grid, self._bound, self._poll = grid, nodes, poll
+        self._claims: dict[str, str] = {}
         self._ids: dict[str, int] = {}
         self._deadline = 60.0
         self._nodes: dict[int, int] = {}  # where each device is that has spoken
@@ -51,6 +56,10 @@ class GridTransport:
     def present(self) -> frozenset[int]:
         """The devices that are connected, as far as is known now."""
         return frozenset(self._nodes)
+
+    def unproved(self) -> Mapping[str, str]:
+        """Names of devices that nodes have claimed without having their key, and whose key each node has."""
+        return self._claims
 
     def gather(self, needed: int, *, patience: float) -> frozenset[int]:
         """Who is connected, as soon as it is enough; or CH903 when patience is over."""
@@ -139,11 +148,15 @@ class GridTransport:
             self._greetings |= {id: _Asked(node, None, until) for id, node in zip(ids, strangers, strict=True) if id}
 
     def _hear(self, replies: Iterable[Message]) -> None:
-        """Note which device each node says it is; the first to claim a device keeps it while it answers."""
+        """Note which device each node is: the one of its key, or else the first that claims it, while it answers."""
         for reply in replies:
             if (was := self._greetings.pop(reply.metadata.reply_to_message_id, None)) is None:
                 continue
-            number = self._ids.get((_data(reply) or b"").decode("utf-8", "replace"))
+            claimed = (_data(reply) or b"").decode("utf-8", "replace")
+            number = self._ids.get(claimed)
+            if number is not None and self._bound is not None and self._bound.get(was.node) != claimed:
+                self._claims[claimed] = self._bound.get(was.node, "no device of this study")
+                number = None
             if number is None:
                 self._silent.setdefault(was.node, time.monotonic())
             else:

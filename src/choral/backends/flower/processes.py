@@ -3,7 +3,7 @@
 import json
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -68,10 +68,25 @@ def serve(
     return link
 
 
-def conduct(children: Children, folder: Path, *, link: Path, study: Path, conductor: str = CONDUCTOR) -> None:
-    """Start the process that runs the study in a folder as soon as a run is asked for at the SuperLink's socket."""
+def conduct(
+    children: Children,
+    folder: Path,
+    *,
+    link: Path,
+    study: Path,
+    conductor: str = CONDUCTOR,
+    nodes: Mapping[int, str] | None = None,
+) -> None:
+    """Start the process that runs the study in a folder as soon as a run is asked for at the SuperLink's socket.
+
+    `nodes` says which device each node is, by its key; without it a node is believed until its device has to sign.
+    """
     module = "choral.backends.flower.conducting"
     words = ["--link", str(link), "--study", str(study.resolve()), "--conductor", conductor]
+    if nodes is not None:
+        bound = folder / "devices.json"
+        bound.write_text(json.dumps(nodes))
+        words += ["--nodes", str(bound)]
     children.start("conductor", [sys.executable, "-m", module, *words], folder)
 
 

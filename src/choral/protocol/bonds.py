@@ -1,0 +1,129 @@
+"""What each device of a turn lays down about each neighbour when it uploads, so that a lie told later names the liar.
+
+For every key that it may have to reveal a device publishes a fingerprint. Both ends of a pair derive the same keys, so
+their fingerprints agree, or one of them lies and the server leaves one of them out. From then on a false key, a false
+envelope or a false share contradicts what its sender itself has laid down; nobody has to be believed.
+
+The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from choral.protocol.messages import malformed, unpack
+from choral.protocol.terms import ENVELOPE_BYTES, Terms
+from choral.secagg.codec import CHECKS
+from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, PairSecret, digest, envelope_key, fingerprint
+from choral.secagg.masks import Mask, Words, mask_words, ring
+
+
+class Bond(NamedTuple):
+    """What a device says of one neighbour: a share sealed for it, and fingerprints of three keys of the turn.
+
+    `edge` is of the pair's mask key, `gives` of the key to this envelope, `takes` of the key to the neighbour's.
+    `checks` is what this device adds to its check lanes for the neighbour's sake.
+    """
+
+    envelope: bytes
+    edge: bytes
+    gives: bytes
+    takes: bytes
+    checks: bytes
+
+    @classmethod
+    def of(cls, terms: Terms, pair: PairSecret, masks: Iterable[Mask], context: bytes, envelope: bytes) -> Self:
+        """The honest bond of a device with the other end of a pair."""
+        masks = tuple(masks)
+        return cls(
+            envelope=envelope,
+            edge=fingerprint(edge_key(masks), context),
+            gives=fingerprint(envelope_key(pair.seals, context), context),
+            takes=fingerprint(envelope_key(pair.opens, context), context),
+            checks=check_words(terms, masks).tobytes(),
+        )
+
+    @classmethod
+    def read(cls, terms: Terms, data: bytes) -> Self:
+        """The bond in a record."""
+        ends = [ENVELOPE_BYTES + place * FINGERPRINT_SIZE for place in range(4)]
+        starts = [0, *ends]
+        return cls(*(data[start:end] for start, end in zip(starts, [*ends, terms.bond_bytes], strict=True)))
+
+
+def read_bonds(terms: Terms, data: bytes, expected: set[int]) -> dict[int, Bond]:
+    """The bonds of an upload, one for each neighbour, or CH600."""
+    records = unpack(data, terms.bond_bytes, most=len(expected))
+    if records.keys() != expected:
+        raise malformed("records for other devices than asked for")
+    return {number: Bond.read(terms, record) for number, record in records.items()}
+
+
+def edge_key(masks: Iterable[Mask]) -> bytes:
+    """The keys of a pair's masks, one after the other: what EDGES reveals."""
+    return b"".join(mask.key for mask in masks)
+
+
+def edge_masks(key: bytes, one: int, other: int) -> tuple[Mask, ...]:
+    """The masks that device `one` has added for device `other`, by the key that it reveals."""
+    halves = [key[start : start + KEY_SIZE] for start in range(0, len(key), KEY_SIZE)]
+    # The first key of a pair is added by the lower device; the second, of directed masks, by the higher.
+    return tuple(Mask(half, (one < other) == (index == 0)) for index, half in enumerate(halves))
+
+
+def check_words(terms: Terms, masks: Iterable[Mask]) -> Words:
+    """What masks add to the check lanes together; nothing where the lanes share their words with parameters."""
+    bits, count = terms.codec.word_bits, CHECKS if terms.check_bytes else 0
+    total = np.zeros(count, ring(bits))
+    for mask in masks if count else ():
+        total += mask_words(mask, bits, terms.parameters, count)
+    return total
+
+
+def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
+    """Whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
+    if not terms.check_bytes:
+        return True
+    lanes = words[terms.parameters :].copy()
+    for added in checks:
+        lanes -= np.frombuffer(added, words.dtype)
+    return bool(lanes.tolist() == [1, 0])
+
+
+def contradict(terms: Terms, one: Bond, other: Bond) -> bool:
+    """Whether the two ends of a pair say different things of the same keys, or of the same mask."""
+    if (one.edge, one.gives, one.takes) != (other.edge, other.takes, other.gives):
+        return True
+    dtype = ring(terms.codec.word_bits)
+    return bool((np.frombuffer(one.checks, dtype) + np.frombuffer(other.checks, dtype)).any())
+
+
+def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple[int, int]]:
+    """The pairs whose ends contradict each other; in each of them somebody lies, and nobody else can say who."""
+    return {
+        (one, other)
+        for one, mine in bonds.items()
+        for other in mine
+        if one < other and other in bonds and contradict(terms, mine[other], bonds[other][one])
+    }
+
+
+def left_out(pairs: Iterable[tuple[int, int]], context: bytes) -> set[int]:
+    """Whom to leave out so that no quarrel is left: who has the most of them first, equals by lot.
+
+    The lot hangs on every device's ν of the turn, so that nobody can always have another one left out in its place.
+
+    >>> left_out([(0, 3), (1, 3), (2, 3)], b"ctx")
+    {3}
+    """
+    open_, chosen = set(pairs), set[int]()
+    while open_:
+        quarrelling = Counter(number for pair in open_ for number in pair)
+        worst = max(
+            quarrelling, key=lambda number: (quarrelling[number], digest("lot", context, number.to_bytes(8, "little")))
+        )
+        chosen.add(worst)
+        open_ = {pair for pair in open_ if worst not in pair}
+    return chosen
