@@ -11,16 +11,13 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from choral.cli import approval, service, terminal
 from choral.cli import ledger as ledger_verb
-from choral.cli import service, terminal
 from choral.cli.phases import phases
 from choral.errors import CODES
 from choral.privacy.shown import up
-
-if TYPE_CHECKING:
-    from choral.run.site import Preview
 
 HOME = Path("~/.choral")
 EPILOG = """\
@@ -48,6 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
+    approve.add_argument(
+        "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
+    )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
@@ -101,7 +101,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.run.policy import Policy
     from choral.run.site import Home
 
-    given = {"delta": args.delta, "crowd": args.smallest_crowd, "models": args.trust_model}
+    given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     policy = Policy(
         epsilon=args.max_epsilon,
         curious=args.allow_curious,
@@ -114,36 +114,8 @@ def _approve(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
         return 0
-    terminal.say(*_preview(told))
-    if args.yes:
-        terminal.say(
-            "APPROVED  and nothing else: a change of the study, its keys or its server is refused.",
-            "NEXT      choral device run",
-        )
-    else:
-        terminal.say("NOTHING was recorded or sent. If the number is the one that all others see, add --yes.")
+    terminal.say(*approval.screen(told, recorded=args.yes))
     return 0
-
-
-def _preview(told: "Preview") -> list[str]:
-    behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    helped = f" and {told.colluders} of them help it" if told.colluders else ""
-    return [
-        f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
-        f"DEVICES   {', '.join(told.devices)}",
-        "NUMBER    all who take part must see the same",
-        *terminal.digits(told.safety_number),
-        f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
-        f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
-        f"          the server learns sums of {told.smallest_sum} devices or more; "
-        f"if it lies{helped}, of {told.crowd} or more",
-        f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
-        f"{told.planned_rounds} rounds planned here",
-        f"          ({behind})",
-        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is spent; "
-        "beyond it this device refuses, whatever the server says",
-    ]
 
 
 def _run(args: argparse.Namespace) -> int:

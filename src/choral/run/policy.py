@@ -16,6 +16,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     epsilon: float
     delta: float = DELTA
     crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
+    colluders: int = 0  # devices that the study must count as helping its server
     curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
     models: list[str] = []  # "module:function" of others, which runs here
     label: str = ""  # what the owner calls the data; shown here only
@@ -36,6 +37,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if secure.adversary != "lying" and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
+        if secure.colluders < self.colluders:
+            raise weaker(
+                f"it counts {secure.colluders} devices that help its server, the policy wants {self.colluders}",
+                f"--colluders {secure.colluders}; or ask for a study with colluders = {self.colluders} in [federation]",
+            )
         if (crowd := secure.honest_noises(secure.adversary)) < self.crowd:
             raise weaker(
                 f"a sum may hide this device among {crowd} honest ones only, the policy wants {self.crowd}",

@@ -63,7 +63,12 @@ class Preview:
 
     study: str
     safety_number: str
+    device: str
     devices: tuple[str, ...]
+    device_numbers: tuple[str, ...]
+    columns: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...]
     model: str
     parameters: int
     rows: int
@@ -287,7 +292,12 @@ class Home:
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
+            device=self.joined.name,
             devices=terms.ids,
+            device_numbers=tuple(bundle.safety_number for bundle in study.roster),
+            columns=tuple(column.name for column in study.columns),
+            label=study.target.name,
+            classes=study.classes,
             model=study.model.name,
             parameters=terms.parameters,
             rows=len(held.trainer.labels),

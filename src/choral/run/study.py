@@ -243,7 +243,9 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
     'paper'
     """
     words: dict[str, Any] = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
-    kinds = {"complete": SecureSum.for_cohort, "sparse": sparse, "paper": SecureSum.of_paper}
+    if settings.secure_sum == "complete":
+        return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
+    kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
     secure = kinds[settings.secure_sum](cohort, **words)
     return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
 
