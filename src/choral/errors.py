@@ -45,6 +45,8 @@ CODES: dict[str, str] = {
     "CH310": "the label has only one value",
     "CH311": "a cell holds a level that was not declared",
     "CH312": "arrays have the wrong shape or type",
+    "CH313": "a table is not the one that was approved",
+    "CH314": "another home on this machine has approved the same table",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",

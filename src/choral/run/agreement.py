@@ -16,8 +16,9 @@ from choral.config import Job
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.models import Model
+from choral.learning.reading import Table
 from choral.learning.records import Labels
-from choral.learning.tables import load_declared
+from choral.learning.tables import encode_declared, read_one
 from choral.plan import Budget, Plan, SecureSum
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
@@ -204,7 +205,19 @@ class Agreement:
 
     def rows_of(self, path: Path) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone."""
-        return load_declared(path, target=self.target, columns=self.columns, delimiter=self.job.data.delimiter)
+        return self.encoded(self.table_in(path))
+
+    def table_in(self, path: Path) -> Table:
+        """The table in a file, by the declared delimiter."""
+        return read_one(path, delimiter=self.job.data.delimiter)
+
+    def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
+        """Features and labels of a table, by the declared columns alone."""
+        return encode_declared(table, target=self.target, columns=self.columns)
+
+    def digest_of(self, table: Table) -> str:
+        """SHA-256 of all that training reads of a table, in the order of its rows."""
+        return table.digest([*(column.name for column in self.columns), self.target.name])
 
     @cached_property
     def model(self) -> Model:

@@ -1,6 +1,7 @@
 """A site's home: its keys, its ledger, the server that it knows, and the study that its owner approved."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +15,11 @@ from choral.learning.trainer import Trainer
 from choral.plan import Budget, Law
 from choral.privacy.chain import Receipt
 from choral.privacy.events import epsilon_of
-from choral.privacy.ledger import Ledger
+from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
+from choral.run import pinned
 from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
 from choral.run.costs import Costs, rounds_each
@@ -39,6 +41,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at: str
     data: str
     policy: Policy
+    table: str = ""  # the digest of what is read of the table; none before tables were pinned
+    since: int = 0  # charges of this study when the passes over this table began
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,10 +55,11 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """What a device holds for one study: its rows, ready to train on, and what rounds cost it."""
+    """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
 
     trainer: Trainer
     costs: Costs
+    table: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,9 +224,19 @@ class Home:
 
     def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
         """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
-        features, labels = study.rows_of(data)
-        secret = vault.memory.secret
-        trainer = trainer_of(study.model, study.plan, features, labels, secret=secret, run=study.run_name, rounds=0)
+        table = study.table_in(data)
+        features, labels = study.encoded(table)
+        digest = study.digest_of(table)
+        trainer = trainer_of(
+            study.model,
+            study.plan,
+            features,
+            labels,
+            secret=vault.memory.secret,
+            run=study.run_name,
+            rounds=0,
+            table=digest,
+        )
         if policy.delta > 1 / len(labels):
             raise ConfigError(
                 "CH102", f"δ = {policy.delta:g}.", fix=f"Must be at most 1/rows (here {1 / len(labels):.1e}): --delta."
@@ -233,7 +248,7 @@ class Home:
             limits=(policy.budget,),
             names=(self.joined.name,),
         )
-        return Holdings(trainer=trainer, costs=costs)
+        return Holdings(trainer=trainer, costs=costs, table=digest)
 
     def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
         """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
@@ -258,12 +273,25 @@ class Home:
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
+                since = self._passes_began(study, held, ledger.balance.charges)
             vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
             keep(self.path / STUDY, study.text)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            approval = Approval(study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy)
+            approval = Approval(
+                study=study.digest.hex(),
+                at=now,
+                data=str(data.resolve()),
+                policy=policy,
+                table=held.table,
+                since=since,
+            )
             keep(self.path / APPROVAL, _json(approval))
         return preview
+
+    def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
+        known = self.approval if (self.path / APPROVAL).exists() else None
+        goes_on = known is not None and (known.study, known.table) == (study.digest.hex(), held.table)
+        return pinned.passes_began(study.run_name, charges, known.since if known is not None and goes_on else None)
 
     def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
         planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
@@ -277,7 +305,8 @@ class Home:
         charges = Ledger.read(self.ledger_path).balance.charges if self.ledger_path.exists() else []
         before = [charge.event for charge in charges]
         mine = sum(charge.plan == study.run_name for charge in charges)
-        rest = [held.costs.event(0, number) for number in range(mine, planned)]
+        place = mine - self._passes_began(study, held, charges)  # in the passes over this table
+        rest = [held.costs.event(0, number) for number in range(place, place + planned - mine)]
         after = epsilon_of([*before, *rest], delta)
         if after > limit * SLACK:
             raise LedgerError(
@@ -333,6 +362,12 @@ class Home:
         self.check_known(study, vault)
         approval.policy.check(study)
         return study, approval
+
+    def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
+        """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""
+        held = self.holdings(study, approval.policy, Path(approval.data), vault)
+        pinned.check_table(held.table, approval.table, data=Path(approval.data))
+        return held
 
 
 def receipt_of(vault: Vault) -> Receipt | None:
