@@ -7,7 +7,7 @@ from choral.cli import terminal
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
-    from choral.run.site import Preview
+    from choral.run.preview import Preview
 
 Paragraph = Callable[["Preview"], list[str]]
 
@@ -42,6 +42,13 @@ def _reads(told: "Preview") -> list[str]:
     ]
 
 
+def _protects(_: "Preview") -> list[str]:
+    return [
+        "PROTECTS  one row: ε is the most that one row of this table can lose. A person with several "
+        "rows here, or with rows at other sites or in other homes, can lose more",
+    ]
+
+
 def _sends(told: "Preview") -> list[str]:
     helped = f"{told.colluders} of them help{'s' * (told.colluders == 1)} it" if told.colluders else "nobody helps it"
     return [
@@ -71,4 +78,4 @@ def _number(told: "Preview") -> list[str]:
     return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _devices, _reads, _sends, _costs, _limit)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _devices, _reads, _sends, _costs, _limit, _protects)

@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
+    approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
     approve.add_argument("--yes", action="store_true", help="record the approval")
     run = phase("run", _run, "answer for this site until stopped")
@@ -99,6 +100,7 @@ def _join(args: argparse.Namespace) -> int:
 
 def _approve(args: argparse.Namespace) -> int:
     from choral.run.policy import Policy
+    from choral.run.register import Register
     from choral.run.site import Home
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
@@ -110,7 +112,14 @@ def _approve(args: argparse.Namespace) -> int:
     )
     home = Home(args.home)
     with terminal.stages("TRYING", 1, show=not args.json):
-        told = home.approve(args.study, policy, args.data, passphrase=_passphrase(args), record=args.yes)
+        told = home.approve(
+            args.study,
+            policy,
+            args.data,
+            passphrase=_passphrase(args),
+            record=args.yes,
+            register=Register(second_home=args.second_home),
+        )
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
         return 0

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
 
 from choral.errors import ConfigError, LedgerError, StorageError, TrustError
 from choral.learning.trainer import Trainer
-from choral.plan import Budget, Law
+from choral.plan import Budget
 from choral.privacy.chain import Receipt
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Charge, Ledger
@@ -27,6 +27,8 @@ from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
 from choral.run.folder import read_json
 from choral.run.policy import Policy, weaker
+from choral.run.preview import Preview
+from choral.run.register import Holder, Register
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
@@ -59,45 +61,8 @@ class Holdings:
 
     trainer: Trainer
     costs: Costs
-    table: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """What an approval would mean, in numbers; nothing has left the site to find them."""
-
-    study: str
-    safety_number: str
-    device: str
-    devices: tuple[str, ...]
-    device_numbers: tuple[str, ...]
-    columns: tuple[str, ...]
-    label: str
-    classes: tuple[str, ...]
-    model: str
-    parameters: int
-    rows: int
-    rounds: int
-    planned_rounds: int
-    upload_bytes: int
-    download_bytes: int
-    rule: str
-    adjacency: str
-    adversary: str
-    law: Law
-    noise: float
-    delta: float
-    epsilon_a_round: float
-    epsilon_planned: float
-    epsilon_spent_before: float
-    epsilon_limit: float
-    smallest_sum: int
-    colluders: int
-    crowd: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same for machines."""
-        return asdict(self)
+    table: str  # of what the study reads, in the order of its rows
+    whole: str  # of all columns, in any order of rows
 
 
 class Home:
@@ -248,7 +213,9 @@ class Home:
             limits=(policy.budget,),
             names=(self.joined.name,),
         )
-        return Holdings(trainer=trainer, costs=costs, table=digest)
+        return Holdings(
+            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
+        )
 
     def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
         """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
@@ -260,20 +227,35 @@ class Home:
         return ledger
 
     def approve(
-        self, study_file: Path, policy: Policy, data: Path, *, passphrase: str | None = None, record: bool = False
+        self,
+        study_file: Path,
+        policy: Policy,
+        data: Path,
+        *,
+        passphrase: str | None = None,
+        record: bool = False,
+        register: Register | None = None,
     ) -> Preview:
-        """What the study would cost and send, after one round of training that stays here; recorded if told so."""
+        """What the study would cost and send, after one round of training that stays here; recorded if wanted.
+
+        With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
+        """
         study = Agreement.read(study_file)
         vault = self.vault(passphrase)
         self.check_known(study, vault)
         policy.check(study)
         held = self.holdings(study, policy, data, vault)
+        holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
+        if register is not None:
+            register.check(held.whole, holder)
         preview = self._preview(study, policy, held)
         held.trainer.trial(study.model.start(0))
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
                 since = self._passes_began(study, held, ledger.balance.charges)
+            if register is not None:
+                register.add(held.whole, holder)
             vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
             keep(self.path / STUDY, study.text)
             now = datetime.now(UTC).isoformat(timespec="seconds")
