@@ -27,6 +27,16 @@ def _study(told: "Preview") -> list[str]:
     return [f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds"]
 
 
+def _code(told: "Preview") -> list[str]:
+    if not told.code_path:
+        return []
+    return [
+        f"CODE      {told.code_path}",
+        f"          SHA-256 {told.code_sha256}",
+        "          runs here as you; read it first. A change of this file is refused; what it imports is not checked",
+    ]
+
+
 def _devices(told: "Preview") -> list[str]:
     lines = [f"DEVICES   {len(told.devices)}, each with its own number:"]
     for name, number in zip(told.devices, told.device_numbers, strict=True):
@@ -78,4 +88,4 @@ def _number(told: "Preview") -> list[str]:
     return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _devices, _reads, _sends, _costs, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _limit, _protects)

@@ -49,7 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
     )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
-    approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
+    approve.add_argument(
+        "--trust-model",
+        action="append",
+        metavar="NAME=FILE",
+        help="run module:function of FILE, or of what is installed",
+    )
     approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
     approve.add_argument("--yes", action="store_true", help="record the approval")

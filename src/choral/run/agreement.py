@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__, config
-from choral.config import Job
+from choral.config import BUILT_IN, Job
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.models import Model
@@ -23,8 +23,9 @@ from choral.plan import Budget, Plan, SecureSum
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.certificates import check_node_key
+from choral.run.code import Maker
 from choral.run.costs import NO_LIMIT, Costs
-from choral.run.study import check_delta, codec_of, model_of, plan_of
+from choral.run.study import check_delta, codec_of, maker_beside, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
 FORMAT = 1
@@ -80,6 +81,7 @@ class Agreement:
     """A study file, read and checked: what follows from it is worked out here, once for server and sites."""
 
     file: StudyFile
+    maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
 
     @classmethod
     def make(cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str) -> Self:
@@ -112,7 +114,13 @@ class Agreement:
             secure_sum=asdict(secure),
             devices=sorted(devices, key=lambda device: device.id),
         )
-        return cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+        read = cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+        return read.with_code_in(job.folder)
+
+    def with_code_in(self, folder: Path) -> Self:
+        """The same for its coordinator, whose own model is installed or lies in this folder."""
+        kind = self.job.model_kind
+        return self if kind in BUILT_IN else replace(self, maker=maker_beside(kind, folder))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -221,8 +229,11 @@ class Agreement:
 
     @cached_property
     def model(self) -> Model:
-        """The model; a site asks its policy first, since "module:function" runs code."""
-        return model_of(self.job, features=len(self.features), classes=len(self.classes))
+        """The model; one that is code is made only where somebody has said which code it is."""
+        kind = self.job.model_kind
+        if kind not in BUILT_IN and self.maker is None:
+            raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
+        return model_of(self.job, features=len(self.features), classes=len(self.classes), maker=self.maker)
 
     @property
     def run_name(self) -> str:

@@ -19,6 +19,8 @@ class Preview:
     label: str
     classes: tuple[str, ...]
     model: str
+    code_path: str  # of a model that is somebody's own code, and its hash; else empty
+    code_sha256: str
     parameters: int
     rows: int
     rounds: int

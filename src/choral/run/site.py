@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 import msgspec
 import numpy as np
 
+from choral.config import BUILT_IN
 from choral.errors import ConfigError, LedgerError, StorageError, TrustError
 from choral.learning.trainer import Trainer
 from choral.plan import Budget
@@ -22,6 +23,7 @@ from choral.protocol.vault import FileStore, Memory, Vault
 from choral.run import pinned
 from choral.run.agreement import Agreement, Enrolled
 from choral.run.certificates import node_key
+from choral.run.code import Code
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
@@ -44,6 +46,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     data: str
     policy: Policy
     table: str = ""  # the digest of what is read of the table; none before tables were pinned
+    code: Code | None = None  # of a model that is somebody's own
     since: int = 0  # charges of this study when the passes over this table began
 
 
@@ -244,11 +247,13 @@ class Home:
         vault = self.vault(passphrase)
         self.check_known(study, vault)
         policy.check(study)
+        code = policy.code_of(study)
+        study = trusting(study, code)
         held = self.holdings(study, policy, data, vault)
         holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
         if register is not None:
             register.check(held.whole, holder)
-        preview = self._preview(study, policy, held)
+        preview = self._preview(study, policy, held, code)
         held.trainer.trial(study.model.start(0))
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
@@ -265,6 +270,7 @@ class Home:
                 data=str(data.resolve()),
                 policy=policy,
                 table=held.table,
+                code=code,
                 since=since,
             )
             keep(self.path / APPROVAL, _json(approval))
@@ -275,7 +281,7 @@ class Home:
         goes_on = known is not None and (known.study, known.table) == (study.digest.hex(), held.table)
         return pinned.passes_began(study.run_name, charges, known.since if known is not None and goes_on else None)
 
-    def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
+    def _preview(self, study: Agreement, policy: Policy, held: Holdings, code: Code | None) -> Preview:
         planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
@@ -309,7 +315,9 @@ class Home:
             columns=tuple(column.name for column in study.columns),
             label=study.target.name,
             classes=study.classes,
-            model=study.model.name,
+            model=study.model.name if code is None else code.name,
+            code_path="" if code is None else code.path,
+            code_sha256="" if code is None else code.sha256,
             parameters=terms.parameters,
             rows=len(held.trainer.labels),
             rounds=study.plan.rounds,
@@ -343,13 +351,27 @@ class Home:
             )
         self.check_known(study, vault)
         approval.policy.check(study)
-        return study, approval
+        return trusting(study, approval.code), approval
 
     def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
         """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""
         held = self.holdings(study, approval.policy, Path(approval.data), vault)
         pinned.check_table(held.table, approval.table, data=Path(approval.data))
         return held
+
+
+def trusting(study: Agreement, code: Code | None) -> Agreement:
+    """The study with the code that its model runs here, compared with its hash; CH603 for code that is not pinned."""
+    kind = study.job.model_kind
+    if kind in BUILT_IN:
+        return study
+    if code is None or code.name != kind:
+        raise TrustError(
+            "CH603",
+            f'the code of the model "{kind}" is not pinned by the approval.',
+            fix=f"Approve the study again: choral device approve STUDY … --trust-model {kind}=FILE",
+        )
+    return replace(study, maker=code.maker())
 
 
 def receipt_of(vault: Vault) -> Receipt | None:
