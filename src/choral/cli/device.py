@@ -17,6 +17,7 @@ from choral.cli import approval, service, terminal
 from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.errors import CODES
+from choral.printable import escaped
 from choral.privacy.shown import up
 
 HOME = Path("~/.choral")
@@ -154,7 +155,9 @@ def _run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
-    line = json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}"
+    line = (
+        json.dumps(told) if args.json else escaped(f"{told['name']} answers for {told['server']}; log in {told['log']}")
+    )
     services.attend(
         home,
         _passphrase(args),

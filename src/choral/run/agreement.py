@@ -20,11 +20,13 @@ from choral.learning.reading import Table
 from choral.learning.records import Labels
 from choral.learning.tables import encode_declared, read_one
 from choral.plan import Budget, Plan, SecureSum
+from choral.printable import fault_of_word
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.certificates import check_node_key
 from choral.run.code import Maker
 from choral.run.costs import NO_LIMIT, Costs
+from choral.run.names import no_name, require_device_name, require_name
 from choral.run.study import check_delta, codec_of, maker_beside, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
@@ -114,6 +116,7 @@ class Agreement:
             secure_sum=asdict(secure),
             devices=sorted(devices, key=lambda device: device.id),
         )
+        check_names(file, job)
         read = cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
         return read.with_code_in(job.folder)
 
@@ -304,6 +307,29 @@ def check_deployable(job: Job) -> None:
             fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"] of the label.',
         )
     columns_of(job)
+
+
+def check_names(file: StudyFile, job: Job) -> None:
+    """Nothing, or CH102 for a name in a new study that people could take for another one, or that can't be shown."""
+    for what, name in (
+        ("the study's name", file.name),
+        ("the run's name", job.run.name),
+        ("the study's run", file.run),
+        ("the study's version of choral", file.choral),
+        ("the server's address", file.address),
+        ("the model's kind", job.model_kind),
+    ):
+        require_name(what, name)
+    for device in file.devices:
+        require_device_name(device.id)
+    data = job.data
+    words = [("a class", word) for word in data.classes or ()] + [("the label's name", data.label)]
+    for column in columns_of(job):
+        levels = column.levels if isinstance(column, Categorical) else ()
+        words += [("a column's name", column.name), *(("a level", level) for level in levels)]
+    for what, word in words:
+        if fault := fault_of_word(word):
+            raise no_name(what, fault)
 
 
 def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:

@@ -21,13 +21,14 @@ from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.run import pinned
-from choral.run.agreement import Agreement, Enrolled
+from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.certificates import node_key
 from choral.run.code import Code
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, keep, private
 from choral.run.folder import read_json
+from choral.run.names import require_device_name
 from choral.run.policy import Policy, weaker
 from choral.run.preview import Preview
 from choral.run.register import Holder, Register
@@ -98,6 +99,7 @@ class Home:
             keep(path / JOINED, _json(msgspec.structs.replace(home.joined, node=node, server=invitation)))
             return home
         check_name(name)
+        require_device_name(name)
         if FileStore(path / "vault").exists():
             home._check_goes_on(name, passphrase)
             (path / APPROVAL).unlink(missing_ok=True)
@@ -244,6 +246,7 @@ class Home:
         With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
         """
         study = Agreement.read(study_file)
+        check_names(study.file, study.job)
         vault = self.vault(passphrase)
         self.check_known(study, vault)
         policy.check(study)
