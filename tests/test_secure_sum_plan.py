@@ -24,6 +24,45 @@ def test_every_cohort_has_a_default_that_hides_everybody():
         assert found.honest_noises("curious") >= 2
 
 
+def test_from_four_devices_on_one_colluder_at_least_is_counted_and_opens_nobody_alone():
+    for cohort in range(4, 1000):
+        found = SecureSum.for_cohort(cohort)
+        assert found.colluders == max(1, cohort // 5)
+        assert found.threshold + found.smallest_sum >= cohort + found.colluders + 1  # the bound of docs/secure-sum.md
+
+
+@pytest.mark.parametrize(
+    ("r", "c", "u", "s", "honest"),
+    [
+        (2, 0, 2, 1, 2),  # c < s = u − 1 ≤ r − 1 leaves no room for a colluder
+        (3, 0, 3, 2, 3),
+        (4, 1, 4, 3, 3),  # s + u ≥ 6 and s ≤ u − 1 need u = 4: nobody may drop out before the upload
+        (5, 1, 4, 3, 2),
+        (6, 1, 5, 4, 3),
+        (7, 1, 6, 5, 4),
+        (8, 1, 6, 5, 3),
+        (9, 1, 7, 6, 4),
+        (10, 2, 8, 7, 4),
+    ],
+)
+def test_the_defaults_of_small_cohorts_worked_out_by_hand(r, c, u, s, honest):
+    found = SecureSum.for_cohort(r)
+    assert (found.colluders, found.smallest_sum, found.threshold) == (c, u, s)
+    assert found.honest_noises("lying") == s + u - r - c + 1 == honest
+
+
+def test_three_devices_withstand_one_colluder_too_if_it_is_counted():
+    found = SecureSum.for_cohort(3, colluders=1)
+    assert (found.smallest_sum, found.threshold, found.honest_noises("lying")) == (3, 2, 2)
+
+
+def test_more_colluders_raise_the_smallest_sum_as_far_as_the_bound_asks():
+    found = SecureSum.for_cohort(10, colluders=5)
+    assert (found.smallest_sum, found.threshold) == (9, 8)  # 2u − 1 ≥ 10 + 5 + 1
+    with pytest.raises(PlanError, match="CH20"):
+        SecureSum.for_cohort(10, colluders=9)
+
+
 def test_the_papers_protocol_has_no_drop_outs_and_no_colluders():
     found = SecureSum.of_paper(10)
     assert (found.colluders, found.smallest_sum, found.threshold) == (0, 10, 9)

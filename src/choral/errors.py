@@ -1,4 +1,4 @@
-"""Everything that choral refuses, as one tree; each error says what, where, why and the way out.
+r"""Everything that choral refuses, as one tree; each error says what, where, why and the way out.
 
     ChoralError
     ├── InputError           exit 2: what was given can't be used; nothing was started
@@ -13,10 +13,13 @@
         ├── StorageError     CH8xx  files and folders of a run
         └── DeploymentError  CH9xx  processes and connections between machines
 
-No error carries a data value: names of files, columns, devices and row numbers only.
+No error carries a data value: names of files, columns, devices and row numbers only. No error carries a character that
+moves a cursor or is not seen: whatever a file holds, it is written out here, as in \x1b.
 """
 
 from typing import ClassVar
+
+from choral.printable import escaped
 
 CODES: dict[str, str] = {
     "CH100": "a configuration file is not valid TOML",
@@ -45,6 +48,8 @@ CODES: dict[str, str] = {
     "CH310": "the label has only one value",
     "CH311": "a cell holds a level that was not declared",
     "CH312": "arrays have the wrong shape or type",
+    "CH313": "a table is not the one that was approved",
+    "CH314": "another home on this machine has approved the same table",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",
@@ -93,7 +98,7 @@ class ChoralError(Exception):
     def __init__(self, code: str, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
         if code not in CODES:
             raise KeyError(f"{code} is not listed in choral.errors.CODES")
-        self.code, self.what, self.where, self.why, self.fix = code, what, where, why, fix
+        self.code, self.what, self.where, self.why, self.fix = code, *map(escaped, (what, where, why, fix))
         super().__init__(str(self))
 
     def __str__(self) -> str:

@@ -172,14 +172,20 @@ class SecureSum:
         self._require_safe()
 
     @classmethod
-    def for_cohort(cls, cohort: int, **other: Any) -> Self:  # noqa: ANN401 - the other fields, each of its type
+    def for_cohort(cls, cohort: int, *, colluders: int | None = None, **other: Any) -> Self:  # noqa: ANN401 - other fields
         """The default for a cohort: a quarter may drop out and a fifth collude, with a lying server.
+
+        From four devices on, one colluder at least is counted; with more of them fewer devices may drop out.
 
         >>> SecureSum.for_cohort(100)
         SecureSum(cohort=100, smallest_sum=75, threshold=74, colluders=20, adversary='lying', ...)
         """
-        smallest = -(-3 * require_whole("cohort", cohort, least=2) // 4)
-        return cls(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=cohort // 5, **other)
+        require_whole("cohort", cohort, least=2)
+        usual = max(cohort // 5, int(cohort >= 4))
+        counted = usual if colluders is None else require_whole("colluders", colluders, least=0, most=cohort - 1)
+        # A quarter may drop out, as far as the safe bound allows: 2·u_min − 1 ≥ r + c + 1 at s = u_min − 1.
+        smallest = min(cohort, max(-(-3 * cohort // 4), -(-(cohort + counted + 2) // 2)))
+        return cls(cohort=cohort, smallest_sum=smallest, threshold=smallest - 1, colluders=counted, **other)
 
     @classmethod
     def of_paper(cls, cohort: int, **other: Any) -> Self:  # noqa: ANN401 - as above

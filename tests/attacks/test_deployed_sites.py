@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -289,6 +290,120 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
     with Agent(made.homes["hill"]) as agent:
         events = [agent._costs.event(0, number) for number in range(6)]
         assert [event.mu > 0 for event in events] == [True] + [False] * 5  # six steps, one use
+
+
+def exported_again(path, seed):
+    """The same table with its rows in another order, as a database may write it the next time."""
+    header, *rows = path.read_text().splitlines()
+    order = np.random.default_rng(seed).permutation(len(rows))
+    path.write_text("\n".join([header, *(rows[row] for row in order)]) + "\n")
+
+
+def patients(path, batch):
+    """Who stands in these rows of the file: the made-up name of each is in a column that nobody reads."""
+    rows = path.read_text().splitlines()[1:]
+    return [rows[row].split(",")[1] for row in batch]
+
+
+def one_round(agent, attempt):
+    """The rows that a charged round uses."""
+    before = agent._trainer.uses.of_row.copy()
+    agent._charge(1, attempt)
+    agent._train(agent.study.model.start(0), 1, attempt)
+    return np.flatnonzero(agent._trainer.uses.of_row - before)
+
+
+def test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged(
+    tmp_path,
+):
+    # Six charged steps are one pass of a partition, and pay for one use of a record. A table whose rows come in another
+    # order after each restart would let those six steps meet one patient six times.
+    job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
+    made = Consortium(tmp_path, job=job)
+    home, data = made.homes["hill"], made.tables["hill"]
+    made.approve("hill", epsilon=50.0)
+    used, refusals = Counter(), 0
+    for restart in range(6):
+        try:
+            with Agent(home) as agent:
+                used.update(patients(data, one_round(agent, restart)))
+        except TableError as error:
+            assert error.code == "CH313"
+            refusals += 1
+            made.approve("hill", epsilon=50.0)
+            with Agent(home) as agent:
+                used.update(patients(data, one_round(agent, restart)))
+        exported_again(data, seed=restart)
+    charges = Ledger.read(home.ledger_path).balance.charges
+    paid = sum(charge.event.mu > 0 for charge in charges)  # each pays for one use of every record
+    assert len(charges) == 6
+    assert max(used.values()) > 1  # somebody was met more than once ...
+    assert max(used.values()) <= paid  # ... and never more often than was charged
+    assert refusals == 5
+
+
+def test_an_approval_of_the_same_table_again_goes_on_in_its_pass(tmp_path):
+    job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
+    made = Consortium(tmp_path, job=job)
+    made.approve("hill", epsilon=50.0)
+    used = np.zeros(80, dtype=int)
+    for restart in range(6):
+        with Agent(made.homes["hill"]) as agent:
+            used[one_round(agent, restart)] += 1
+        made.approve("hill", epsilon=50.0)
+    charges = Ledger.read(made.homes["hill"].ledger_path).balance.charges
+    assert (used.sum(), used.max(), sum(charge.event.mu > 0 for charge in charges)) == (72, 1, 1)
+
+
+def test_an_approval_that_was_lost_begins_a_new_pass_since_nobody_knows_the_table_of_the_last_one(tmp_path):
+    job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
+    made = Consortium(tmp_path, job=job)
+    home = made.homes["hill"]
+    made.approve("hill", epsilon=50.0)
+    with Agent(home) as agent:
+        one_round(agent, 0)
+    (home.path / "approval.json").unlink()
+    exported_again(made.tables["hill"], seed=1)
+    made.approve("hill", epsilon=50.0)
+    with Agent(home) as agent:
+        one_round(agent, 1)
+    assert [charge.event.mu > 0 for charge in Ledger.read(home.ledger_path).balance.charges] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("yes", "no", 1),  # one cell
+        lambda text: text + text.splitlines()[1] + "\n",  # one row more
+        lambda text: text.rstrip("\n").rpartition("\n")[0] + "\n",  # one row less
+    ],
+)
+def test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not(consortium, change):
+    home = consortium.homes["hill"]
+    own = consortium.folder / "own.csv"
+    own.write_text(consortium.tables["hill"].read_text())
+    settings = Policy(epsilon=4.0, delta=1e-4)
+    home.approve(consortium.study / "study.toml", settings, own, record=True)
+    text = own.read_text()
+    lines = [line.split(",") for line in text.split()]
+    own.write_text("\n".join(",".join([*line, "new"]) for line in lines) + "\n")  # a column that nobody reads
+    with Agent(home):
+        pass
+    own.write_text(change(text))
+    with pytest.raises(TableError, match=r"CH313 .*own\.csv.*approve"):
+        Agent(home)
+    own.write_text(text)
+    with Agent(home):
+        pass
+
+
+def test_an_approval_from_before_tables_were_pinned_has_to_be_given_again(consortium):
+    path = consortium.homes["hill"].path / "approval.json"
+    told = json.loads(path.read_text())
+    assert told.pop("table") and told.pop("since") == 0
+    path.write_text(json.dumps(told))
+    with pytest.raises(TableError, match="CH313"):
+        Agent(consortium.homes["hill"])
 
 
 def test_an_agent_does_not_train_twice_for_one_charge(tmp_path):

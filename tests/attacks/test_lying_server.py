@@ -228,3 +228,15 @@ def test_asking_for_both_halves_of_a_devices_masks_gets_only_one(attack, weaknes
 def test_the_defaults_withstand_the_isolating_server():
     assert isolate(World(TEN), frozenset({8, 9})).openable() == {}
     assert TEN.honest_noises("lying") == 4
+
+
+@pytest.mark.parametrize("cohort", range(4, 11))
+def test_no_default_lets_a_server_with_one_device_of_its_own_open_another(cohort):
+    secure = SecureSum.for_cohort(cohort)
+    helped = frozenset({cohort - 1})
+    assert all(len(opened) > 1 for opened in isolate(World(secure), helped).openable())
+
+
+def test_a_sum_of_four_that_counts_no_colluder_is_opened_with_the_help_of_one():
+    world = World(SecureSum(cohort=4, smallest_sum=3, threshold=2, colluders=0))
+    assert isolate(world, frozenset({3})).openable() == {frozenset({VICTIM}): world.update(VICTIM).tolist()}

@@ -15,7 +15,7 @@ from choral.cli import main
 from choral.errors import StorageError
 from choral.run import services
 from choral.run.certificates import new_authority, server_certificate
-from tests.run.consortium import JOB, NAMES, table
+from tests.run.consortium import JOB, NAMES, Consortium, table
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,48 @@ def test_what_people_see_names_rule_adjacency_and_adversary_with_every_epsilon(s
     text = " ".join(capsys.readouterr().out.split())
     assert "δ = 0.0001, one record replaced, rule S5, against the server and all other devices together" in text
     assert "NOTHING was recorded" in text
+
+
+def test_the_number_to_compare_comes_last_right_above_the_question(study, capsys):
+    words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
+    number = said(capsys, *words)[1]["safety_number"].split()
+    assert main(list(map(str, words))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[-3:-1]] == [number[:6], number[6:]]
+    assert lines[-1].startswith("NOTHING was recorded")
+
+
+def test_the_screen_lists_every_device_with_its_number_and_the_columns_and_label_that_are_read(study, capsys):
+    words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
+    told = said(capsys, *words)[1]
+    assert told["devices"] == list(NAMES)
+    own = dict(zip(told["devices"], told["device_numbers"], strict=True))
+    assert len(set(own.values())) == 3
+    assert main(list(map(str, words))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "DEVICES   3, each with its own number:" in lines
+    for name, number in own.items():
+        at = lines.index(f"  {name} (this site)" if name == "hill" else f"  {name}")
+        assert " ".join(" ".join(lines[at + 1 : at + 3]).split()) == number
+    text = " ".join(" ".join(lines).split())
+    assert "READS 80 rows of the columns age, pulse, smokes and the label sick (no or yes)" in text
+
+
+@pytest.mark.parametrize(
+    ("colluders", "told"),
+    [
+        (0, "if it lies and nobody helps it, of 3 honest ones"),
+        (1, "if it lies and 1 of them helps it, of 2 honest ones"),
+    ],
+)
+def test_the_screen_always_says_how_many_devices_may_help_the_server(tmp_path, capsys, colluders, told):
+    made = Consortium(tmp_path, job=JOB.replace("cohort = 3", f"cohort = 3\ncolluders = {colluders}"))
+    words = ["device", "approve", made.study / "study.toml", "--home", made.homes["hill"].path]
+    words += ["--data", made.tables["hill"], "--max-epsilon", 4, "--delta", 1e-4]
+    assert main(list(map(str, words))) == 0
+    assert told in " ".join(capsys.readouterr().out.split())
+    status, said_ = said(capsys, *words, "--colluders", 1)
+    assert (status, said_.get("error", {}).get("code")) == ((0, None) if colluders else (1, "CH603"))
 
 
 def test_a_weaker_study_ends_with_status_1_and_its_code(study, capsys):

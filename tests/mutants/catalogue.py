@@ -8,6 +8,7 @@ RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "p
 LEDGER, CHAIN, PUBLISHED = "privacy/balance.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
 ROUND, FINDINGS, WIRE = "protocol/round.py", "protocol/findings.py", "backends/wire.py"
+ROUND, PINNED = "protocol/round.py", "run/pinned.py"
 RUNS, STUDY, PLACES, ENGINE = "run/runs.py", "run/study.py", "run/places.py", "backends/vectorised.py"
 
 
@@ -121,6 +122,13 @@ MUTANTS = [
         "self.batch < self.rows",
         "tests/privacy/test_rules.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
+    bug("a table whose order has changed", PINNED, "    if found != approved:\n", "    if False:\n",
+        "tests/attacks/test_deployed_sites.py::"
+        "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
+    bug("a new table goes on in the old one's pass", PINNED, "for charge in charges) if since is None else since",
+        "for charge in charges) if since else 0",
+        "tests/attacks/test_deployed_sites.py::"
+        "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
     # Accounting
     bug("sensitivity of a removal for a replacement", RULES, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
         'mu=1 / multiplier * math.sqrt(require_whole("uses"', TIGHT),

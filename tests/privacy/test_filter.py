@@ -222,12 +222,12 @@ def test_a_crash_between_reservation_and_charge_counts_the_whole_study(tmp_path)
     path.write_bytes(torn)
     with Ledger.open(path) as book:
         assert book.balance.reserved == epsilon_of([SAMPLED] * 13, LIMIT.delta)
-        assert (book.balance.epsilon, book.balance.left_for("one")) == (0.0, 13)
+        assert (book.balance.epsilon, book.balance.left_of("one").total()) == (0.0, 13)
         with pytest.raises(LedgerError, match="CH401"):
             book.reserve(study("two"))
         book.charge(upload(1, SAMPLED, plan="one"))
     again = Ledger.read(path)
-    assert again.balance.left_for("one") == 12
+    assert again.balance.left_of("one").total() == 12
     assert again.statement()["reserved"] == {"epsilon": again.balance.reserved, "uploads": 13}
 
 

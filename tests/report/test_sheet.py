@@ -215,7 +215,7 @@ def test_a_lone_surrogate_in_a_name_does_not_stop_the_report(tmp_path):
     folder = make_run(tmp_path / "run")
     text = (folder / "run.json").read_text().replace("adult-demo", "\\ud800")
     (folder / "run.json").write_text(text)
-    assert b"Privacy report: ?" in write_report(folder).read_bytes()
+    assert b"Privacy report: \\ud800<" in write_report(folder).read_bytes()
     assert b"\\ud800" in (folder / "privacy.yaml").read_bytes()
 
 

@@ -50,7 +50,8 @@ def approved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
-    job = JOB.replace("cohort = 3", "cohort = 4").replace("rounds = 3", "rounds = 2")
+    # Four that count no colluder: one of them may then drop out.
+    job = JOB.replace("cohort = 3", "cohort = 4\ncolluders = 0").replace("rounds = 3", "rounds = 2")
     made = Consortium(tmp_path_factory.mktemp("four"), names=(*NAMES, "moor"), job=job)
     made.approve()
     return made

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TextIO
 
 from choral import __version__
+from choral.cli.terminal import filtered
 from choral.errors import ChoralError, ConfigError, StorageError
 
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
@@ -112,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     status = 0
     try:
-        status = _answered(words)
+        with filtered():
+            status = _answered(words)
         sys.stdout.flush()  # while a reader that has left can still be met quietly
     except BrokenPipeError:  # `choral … | head` is no error
         for stream in (sys.stdout, sys.stderr):

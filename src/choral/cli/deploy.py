@@ -18,6 +18,7 @@ from typing import Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
+from choral.printable import escaped
 from choral.privacy.shown import up
 
 EPILOG = """\
@@ -101,7 +102,7 @@ def _show(states: Iterator[dict[str, Any]], *, show: bool) -> None:
         if line == "round":
             line = f"round {told['round']} of {told['rounds_planned']}: {', '.join(told['cohort'])}"
         if show and line != last:
-            print(f"NOW     {line}", file=sys.stderr, flush=True)
+            print(escaped(f"NOW     {line}"), file=sys.stderr, flush=True)
         last = line
 
 

@@ -11,16 +11,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from choral.cli import approval, service, terminal
 from choral.cli import ledger as ledger_verb
-from choral.cli import service, terminal
 from choral.cli.phases import phases
 from choral.errors import CODES
+from choral.printable import escaped
 from choral.privacy.shown import up
-
-if TYPE_CHECKING:
-    from choral.run.site import Preview
 
 HOME = Path("~/.choral")
 EPILOG = """\
@@ -48,8 +46,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
+    approve.add_argument(
+        "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
+    )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
-    approve.add_argument("--trust-model", action="append", metavar="NAME", help="run this module:function as the model")
+    approve.add_argument(
+        "--trust-model",
+        action="append",
+        metavar="NAME=FILE",
+        help="run module:function of FILE, or of what is installed",
+    )
+    approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
     approve.add_argument("--yes", action="store_true", help="record the approval")
     run = phase("run", _run, "answer for this site until stopped")
@@ -99,9 +106,10 @@ def _join(args: argparse.Namespace) -> int:
 
 def _approve(args: argparse.Namespace) -> int:
     from choral.run.policy import Policy
+    from choral.run.register import Register
     from choral.run.site import Home
 
-    given = {"delta": args.delta, "crowd": args.smallest_crowd, "models": args.trust_model}
+    given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     policy = Policy(
         epsilon=args.max_epsilon,
         curious=args.allow_curious,
@@ -110,43 +118,19 @@ def _approve(args: argparse.Namespace) -> int:
     )
     home = Home(args.home)
     with terminal.stages("TRYING", 1, show=not args.json):
-        told = home.approve(args.study, policy, args.data, passphrase=_passphrase(args), record=args.yes)
+        told = home.approve(
+            args.study,
+            policy,
+            args.data,
+            passphrase=_passphrase(args),
+            record=args.yes,
+            register=Register(second_home=args.second_home),
+        )
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))
         return 0
-    terminal.say(*_preview(told))
-    if args.yes:
-        terminal.say(
-            "APPROVED  and nothing else: a change of the study, its keys or its server is refused.",
-            "NEXT      choral device run",
-        )
-    else:
-        terminal.say("NOTHING was recorded or sent. If the number is the one that all others see, add --yes.")
+    terminal.say(*approval.screen(told, recorded=args.yes))
     return 0
-
-
-def _preview(told: "Preview") -> list[str]:
-    from choral.run.reserving import cap_in_words
-
-    behind = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    helped = f" and {told.colluders} of them help it" if told.colluders else ""
-    return [
-        f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds",
-        f"DEVICES   {', '.join(told.devices)}",
-        "NUMBER    all who take part must see the same",
-        *terminal.digits(told.safety_number),
-        f"DATA      {told.rows:,} rows, read by the declared columns; one round was tried here, nothing left",
-        f"SENDS     {told.upload_bytes:,} masked bytes a round; gets the model, {told.download_bytes:,} bytes",
-        f"          the server learns sums of {told.smallest_sum} devices or more; "
-        f"if it lies{helped}, of {told.crowd} or more",
-        f"COSTS     ε = {up(told.epsilon_a_round)} a round, ε = {up(told.epsilon_planned)} for the "
-        f"{told.planned_rounds} rounds planned here",
-        f"          ({behind})",
-        *cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=behind),
-        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
-        "beyond it this device refuses, whatever the server says",
-    ]
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -171,7 +155,9 @@ def _run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
-    line = json.dumps(told) if args.json else f"{told['name']} answers for {told['server']}; log in {told['log']}"
+    line = (
+        json.dumps(told) if args.json else escaped(f"{told['name']} answers for {told['server']}; log in {told['log']}")
+    )
     services.attend(
         home,
         _passphrase(args),

@@ -12,6 +12,7 @@ from typing import Any
 from choral.cli import terminal
 from choral.errors import ConfigError
 from choral.plan import Budget
+from choral.printable import escaped
 from choral.privacy.ledger import Ledger, Receipt
 from choral.privacy.shown import up
 
@@ -81,7 +82,7 @@ def _page(told: dict[str, Any], last: int) -> str:
         lines.append("ENTRIES")
     lines += [f"  {_entry(entry)}" for entry in shown]
     lines.append(f"RECEIPT  {receipt['entries']}:{receipt['seal']}")
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def _proved(told: dict[str, Any]) -> list[str]:

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(proposal.to_dict()))
     else:
         plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
-        print("\n".join(_page(proposal, plain=plain)))
+        print("\n".join(_page(proposal, plain=plain)), file=terminal.unfiltered(sys.stdout))
     return 0
 
 

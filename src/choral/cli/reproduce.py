@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from choral.cli.terminal import width, wrap
+from choral.cli.terminal import unfiltered, width, wrap
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _told(*, show: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows one line in place of the last; none of it stays on the screen."""
-    stream = sys.stderr if show and sys.stderr.isatty() else None
+    stream = unfiltered(sys.stderr) if show and sys.stderr.isatty() else None
 
     def tell(line: str) -> None:
         if stream:

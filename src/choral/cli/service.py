@@ -35,7 +35,7 @@ def command(*words: str | Path, **flags: str | Path | None) -> tuple[str, ...]:
         part for flag, value in flags.items() if value for part in (f"--{flag.replace('_', '-')}", value)
     ]
     whole = (str(word.resolve()) if isinstance(word, Path) else word for word in (*words, *given))
-    return (sys.executable, "-m", "choral", *whole)
+    return (sys.executable, "-P", "-m", "choral", *whole)  # -P: no code from the folder that it starts in
 
 
 def show(args: argparse.Namespace, service: "Service") -> int:

@@ -7,7 +7,9 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+from choral.printable import escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -60,13 +62,56 @@ def digits(number: str) -> list[str]:
     return ["          " + " ".join(part) for part in (groups[:half], groups[half:])]
 
 
+class Filtered:
+    r"""A stream that shows text only: whatever else is written to it, but for the ends of lines, is written out.
+
+    >>> Filtered(sys.stdout).write("safe\x1b[2J\n")
+    safe\x1b[2J
+    9
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, and say how much it was."""
+        self.stream.write("\n".join(map(escaped, text.split("\n"))))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write one text after the other."""
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def filtered() -> Iterator[None]:
+    """Whatever is printed meanwhile can't move a cursor; the one place through which all that verbs print passes."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, Filtered(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """The stream itself, for what this program draws: bars and colours, and no text from any file."""
+    return stream.stream if isinstance(stream, Filtered) else stream
+
+
 def wrap(line: str, columns: int | None = None) -> str:
     """The line broken at spaces to so many columns or the terminal's, what follows indented like its beginning.
+
+    A name in it can't begin another line: what would is written out.
 
     >>> print(wrap("NOTE  one two three", 14))
     NOTE  one two
           three
     """
+    line = escaped(line)
     lead = re.match(r"\s*\S+\s{2,}|\s*", line)
     indent = " " * (lead.end() if lead else 0)
     room = columns or width()
@@ -127,4 +172,6 @@ def _shown(*columns: "ProgressColumn") -> "Progress":
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
-    return Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True), transient=True)
+    return Progress(
+        TextColumn("{task.description}"), *columns, console=Console(file=unfiltered(sys.stderr)), transient=True
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from choral import __version__
 from choral.cli import terminal
+from choral.printable import escaped
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_object(run, result)))
     elif args.quiet:
-        print(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}")
+        print(escaped(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}"))
     else:
         print(body(run, result))
     return 0
@@ -199,7 +200,7 @@ def _budgets(privacy: dict[str, Any]) -> str:
         elif device["full"] and wide:
             note = "  full: refuses more"
         lines.append(
-            f"  {device['name'][:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
+            f"  {escaped(device['name'])[:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
             f"{device['rounds']:7}{note}"
         )
     if len(devices) > MOST_BARS:
@@ -213,7 +214,7 @@ def _sight(sight: dict[str, Any], included: int) -> str:
     if sight["received"] is not None:
         received = "  ".join(f"{word:08x}" for word in sight["received"][:5]) + " …"
     return (
-        f"WHAT THE SERVER SAW of {sight['device']} in round {sight['round']}\n"
+        f"WHAT THE SERVER SAW of {escaped(sight['device'])} in round {sight['round']}\n"
         f"  it computed  {computed}\n  server got   {received}\n"
         f"  and learned the sum of {included} devices, nothing else\n"
     )
@@ -244,7 +245,8 @@ def _claims(privacy: dict[str, Any]) -> str:
 
 
 def _saved(result: "Result") -> str:
+    folder = escaped(str(result.folder))
     return (
-        f"SAVED      {result.folder}/\n           report.html · model.safetensors · ledgers/ · privacy.yaml\n"
-        f"NEXT       choral verify {result.folder}\n           choral report {result.folder} --open"
+        f"SAVED      {folder}/\n           report.html · model.safetensors · ledgers/ · privacy.yaml\n"
+        f"NEXT       choral verify {folder}\n           choral report {folder} --open"
     )

@@ -8,6 +8,7 @@ import json
 from functools import partial
 
 from choral.cli import terminal
+from choral.printable import escaped
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"verified": good, "checks": checks}))
         return 0 if good else 1
     for finding in findings:
-        print(f"{'no' if finding.wrong else 'ok':>3}  {finding.check}")
+        print(escaped(f"{'no' if finding.wrong else 'ok':>3}  {finding.check}"))
         for line in finding.wrong:
-            print(f"       {line}")
+            print(escaped(f"       {line}"))
     print("verified" if good else "NOT verified")
     return 0 if good else 1

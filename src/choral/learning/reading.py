@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,23 @@ class Table:
                 "CH302", f'has no column "{name}".', where=self.source, fix=_closest(name, list(self.columns))
             )
         return self.columns[name]
+
+    def digest(self, names: Sequence[str], *, ordered: bool = True) -> str:
+        """SHA-256 of the cells of these columns, in hex: of the rows in their order, or of the rows in any order.
+
+        >>> one, other = (Table(source="t", columns={"age": ages}) for ages in (["25", "38"], ["38", "25"]))
+        >>> one.digest(["age"]) == other.digest(["age"]), one.digest(["age"], ordered=False) == other.digest(
+        ...     ["age"], ordered=False)
+        (False, True)
+        """
+        rows = (
+            hashlib.sha256(repr(row).encode()).digest()
+            for row in zip(*(self.cells(name) for name in names), strict=True)
+        )
+        whole = hashlib.sha256(repr(tuple(names)).encode())
+        for row in rows if ordered else sorted(rows):
+            whole.update(row)
+        return whole.hexdigest()
 
 
 def _closest(name: str, known: list[str]) -> str:

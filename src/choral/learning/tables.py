@@ -153,10 +153,21 @@ def load_declared(
     >>> features.ravel().tolist(), labels.tolist()
     ([-0.5, 1.0], [0, 1])
     """
+    return encode_declared(read_one(path, delimiter=delimiter), target=target, columns=columns)
+
+
+def read_one(path: str | Path, *, delimiter: str = ",") -> Table:
+    """The table in one site's file, or CH300 for a pattern that matches several."""
     tables = _read(path, delimiter=delimiter)
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
-    table = tables[0][1]
+    return tables[0][1]
+
+
+def encode_declared(
+    table: Table, *, target: Numeric | Categorical, columns: Sequence[Numeric | Categorical]
+) -> tuple[NDArray[np.float32], Labels]:
+    """Features and labels of a table, by the declared columns in their declared order."""
     return encode(table, columns), _labels(target, table.cells(target.name), table.source)
 
 

@@ -163,9 +163,10 @@ class Balance:
         """The plans with a reservation, in the order of their first."""
         return tuple(dict.fromkeys(study.plan for study in self.studies if study.open))
 
-    def left_for(self, plan: str) -> int:
-        """How many more uploads of a plan are reserved."""
-        return sum(study.left.total() for study in self.studies if study.plan == plan and study.open)
+    def left_of(self, plan: str) -> Counter[Event]:
+        """The uploads of a plan that are reserved and not charged yet, each as often as it may still be made."""
+        open_ones = [study.left for study in self.studies if study.plan == plan and study.open]
+        return sum(open_ones, Counter())
 
     def uploads_of(self, plan: str) -> int:
         """How many uploads a plan has reserved or made, in all."""

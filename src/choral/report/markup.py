@@ -1,6 +1,11 @@
-"""Markup that can't be injected into: every piece of text is escaped unless this module itself made it."""
+"""Markup that can't be injected into: every piece of text is escaped unless this module itself made it.
+
+Characters that are not seen, or that turn the direction of writing, are written out: a page must not mislead either.
+"""
 
 from html import escape
+
+from choral.printable import escaped
 
 _EMPTY = {"meta", "link", "br", "hr"}
 
@@ -18,7 +23,7 @@ def element(tag: str, /, *children: str, **attributes: str | float | bool | None
     '<p class="note" aria-label="&quot;quoted&quot;">a &lt; b, <b>bold</b></p>'
     """
     written = "".join(
-        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(_plain(value))}"')
+        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(escaped(_plain(value)))}"')
         for name, value in attributes.items()
         if value is not None and value is not False
     )
@@ -33,7 +38,9 @@ def together(*children: str) -> Markup:
     >>> together("x > y", element("br"))
     'x &gt; y<br>'
     """
-    return Markup("".join(child if isinstance(child, Markup) else escape(child, quote=False) for child in children))
+    return Markup(
+        "".join(child if isinstance(child, Markup) else escape(escaped(child), quote=False) for child in children)
+    )
 
 
 def _plain(value: str | float) -> str:

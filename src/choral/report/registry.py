@@ -10,13 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from choral.printable import is_shown
 from choral.privacy.rules import EVERYONE
 from choral.privacy.shown import up
 from choral.report import words
 from choral.run.folder import RunRecord
-
-# JSON's quoting is YAML's, but YAML wants more characters escaped: controls, its own line breaks, lone surrogates.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,9 @@ def scalar(value: str | float | int) -> str:
     "a: \u2028 b" 1.0e-05 20
     """
     if isinstance(value, str):
-        return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+        # JSON's quoting is YAML's. What is not seen is written out as both read it, which they do up to U+FFFF.
+        quoted = json.dumps(value, ensure_ascii=False)
+        return "".join(one if is_shown(one) or ord(one) > 0xFFFF else f"\\u{ord(one):04x}" for one in quoted)
     if isinstance(value, float):
         if not math.isfinite(value):
             return ".nan" if math.isnan(value) else ".inf"

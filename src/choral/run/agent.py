@@ -71,10 +71,10 @@ class Agent:
         try:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
             self.study, approval = home.approved(vault)
-            held = home.holdings(self.study, approval.policy, Path(approval.data), vault)
-            self._trainer, self._costs = held.trainer, held.costs
+            held = home.approved_holdings(self.study, approval, vault)
+            self._trainer, self._costs, self._since = held.trainer, held.costs, approval.since
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
-                reserve_in(self.ledger, self.study, held.costs, needed=False)
+                reserve_in(self.ledger, self.study, held.costs, began=approval.since, needed=False)
             self.device = Device(
                 self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
             )
@@ -109,8 +109,8 @@ class Agent:
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
 
     def _paid(self) -> int:
-        """How many uploads of this run the ledger has paid for."""
-        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+        """How many uploads of this run, in the passes over the approved table, the ledger has paid for."""
+        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges) - self._since
 
     def _train(self, model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
         # The turn is paid for by now; the charges say where in its passes the device stands, so no record is used more

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -12,18 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__, config
-from choral.config import Job
+from choral.config import BUILT_IN, Job
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.models import Model
+from choral.learning.reading import Table
 from choral.learning.records import Labels
-from choral.learning.tables import load_declared
+from choral.learning.tables import encode_declared, read_one
 from choral.plan import Budget, Plan, SecureSum
+from choral.printable import fault_of_word
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.certificates import check_node_key
+from choral.run.code import Maker
 from choral.run.costs import NO_LIMIT, Costs
-from choral.run.study import check_delta, codec_of, model_of, plan_of
+from choral.run.names import no_name, require_device_name, require_name
+from choral.run.study import check_delta, codec_of, maker_beside, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
 FORMAT = 1
@@ -79,6 +83,7 @@ class Agreement:
     """A study file, read and checked: what follows from it is worked out here, once for server and sites."""
 
     file: StudyFile
+    maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
 
     @classmethod
     def make(cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str) -> Self:
@@ -111,7 +116,14 @@ class Agreement:
             secure_sum=asdict(secure),
             devices=sorted(devices, key=lambda device: device.id),
         )
-        return cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+        check_names(file, job)
+        read = cls.of(to_toml(msgspec.to_builtins(file)), "study.toml")  # as the sites will read it
+        return read.with_code_in(job.folder)
+
+    def with_code_in(self, folder: Path) -> Self:
+        """The same for its coordinator, whose own model is installed or lies in this folder."""
+        kind = self.job.model_kind
+        return self if kind in BUILT_IN else replace(self, maker=maker_beside(kind, folder))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -204,12 +216,27 @@ class Agreement:
 
     def rows_of(self, path: Path) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone."""
-        return load_declared(path, target=self.target, columns=self.columns, delimiter=self.job.data.delimiter)
+        return self.encoded(self.table_in(path))
+
+    def table_in(self, path: Path) -> Table:
+        """The table in a file, by the declared delimiter."""
+        return read_one(path, delimiter=self.job.data.delimiter)
+
+    def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
+        """Features and labels of a table, by the declared columns alone."""
+        return encode_declared(table, target=self.target, columns=self.columns)
+
+    def digest_of(self, table: Table) -> str:
+        """SHA-256 of all that training reads of a table, in the order of its rows."""
+        return table.digest([*(column.name for column in self.columns), self.target.name])
 
     @cached_property
     def model(self) -> Model:
-        """The model; a site asks its policy first, since "module:function" runs code."""
-        return model_of(self.job, features=len(self.features), classes=len(self.classes))
+        """The model; one that is code is made only where somebody has said which code it is."""
+        kind = self.job.model_kind
+        if kind not in BUILT_IN and self.maker is None:
+            raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
+        return model_of(self.job, features=len(self.features), classes=len(self.classes), maker=self.maker)
 
     @property
     def run_name(self) -> str:
@@ -280,6 +307,29 @@ def check_deployable(job: Job) -> None:
             fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"] of the label.',
         )
     columns_of(job)
+
+
+def check_names(file: StudyFile, job: Job) -> None:
+    """Nothing, or CH102 for a name in a new study that people could take for another one, or that can't be shown."""
+    for what, name in (
+        ("the study's name", file.name),
+        ("the run's name", job.run.name),
+        ("the study's run", file.run),
+        ("the study's version of choral", file.choral),
+        ("the server's address", file.address),
+        ("the model's kind", job.model_kind),
+    ):
+        require_name(what, name)
+    for device in file.devices:
+        require_device_name(device.id)
+    data = job.data
+    words = [("a class", word) for word in data.classes or ()] + [("the label's name", data.label)]
+    for column in columns_of(job):
+        levels = column.levels if isinstance(column, Categorical) else ()
+        words += [("a column's name", column.name), *(("a level", level) for level in levels)]
+    for what, word in words:
+        if fault := fault_of_word(word):
+            raise no_name(what, fault)
 
 
 def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:

@@ -19,8 +19,13 @@ def trainer_of(
     secret: bytes,
     run: str,
     rounds: int,
+    table: str = "",
 ) -> Trainer:
-    """The trainer of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far."""
+    """The trainer of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far.
+
+    `table` is the digest of a table that was approved: another one has another order of passes.
+    """
+    named = [run.encode(), table.encode()] if table else [run.encode()]  # as rehearsals have always had it
     return Trainer(
         model=model,
         plan=plan,
@@ -28,5 +33,5 @@ def trainer_of(
         labels=labels,
         rounds=rounds,
         # Secret, and the same after a restart: passes that continue must go on in their order.
-        order=int.from_bytes(digest("order of passes", secret, run.encode())[:8], "little"),
+        order=int.from_bytes(digest("order of passes", secret, *named)[:8], "little"),
     )

@@ -21,6 +21,7 @@ from choral.run.agreement import (
 )
 from choral.run.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
 from choral.run.folder import write_whole
+from choral.run.names import require_device_name, require_name
 from choral.secagg.keys import Identity
 
 JOB, INVITATION, STUDY, CARDS = "choral.toml", "invitation.toml", "study.toml", "cards"
@@ -42,6 +43,9 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if invitation.format != FORMAT:
             raise other_version(f"the invitation has format {invitation.format}, this choral has {FORMAT}", str(path))
         host_of(invitation.address)  # refuses what is none
+        require_name("the study's name", invitation.name)
+        require_name("the server's address", invitation.address)
+        _ = invitation.fingerprint  # refuses what is no certificate
         return invitation
 
     @property
@@ -72,6 +76,7 @@ def read_card(path: str | Path) -> Enrolled:
     """The card in a file, its signatures checked."""
     card = sent(path, Enrolled)
     _ = card.bundle
+    require_device_name(card.id)
     return card
 
 
@@ -91,6 +96,8 @@ def prepare(
     host = host_of(address)
     job = config.read(job_file)
     check_deployable(job)
+    require_name("the study's name", job.run.name)
+    require_name("the server's address", address)
     if folder.exists() and any(folder.iterdir()):
         raise StorageError("CH800", "exists already.", where=str(folder), fix="Choose another folder.")
     if certificate is not None and key is not None and authority is not None:

@@ -95,7 +95,7 @@ class LocalDeployment:
         authority = self.study_folder / AUTHORITY
         with processes.Children() as sites:
             for home in self.homes:
-                words = [sys.executable, "-m", "choral", "device", "run", "--home", str(home.path)]
+                words = [sys.executable, "-P", "-m", "choral", "device", "run", "--home", str(home.path)]
                 sites.start(home.joined.name, words + ["--agent-only"] * (engine == "simulation"), home.path)
             yield {"state": "starting the sites", "rounds_done": 0}
             self._await_agents(sites)

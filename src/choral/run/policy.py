@@ -1,11 +1,14 @@
 """What the owner of a site's data agrees to; it wins over whatever a server proposes."""
 
+from pathlib import Path
+
 import msgspec
 
 from choral.config import BUILT_IN
 from choral.errors import TrustError
 from choral.plan import Budget
 from choral.run.agreement import Agreement
+from choral.run.code import Code
 
 DELTA, CROWD = 1e-5, 2
 
@@ -16,8 +19,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     epsilon: float
     delta: float = DELTA
     crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
+    colluders: int = 0  # devices that the study must count as helping its server
     curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
-    models: list[str] = []  # "module:function" of others, which runs here
+    models: list[str] = []  # "module:function" of others, which runs here; with "=FILE" from that file
     label: str = ""  # what the owner calls the data; shown here only
 
     @property
@@ -25,17 +29,35 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The most that the data may lose, in all runs together."""
         return Budget(epsilon=self.epsilon, delta=self.delta)
 
+    @property
+    def _files(self) -> dict[str, str]:
+        """The file of each trusted name; empty where it is installed."""
+        return {name: file for name, _, file in (model.partition("=") for model in self.models)}
+
+    def code_of(self, study: Agreement) -> Code | None:
+        """The code that the study's model runs here, where the owner says that it is; None of a model of choral."""
+        kind = study.job.model_kind
+        if kind in BUILT_IN:
+            return None
+        file = self._files[kind]
+        return Code.located(kind, Path(file).expanduser() if file else None)
+
     def check(self, study: Agreement) -> None:
         """Nothing, or CH603 with what is weaker than this policy; no code of the study's model has run by then."""
         kind, secure = study.job.model_kind, study.secure
-        if kind not in (*BUILT_IN, *self.models):
-            raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}, once you have read it")
+        if kind not in (*BUILT_IN, *self._files):
+            raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}=FILE, once you have read it")
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
         if secure.mode != "choral":
             raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if secure.adversary != "lying" and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
+        if secure.colluders < self.colluders:
+            raise weaker(
+                f"it counts {secure.colluders} devices that help its server, the policy wants {self.colluders}",
+                f"--colluders {secure.colluders}; or ask for a study with colluders = {self.colluders} in [federation]",
+            )
         if (crowd := secure.honest_noises(secure.adversary)) < self.crowd:
             raise weaker(
                 f"a sum may hide this device among {crowd} honest ones only, the policy wants {self.crowd}",

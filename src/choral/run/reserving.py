@@ -10,32 +10,43 @@ from choral.run.costs import Costs, most_uploads, rounds_each
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
 
-def reserve_in(book: Balance | Ledger, study: Agreement, costs: Costs, *, needed: bool = True) -> None:
+def reserve_in(book: Balance | Ledger, study: Agreement, costs: Costs, *, began: int = 0, needed: bool = True) -> None:
     """Reserve what an approval of the study allows, once, and free what other studies have reserved and never used.
 
-    CH401 where the limit does not pay for the planned uploads; unless they are `needed`, as many as it pays for.
+    `began` is how many charges of the study came before the passes over the approved table: another table starts a new
+    pass, which costs more than going on. CH401 where the limit does not pay for the planned uploads; unless they are
+    `needed`, as many as it pays for.
     """
     balance = book if isinstance(book, Balance) else book.balance
     for plan in balance.open_plans:
         if plan != study.run_name:
             book.release(plan)
-    if more := _missing(balance, study, costs, needed=needed):
+    if more := _missing(balance, study, costs, began=began, needed=needed):
         book.reserve(more)
 
 
-def _missing(balance: Balance, study: Agreement, costs: Costs, *, needed: bool) -> Reservation | None:
+def _missing(balance: Balance, study: Agreement, costs: Costs, *, began: int, needed: bool) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
-    planned, there = rounds_each(study.plan), balance.uploads_of(study.run_name)
-    rest = range(there, most_uploads(planned))
-    if not rest:
+    planned, made = rounds_each(study.plan), sum(charge.plan == study.run_name for charge in balance.charges)
+    if made >= most_uploads(planned):
         return None
-    wanted = costs.reservation(0, rest, run=study.run_name)
-    count = balance.affordable(wanted)
-    if needed and there + count < planned:
-        whole = replace(wanted, uploads=wanted.uploads[: planned - there])
+    all_of_them = costs.reservation(0, range(made - began, most_uploads(planned) - began), run=study.run_name)
+    left, wanted, planned_ones = balance.left_of(study.run_name), [], 0
+    for number, event in enumerate(all_of_them.uploads, start=made):
+        if left[event] > 0:
+            left[event] -= 1
+        else:
+            wanted.append(event)
+            planned_ones += number < planned
+    if not wanted:
+        return None
+    missing = replace(all_of_them, uploads=tuple(wanted))
+    count = balance.affordable(missing)
+    if needed and count < planned_ones:
+        whole = replace(missing, uploads=missing.uploads[:planned_ones])
         if not balance.epsilon_of_reservation(whole) <= balance.limit.epsilon * SLACK:
             balance.admissible(whole)  # says CH401, with the figures
-    return replace(wanted, uploads=wanted.uploads[:count]) if count else None
+    return replace(missing, uploads=missing.uploads[:count]) if count else None
 
 
 def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> list[str]:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +16,19 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.plan import SecureSum
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions, write_json
+from choral.run.folder import (
+    FORMAT,
+    RunFolder,
+    RunRecord,
+    charged_rounds,
+    of_right_form,
+    read_run,
+    versions,
+    write_json,
+)
 from choral.run.logs import Log
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
@@ -80,6 +90,8 @@ def resume(
             where=str(path),
             fix="Restore the data and choral.toml as they were, or run anew.",
         )
+    with of_right_form(folder.path):  # the defaults may have changed since
+        study = replace(study, secure=SecureSum(**about["secure_sum"]))
     run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=_log(log, path))
     run.go_on()
     return run

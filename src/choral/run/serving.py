@@ -44,7 +44,7 @@ class Conductor:
     """One run of a study under way: a backend for the loop over rounds, and the keeper of the run folder."""
 
     def __init__(self, folder: Path, transport: Connected, *, patience: float = PATIENCE) -> None:
-        self.study = Agreement.read(folder / STUDY)
+        self.study = Agreement.read(folder / STUDY).with_code_in(folder)
         self.run_folder = run_folder(folder, self.study)
         self.test = _test_rows(folder, self.study)
         self.transport, self.patience = transport, patience

@@ -1,29 +1,36 @@
 """A site's home: its keys, its ledger, the server that it knows, and the study that its owner approved."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
 
+from choral.config import BUILT_IN
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import Trainer
-from choral.plan import Budget, Law
+from choral.plan import Budget
 from choral.privacy.chain import Receipt
-from choral.privacy.ledger import Balance, Ledger
+from choral.privacy.ledger import Balance, Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
-from choral.run.agreement import Agreement, Enrolled
+from choral.run import pinned
+from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.certificates import node_key
+from choral.run.code import Code
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
 from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
 from choral.run.folder import read_json
+from choral.run.names import require_device_name
 from choral.run.policy import Policy, weaker
+from choral.run.preview import Preview
+from choral.run.register import Holder, Register
 from choral.run.reserving import SLACK, reserve_in
 from choral.secagg.keys import Identity, check_name
 
@@ -38,6 +45,9 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at: str
     data: str
     policy: Policy
+    table: str = ""  # the digest of what is read of the table; none before tables were pinned
+    code: Code | None = None  # of a model that is somebody's own
+    since: int = 0  # charges of this study when the passes over this table began
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,45 +60,12 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """What a device holds for one study: its rows, ready to train on, and what rounds cost it."""
+    """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
 
     trainer: Trainer
     costs: Costs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """What an approval would mean, in numbers; nothing has left the site to find them."""
-
-    study: str
-    safety_number: str
-    devices: tuple[str, ...]
-    model: str
-    parameters: int
-    rows: int
-    rounds: int
-    planned_rounds: int
-    upload_bytes: int
-    download_bytes: int
-    rule: str
-    adjacency: str
-    adversary: str
-    law: Law
-    noise: float
-    delta: float
-    epsilon_a_round: float
-    epsilon_planned: float
-    uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
-    epsilon_uploads: float
-    epsilon_spent_before: float
-    epsilon_limit: float
-    smallest_sum: int
-    colluders: int
-    crowd: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same for machines."""
-        return asdict(self)
+    table: str  # of what the study reads, in the order of its rows
+    whole: str  # of all columns, in any order of rows
 
 
 class Home:
@@ -121,6 +98,7 @@ class Home:
             keep(path / JOINED, _json(msgspec.structs.replace(home.joined, node=node, server=invitation)))
             return home
         check_name(name)
+        require_device_name(name)
         if FileStore(path / "vault").exists():
             home._check_goes_on(name, passphrase)
             (path / APPROVAL).unlink(missing_ok=True)
@@ -217,9 +195,19 @@ class Home:
 
     def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
         """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
-        features, labels = study.rows_of(data)
-        secret = vault.memory.secret
-        trainer = trainer_of(study.model, study.plan, features, labels, secret=secret, run=study.run_name, rounds=0)
+        table = study.table_in(data)
+        features, labels = study.encoded(table)
+        digest = study.digest_of(table)
+        trainer = trainer_of(
+            study.model,
+            study.plan,
+            features,
+            labels,
+            secret=vault.memory.secret,
+            run=study.run_name,
+            rounds=0,
+            table=digest,
+        )
         if policy.delta > 1 / len(labels):
             raise ConfigError(
                 "CH102", f"δ = {policy.delta:g}.", fix=f"Must be at most 1/rows (here {1 / len(labels):.1e}): --delta."
@@ -231,7 +219,9 @@ class Home:
             limits=(policy.budget,),
             names=(self.joined.name,),
         )
-        return Holdings(trainer=trainer, costs=costs)
+        return Holdings(
+            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
+        )
 
     def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
         """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
@@ -243,28 +233,60 @@ class Home:
         return ledger
 
     def approve(
-        self, study_file: Path, policy: Policy, data: Path, *, passphrase: str | None = None, record: bool = False
+        self,
+        study_file: Path,
+        policy: Policy,
+        data: Path,
+        *,
+        passphrase: str | None = None,
+        record: bool = False,
+        register: Register | None = None,
     ) -> Preview:
-        """What the study would cost and send, after one round of training that stays here; recorded if told so."""
+        """What the study would cost and send, after one round of training that stays here; recorded if wanted.
+
+        With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
+        """
         study = Agreement.read(study_file)
+        check_names(study.file, study.job)
         vault = self.vault(passphrase)
         self.check_known(study, vault)
         policy.check(study)
+        code = policy.code_of(study)
+        study = trusting(study, code)
         held = self.holdings(study, policy, data, vault)
-        preview = self._preview(study, policy, held)
+        holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
+        if register is not None:
+            register.check(held.whole, holder)
+        preview = self._preview(study, policy, held, code)
         held.trainer.trial(study.model.start(0))
         if record:
             with self.open_ledger(vault, policy.budget) as ledger:
-                reserve_in(ledger, study, held.costs)
+                since = self._passes_began(study, held, ledger.balance.charges)
+                reserve_in(ledger, study, held.costs, began=since)
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
+            if register is not None:
+                register.add(held.whole, holder)
             vault.approve(roster=study.terms.roster_digest, terms=study.terms.digest)
             keep(self.path / STUDY, study.text)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            approval = Approval(study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy)
+            approval = Approval(
+                study=study.digest.hex(),
+                at=now,
+                data=str(data.resolve()),
+                policy=policy,
+                table=held.table,
+                code=code,
+                since=since,
+            )
             keep(self.path / APPROVAL, _json(approval))
         return preview
 
-    def _preview(self, study: Agreement, policy: Policy, held: Holdings) -> Preview:
+    def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
+        known = self.approval if (self.path / APPROVAL).exists() else None
+        goes_on = known is not None and (known.study, known.table) == (study.digest.hex(), held.table)
+        return pinned.passes_began(study.run_name, charges, known.since if known is not None and goes_on else None)
+
+    def _preview(self, study: Agreement, policy: Policy, held: Holdings, code: Code | None) -> Preview:
         planned, delta, limit = rounds_each(study.plan), policy.delta, policy.epsilon
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
@@ -274,15 +296,22 @@ class Home:
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
         balance = self._balance(policy.budget)
-        spent = balance.reserved
-        reserve_in(balance, study, held.costs)
+        spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
+        reserve_in(balance, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
         terms = study.terms
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
+            device=self.joined.name,
             devices=terms.ids,
-            model=study.model.name,
+            device_numbers=tuple(bundle.safety_number for bundle in study.roster),
+            columns=tuple(column.name for column in study.columns),
+            label=study.target.name,
+            classes=study.classes,
+            model=study.model.name if code is None else code.name,
+            code_path="" if code is None else code.path,
+            code_sha256="" if code is None else code.sha256,
             parameters=terms.parameters,
             rows=len(held.trainer.labels),
             rounds=study.plan.rounds,
@@ -327,7 +356,27 @@ class Home:
             )
         self.check_known(study, vault)
         approval.policy.check(study)
-        return study, approval
+        return trusting(study, approval.code), approval
+
+    def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
+        """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""
+        held = self.holdings(study, approval.policy, Path(approval.data), vault)
+        pinned.check_table(held.table, approval.table, data=Path(approval.data))
+        return held
+
+
+def trusting(study: Agreement, code: Code | None) -> Agreement:
+    """The study with the code that its model runs here, compared with its hash; CH603 for code that is not pinned."""
+    kind = study.job.model_kind
+    if kind in BUILT_IN:
+        return study
+    if code is None or code.name != kind:
+        raise TrustError(
+            "CH603",
+            f'the code of the model "{kind}" is not pinned by the approval.',
+            fix=f"Approve the study again: choral device approve STUDY … --trust-model {kind}=FILE",
+        )
+    return replace(study, maker=code.maker())
 
 
 def receipt_of(vault: Vault) -> Receipt | None:

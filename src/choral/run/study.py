@@ -20,6 +20,7 @@ from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import proposal_of, task_of
 from choral.privacy import calibrate
+from choral.run.code import Maker
 from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
@@ -171,8 +172,11 @@ def check_delta(job: Job, rows: int) -> None:
         )
 
 
-def model_of(job: Job, *, features: int, classes: int) -> Model:
-    """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes."""
+def model_of(job: Job, *, features: int, classes: int, maker: Maker | None = None) -> Model:
+    """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes.
+
+    Without a `maker` the function is looked for among what Python has installed, then beside the job's file.
+    """
     kind = job.model_kind
     if kind == "logistic":
         return logistic(features, classes)
@@ -180,11 +184,8 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
         return linear(features)
     if kind == "mlp":
         return mlp(features, tuple(job.model.hidden or ()), classes)
-    module, _, function = kind.partition(":")
-    if (beside := str(job.folder.resolve())) not in sys.path:
-        sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
     try:
-        made = getattr(import_module(module), function)(features=features, classes=classes)
+        made = (maker or maker_beside(kind, job.folder))(features=features, classes=classes)
     except ChoralError:
         raise
     except Exception as error:  # whatever a user's own code raises is told without a traceback
@@ -210,6 +211,18 @@ def model_of(job: Job, *, features: int, classes: int) -> Model:
             fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made
+
+
+def maker_beside(kind: str, folder: Path) -> Maker:
+    """The function that "module:function" names: among what Python has installed, then in this folder."""
+    module, _, function = kind.partition(":")
+
+    def make(**shapes: int) -> object:
+        if (beside := str(folder.resolve())) not in sys.path:
+            sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
+        return getattr(import_module(module), function)(**shapes)
+
+    return make
 
 
 def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
@@ -243,7 +256,9 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
     'paper'
     """
     words: dict[str, Any] = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
-    kinds = {"complete": SecureSum.for_cohort, "sparse": sparse, "paper": SecureSum.of_paper}
+    if settings.secure_sum == "complete":
+        return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
+    kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
     secure = kinds[settings.secure_sum](cohort, **words)
     return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
 

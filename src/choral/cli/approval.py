@@ -1,0 +1,95 @@
+"""The screen by which a site's owner decides about a study: short paragraphs, the number to compare last."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from choral.cli import terminal
+from choral.privacy.shown import up
+
+if TYPE_CHECKING:
+    from choral.run.preview import Preview
+
+Paragraph = Callable[["Preview"], list[str]]
+
+
+def screen(told: "Preview", *, recorded: bool) -> list[str]:
+    """The lines about a study, and the question, or what was recorded."""
+    end = [
+        "APPROVED  this study with this table and nothing else: any change is refused.",
+        "NEXT      choral device run",
+    ] if recorded else [
+        "NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."
+    ]  # fmt: skip
+    return [*(line for paragraph in PARAGRAPHS for line in paragraph(told)), *_number(told), *end]
+
+
+def _study(told: "Preview") -> list[str]:
+    return [f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds"]
+
+
+def _code(told: "Preview") -> list[str]:
+    if not told.code_path:
+        return []
+    return [
+        f"CODE      {told.code_path}",
+        f"          SHA-256 {told.code_sha256}",
+        "          runs here as you; read it first. A change of this file is refused; what it imports is not checked",
+    ]
+
+
+def _devices(told: "Preview") -> list[str]:
+    lines = [f"DEVICES   {len(told.devices)}, each with its own number:"]
+    for name, number in zip(told.devices, told.device_numbers, strict=True):
+        lines += [f"  {name}{' (this site)' if name == told.device else ''}", *terminal.digits(number)]
+    return lines
+
+
+def _reads(told: "Preview") -> list[str]:
+    values = " or ".join(told.classes) or "a number"
+    return [
+        f"READS     {told.rows:,} rows of the columns {', '.join(told.columns)}",
+        f"          and the label {told.label} ({values}); one round was tried here, and nothing was sent",
+    ]
+
+
+def _protects(_: "Preview") -> list[str]:
+    return [
+        "PROTECTS  one row: ε is the most that one row of this table can lose. A person with several "
+        "rows here, or with rows at other sites or in other homes, can lose more",
+    ]
+
+
+def _sends(told: "Preview") -> list[str]:
+    helped = f"{told.colluders} of them help{'s' * (told.colluders == 1)} it" if told.colluders else "nobody helps it"
+    return [
+        f"SENDS     {told.upload_bytes:,} masked bytes per round; receives the model, {told.download_bytes:,} bytes",
+        f"          the server learns sums of {told.smallest_sum} devices or more; "
+        f"if it lies and {helped}, of {told.crowd} honest ones or more",
+    ]
+
+
+def _costs(told: "Preview") -> list[str]:
+    from choral.run.reserving import cap_in_words
+
+    terms = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
+    return [
+        f"COSTS     ε = {up(told.epsilon_a_round)} per round, ε = {up(told.epsilon_planned)} for the "
+        f"{told.planned_rounds} rounds planned here",
+        f"          ({terms})",
+        *cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=terms),
+        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
+    ]
+
+
+def _limit(told: "Preview") -> list[str]:
+    return [
+        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
+        "beyond it this device refuses, whatever the server says",
+    ]
+
+
+def _number(told: "Preview") -> list[str]:
+    return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
+
+
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _limit, _protects)

@@ -1,0 +1,48 @@
+"""What a site's owner is shown before an approval, as numbers and names."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from choral.plan import Law
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What an approval would mean, in numbers; nothing has left the site to find them."""
+
+    study: str
+    safety_number: str
+    device: str
+    devices: tuple[str, ...]
+    device_numbers: tuple[str, ...]
+    columns: tuple[str, ...]
+    label: str
+    classes: tuple[str, ...]
+    model: str
+    code_path: str  # of a model that is somebody's own code, and its hash; else empty
+    code_sha256: str
+    parameters: int
+    rows: int
+    rounds: int
+    planned_rounds: int
+    upload_bytes: int
+    download_bytes: int
+    rule: str
+    adjacency: str
+    adversary: str
+    law: Law
+    noise: float
+    delta: float
+    epsilon_a_round: float
+    epsilon_planned: float
+    uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
+    epsilon_uploads: float
+    epsilon_spent_before: float
+    epsilon_limit: float
+    smallest_sum: int
+    colluders: int
+    crowd: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for machines."""
+        return asdict(self)

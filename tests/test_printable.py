@@ -1,0 +1,153 @@
+"""What may be shown, and which names people can tell apart."""
+
+import sys
+import unicodedata
+
+import pytest
+
+from choral.errors import ChoralError, ConfigError, TrustError
+from choral.printable import escaped, fault_of_name, fault_of_word, is_shown
+from choral.run.enrolment import Invitation, prepare, read_card
+from choral.run.names import require_device_name
+from choral.run.policy import Policy
+from choral.run.site import Home
+from tests.run.consortium import JOB, Consortium
+
+CYRILLIC_O = "\u043e"
+
+
+def test_no_control_format_or_separator_of_unicode_is_shown_and_every_letter_digit_and_space_is():
+    hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category in hidden:
+            assert not is_shown(character)
+        elif category in ("Lu", "Ll", "Nd"):
+            assert is_shown(character)
+    assert is_shown(" ")
+
+
+@pytest.mark.parametrize("unseen", "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\ufe0f\uffa0\U000e0100")
+def test_letters_and_marks_that_nobody_sees_are_not_shown(unseen):
+    assert unseen.isprintable() or unicodedata.category(unseen) == "Mn"
+    assert escaped(f"a{unseen}b") == f"a{unseen.encode('unicode_escape').decode()}b"
+
+
+def test_text_that_is_shown_stays_as_it_is_and_no_break_spaces_do_too():
+    for text in ("Zürich", "東京の病院", "ε ≤ 2, δ = 1e-5", "1\u00a0%", "שלום", "C:\\new"):
+        assert escaped(text) == text
+
+
+def test_an_error_carries_nothing_hidden_in_any_of_its_parts():
+    error = ConfigError("CH102", "what\x1b[8m", where="a\nb", why="\u202e", fix="\x9b")
+    assert str(error) == "CH102 a\\nb what\\x1b[8m \\u202e \\x9b"
+    assert all(map(is_shown, error.as_dict().values())) and all(map(is_shown, error.args))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("hospital-a", ""),
+        ("Krankenhaus Süd 2", ""),
+        ("Больница № 1".replace("№", "No"), "mixes"),
+        ("Больница 1", ""),
+        ("東京Hospitalカルテ", ""),  # a mixture that Unicode's report allows
+        ("서울 Clinic", ""),
+        ("a" * 64, ""),
+        ("a" * 65, "65 characters"),
+        ("", "0 characters"),
+        (" a", "a space"),
+        (f"h{CYRILLIC_O}spital", "mixes CYRILLIC and LATIN"),
+        ("\u03bfmega-clinic", "mixes GREEK and LATIN"),
+        ("ｈospital", "stand for others"),
+        ("hospita\u200bl", "can't be printed"),
+        ("hospital\u00a0a", "can't be printed"),
+        ("e\u0301", "stand for others"),  # é in two characters
+        ("z\u0336\u0337\u0338", "accents"),
+    ],
+)
+def test_a_name_is_short_printable_and_of_one_script(name, fault):
+    assert fault in fault_of_name(name)
+    assert bool(fault) == bool(fault_of_name(name))
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("β-blocker", ""),
+        ("CO₂ [µg/m³]", ""),
+        (f"{CYRILLIC_O}ne", "mixes"),
+        ("a\tb", "can't be printed"),
+        ("x" * 65, "65"),
+    ],
+)
+def test_each_part_of_a_word_of_a_table_is_of_one_script(word, fault):
+    assert fault in fault_of_word(word)
+    assert bool(fault) == bool(fault_of_word(word))
+
+
+def test_a_comma_in_a_devices_name_is_refused():
+    with pytest.raises(ConfigError, match=r"CH102 a device's name has a comma"):
+        require_device_name("hill, lake")
+
+
+@pytest.mark.parametrize("name", ["hill, lake", f"h{CYRILLIC_O}spital", "hill\u200b"])
+def test_no_home_and_no_card_has_such_a_name(name, tmp_path):
+    made = Consortium(tmp_path)
+    with pytest.raises(ChoralError, match=r"CH102|CH600"):
+        Home.join(tmp_path / "new", made.invitation, name)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_card_that_an_older_choral_made_with_a_comma_in_its_name_is_not_enrolled(tmp_path, monkeypatch):
+    made = Consortium(tmp_path)
+    with monkeypatch.context() as older:
+        older.setattr("choral.run.site.require_device_name", lambda _: None)
+        home = Home.join(tmp_path / "new", made.invitation, "hill, lake")
+    from choral.run.enrolment import card_text
+
+    (tmp_path / "new.card").write_text(card_text(home.card()))
+    with pytest.raises(ConfigError, match=r"CH102 .*comma"):
+        read_card(tmp_path / "new.card")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "hearts"', f'name = "heart{CYRILLIC_O}"', "the study's name mixes"),
+        ('name = "hearts"', f'name = "{"h" * 65}"', "the study's name has 65"),
+        ("127.0.0.1:9092", f"h{CYRILLIC_O}st.example:9092", "address mixes"),
+        ('label = "sick"', f'label = "s{CYRILLIC_O}ck"', "label's name mixes"),
+        ("[data.columns.age]", f'[data.columns."{CYRILLIC_O}ge"]', "a column's name mixes"),
+        ('["no", "yes"]', f'["n{CYRILLIC_O}", "yes"]', "a class mixes"),
+    ],
+)
+def test_a_new_study_with_such_a_name_is_neither_made_nor_approved(tmp_path, old, new, told):
+    made = Consortium(tmp_path)
+    text = (made.study / "study.toml").read_text()
+    assert old in text
+    (tmp_path / "study.toml").write_text(text.replace(old, new))
+    with pytest.raises((ConfigError, TrustError), match=f"CH102 .*{told}"):
+        made.homes["hill"].approve(tmp_path / "study.toml", Policy(epsilon=4.0, delta=1e-4), made.tables["hill"])
+    if old in JOB and "name" in old:
+        (tmp_path / "choral.toml").write_text(JOB.replace(old, new))
+        with pytest.raises(ConfigError, match=f"CH102 .*{told}"):
+            prepare(tmp_path / "other", tmp_path / "choral.toml", "127.0.0.1:9092")
+    invitation = (made.study / "invitation.toml").read_text()
+    if old in invitation:
+        (tmp_path / "invitation.toml").write_text(invitation.replace(old, new))
+        with pytest.raises(ConfigError, match=f"CH102 .*{told}"):
+            Invitation.read(tmp_path / "invitation.toml")
+
+
+def test_a_study_that_was_approved_with_a_long_name_goes_on(tmp_path, monkeypatch):
+    from choral.run.agent import Agent
+
+    with monkeypatch.context() as older:
+        for place in ("agreement", "enrolment"):
+            older.setattr(f"choral.run.{place}.require_name", lambda *_: None)
+        made = Consortium(tmp_path, job=JOB.replace("hearts", "h" * 80))
+        made.approve("hill")
+    with Agent(made.homes["hill"]) as agent:
+        assert agent.study.file.name == "h" * 80
