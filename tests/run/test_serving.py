@@ -157,9 +157,8 @@ def test_uploads_of_an_attempt_that_fails_are_counted(consortium):
 
 def test_a_device_that_cannot_pay_says_so_before_the_others_are_charged(consortium):
     made, home = consortium, consortium.homes["lake"]
-    with home.open_ledger(home.vault()) as ledger:  # another study has spent most of it meanwhile
-        for number in range(1, 4):
-            ledger.charge(made.agreement.costs.charge(0, number - 1, run="another", round=number, attempt=0))
+    with home.open_ledger(home.vault()) as ledger:  # the owner has thought better of it since the approval
+        ledger.set_limit(Budget(epsilon=0.01, delta=1e-4))
     with agents(made.homes):
         made.conductor(Sockets(made.homes)).run()
     record = run_of(made)
@@ -188,8 +187,7 @@ def test_a_device_that_refuses_for_good_is_not_called_again_and_the_others_go_on
     made = four.copy(tmp_path)
     home = made.homes["moor"]
     with home.open_ledger(home.vault()) as ledger:
-        for number in (1, 2):
-            ledger.charge(made.agreement.costs.charge(0, number - 1, run="another", round=number, attempt=0))
+        ledger.set_limit(Budget(epsilon=0.01, delta=1e-4))
     transport = Sockets(made.homes)
     with agents(made.homes):
         made.conductor(transport).run()
