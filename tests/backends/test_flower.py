@@ -37,7 +37,7 @@ def seed_of_a_lost_device(rate=0.2):
 
 @pytest.fixture(scope="module")
 def study():
-    return small.study(devices=4, cohort=4, colluders=0, seed=seed_of_a_lost_device())
+    return small.study(devices=4, cohort=4, seed=seed_of_a_lost_device())
 
 
 def integers_of(study, turn):

@@ -12,8 +12,9 @@ def rows(count=240, features=4, seed=0):
     return features, (features[:, 0] + 0.3 * rng.normal(size=count) > 0).astype(int)
 
 
+# Without a colluder in mind, so that one device of a cohort of four may drop out.
 SETTINGS = {
-    "devices": 6, "cohort": 4, "rounds": 3, "local_steps": 2, "batch": 8, "step_size": 0.5, "clip": 1.0,
+    "colluders": 0, "devices": 6, "cohort": 4, "rounds": 3, "local_steps": 2, "batch": 8, "step_size": 0.5, "clip": 1.0,
     "epsilon": 4.0, "delta": 1e-4, "seed": 5,
 }  # fmt: skip
 

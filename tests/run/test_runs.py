@@ -161,7 +161,7 @@ def test_a_limit_that_differs_within_a_device_is_refused(clinics, capsys):
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
 def test_a_run_ends_early_when_too_few_devices_have_budget_left(kind):
     limits = {f"device {i}": 2.5 for i in range(1, 5)}
-    run = Run(kind, study(limits=limits, rounds=6, colluders=0))
+    run = Run(kind, study(limits=limits, rounds=6))
     devices = run.finish().privacy["devices"]
     done, needed, allowed = len(run.lines), run.study.secure.smallest_sum, run.study.costs.allowed_rounds
     assert 0 < done < 6
@@ -297,7 +297,7 @@ def test_resuming_with_other_data_is_refused(clinics, capsys, monkeypatch):
 
 def test_a_run_goes_on_with_the_secure_sum_that_it_began_with(tmp_path):
     # As a run that was begun when four devices counted no colluder: its choral.toml names no number of them.
-    Run("simulation", study(colluders=0), folder=RunFolder.create(tmp_path / "out")).begin()
+    Run("simulation", study(), folder=RunFolder.create(tmp_path / "out")).begin()
     about = json.loads((tmp_path / "out/run.json").read_text())
     assert about["secure_sum"]["colluders"] == 0 and "colluders = 0\n" in about["job"]
     about["job"] = about["job"].replace("colluders = 0\n", "")
