@@ -92,8 +92,10 @@ def _watched(
     folder: Path, study: Agreement, children: "Children", link: "Control", run: int
 ) -> Iterator[dict[str, Any]]:
     shown: dict[str, Any] = {}
-    while not link.state(run).over:
-        children.check()
+    while True:
+        children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
+        if link.state(run).over:
+            return
         if (told := status(folder, study)) != shown:
             shown = told
             yield told
