@@ -140,6 +140,13 @@ def test_a_folder_that_is_no_run_is_a_clear_error(tmp_path, capsys):
     assert "Is this a run folder?" in capsys.readouterr().err
 
 
+def test_a_plan_that_nobody_could_run_is_a_fault_of_the_folder(copy, capsys):
+    edit(copy / "run.json", lambda about: about["secure_sum"].update(adversary=None))
+    for verb in ("verify", "report"):
+        assert main([verb, str(copy)]) == 1
+    assert "CH802" in capsys.readouterr().err
+
+
 WHATEVER = st.sampled_from(["leave out", None, "x", -1, [], {}, 1e400])
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import StorageError
+from choral.errors import PlanError, StorageError
 from choral.privacy import durable
 
 FORMAT = 2
@@ -154,6 +154,8 @@ def of_right_form(folder: Path) -> Iterator[None]:
     """
     try:
         yield
+    except PlanError as error:  # a plan that nobody could have run: the file is wrong, and not what was asked for
+        raise StorageError("CH802", f"has {error}", where=str(folder), fix="Restore it, or run anew.") from error
     except MALFORMED as error:
         what = f"a file does not have the form that it should ({type(error).__name__})."
         raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
