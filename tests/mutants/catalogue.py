@@ -37,12 +37,10 @@ CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_t
 BATCH = "        total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 FLOAT_SUM = (
     "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
+)
 BLAMED = (
     "tests/attacks/test_misbehaving_devices.py::"
     "test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_than_twice"
-)
-BATCH = (
-    "        total = batch_sum(model, recipe.clip, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 )
 FAR_OUT = "tests/learning/test_noise.py::test_secure_noise_far_out_is_as_fine_as_float32_at_every_depth"
 

@@ -13,6 +13,7 @@ from choral.protocol.messages import (
     MAGIC,
     VERSION,
     Call,
+    Close,
     Drop,
     Edges,
     Final,
@@ -21,6 +22,7 @@ from choral.protocol.messages import (
     Opening,
     Ready,
     Refusal,
+    Signed,
     Turn,
     Upload,
     decode,
@@ -57,6 +59,8 @@ messages = st.one_of(
         cause=st.none() | whole,
         signature=signatures,
     ),
+    st.builds(Close, turn=turns, record=digests),
+    st.builds(Signed, turn=turns, device=whole, paid=whole, receipt=digests, signature=signatures),
 )
 EXAMPLES: list[Message] = [
     Call(turn=Turn(1, 2)),
@@ -75,11 +79,13 @@ EXAMPLES: list[Message] = [
     Final(turn=Turn(1, 2), following=Turn(2, 0)),
     Opening(turn=Turn(1, 2), device=3, keys=pack({1: b"s" * 32}), ready=b"n" * 80),
     Refusal(turn=Turn(1, 2), device=3, code="CH401", cause=None, signature=b"s" * 64),
+    Close(turn=Turn(1, 2), record=b"r" * 32),
+    Signed(turn=Turn(1, 2), device=3, paid=4, receipt=b"r" * 32, signature=b"s" * 64),
 ]
 
 
 def framed(message: Message) -> bytes:
-    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload) else b"")
+    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
 
 
 def read(frame: bytes) -> tuple[Message, memoryview]:
@@ -96,7 +102,7 @@ def refused(frame: bytes) -> str:
 def test_a_message_comes_back_as_it_was_sent(message):
     again, vector = read(framed(message))
     assert again == message
-    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload) else b"")
+    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
 
 
 def test_the_vector_is_a_view_of_the_frame_and_no_copy():

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from choral import __version__
 from choral.privacy.shown import up
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
@@ -40,6 +41,7 @@ def page(record: RunRecord) -> str:
         about=_fitting(record.about, _LONGEST_NAME),
         result=_fitting(record.result, _LONGEST_SENTENCE),
         attack=_fitting(record.attack, _LONGEST_NAME),
+        signatures=_fitting(record.signatures, _LONGEST_NAME),
     )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -50,6 +52,7 @@ def page(record: RunRecord) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
+        element("meta", name="generator", content=f"choral {__version__}"),
         element("link", rel="icon", href="data:,"),
         element("title", f"Privacy report: {record.about['name']}"),
         Markup(f"<style>{style}</style>"),
@@ -227,6 +230,7 @@ def _check(record: RunRecord) -> Markup:
     ledgers = f"The {words.count(len(hashes) - len(own), 'ledger')} in result.json." if len(own) < len(hashes) else ""
     return together(
         element("p", command, text),
+        element("p", words.who_signed(record)) if record.result else Markup(),
         element("p", "SHA-256, first 16 digits: ", *named, ledgers, class_="quiet hashes") if named else Markup(),
     )
 

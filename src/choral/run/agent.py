@@ -19,8 +19,10 @@ from choral.backends import relay
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
-from choral.protocol.messages import Refusal, Vector, decode
+from choral.protocol.messages import Refusal, Signed, Vector, decode
+from choral.run.enrolment import keep
 from choral.run.reserving import reserve_in
+from choral.run.signatures import receipt_text
 from choral.run.site import LOG, Home
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
@@ -76,7 +78,12 @@ class Agent:
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
                 reserve_in(self.ledger, self.study, held.costs, began=approval.since, needed=False)
             self.device = Device(
-                self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
+                self.study.terms,
+                vault,
+                train=self._train,
+                charge=self._charge,
+                payable=self._check_payable,
+                account=lambda: (self._charged(), self.ledger.receipt),
             )
             self._trainer.trial(self.study.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
@@ -106,11 +113,18 @@ class Agent:
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
+        if isinstance(said, Signed) and self.device.signed is not None:
+            bundle = self.study.roster[self.name]
+            keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
 
+    def _charged(self) -> int:
+        """How many uploads of this run the ledger has paid for."""
+        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+
     def _paid(self) -> int:
-        """How many uploads of this run, in the passes over the approved table, the ledger has paid for."""
-        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges) - self._since
+        """How many of them were in the passes over the approved table."""
+        return self._charged() - self._since
 
     def _train(self, model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
         # The turn is paid for by now; the charges say where in its passes the device stands, so no record is used more

@@ -19,16 +19,7 @@ from choral.learning.reading import DataSource
 from choral.plan import SecureSum
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import (
-    FORMAT,
-    RunFolder,
-    RunRecord,
-    charged_rounds,
-    of_right_form,
-    read_run,
-    versions,
-    write_json,
-)
+from choral.run.folder import DEVICES, FORMAT, RunFolder, RunRecord, charged_rounds, of_right_form, read_run, versions
 from choral.run.logs import Log
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
@@ -232,7 +223,7 @@ class Run:
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
         if self.kind == "simulation":
             return Simulated(self.study, books, drop=self.drop)
-        return Rehearsed(self.study, books, folder=None if path is None else path / "devices", drop=self.drop)
+        return Rehearsed(self.study, books, folder=None if path is None else path / DEVICES, drop=self.drop)
 
     def _line(self, step: federation.Step, books: Books, seconds: float) -> Line:
         line: Line = {
@@ -320,6 +311,7 @@ class Run:
         study, data = self.study, self.study.data
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds, stopped=self._stopped_by_choice)
+            ledgers = books.on_disk
         test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
@@ -327,10 +319,10 @@ class Run:
         told = self._described(test, compared, privacy)
         if self.folder is not None:
             card = model_card(study.model, data.classes, data.features, data.columns, data.target)
-            model = self.folder.write_model(self.parameters, card)
-            if signs(self.kind, seeded=study.seeded, private=study.costs.private):
-                signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
-                write_json(self.folder.path / "signatures.json", {"devices": signed})
+            self.folder.write_model(self.parameters, card)
+            if signs(self.kind, seeded=study.seeded, ledgers=ledgers):
+                names, run = study.data.records.names, study.plan.digest
+                sign_off(self.folder.path, names, run=run, result=told, parameters=self.parameters)
             self.folder.finish(told)
             if self.log is not None:
                 self.log.end(told)
@@ -368,7 +360,12 @@ class Run:
             "baselines": compared,
             "privacy": privacy,
             "sight": self.sight,
-            "releases": releases(self.study.plan, len(self.lines), compare=self.compare),
+            "releases": releases(
+                self.study.plan,
+                len(self.lines),
+                compare=self.compare,
+                shown=len((self.sight or {}).get("computed", ())),
+            ),
         }
 
 
