@@ -6,7 +6,8 @@ import pytest
 from choral.learning.sampling import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.events import Gaussian, Poisson
-from choral.run.costs import Costs
+from choral.privacy.rules import why_no_certificate, with_secure_sum
+from choral.run.costs import Costs, exposure_of
 from choral.run.logs import _about
 from tests.run.small import rows, study
 
@@ -38,3 +39,13 @@ def test_a_log_names_every_rule_by_which_somebody_is_charged():
     told = study(rows(238), batch=smallest)
     assert sorted(set(told.split.train.sizes - smallest)) == [0, 1]
     assert "rule S1 and S5, against" in _about(told)["privacy"]
+
+
+@pytest.mark.parametrize("passes", ["continue", "reshuffle"])
+def test_no_run_counts_on_rule_s3_which_is_proved_in_exact_arithmetic_only(passes):
+    """Whole passes in each round, the case that the rule is for: a run knows its step size and no smoothness."""
+    plan = Plan(devices=3, cohort=3, rounds=4, rows=12, batch=4, local_steps=3, step_size=0.5, clip=1.0, noise=0.5,
+                sampling="partition", passes=passes)  # fmt: skip
+    part = exposure_of(plan, SecureSum.for_cohort(3), rows=12, rounds=4)
+    assert with_secure_sum(part) is None
+    assert "smoothness" in why_no_certificate(part)
