@@ -18,11 +18,11 @@ from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec
 from tests.protocol.world import TEN, FakeLedger, World
 
-# C = η(G + z·σ) = 0.42·(1 + 8.4·0.02) = 0.49 by docs/secure-sum.md; numbers between 2^22 and 2^23 lie 0.5 apart, so a
-# step rounds to 0.5 > C where it is above 0.25, that is where the mean of 1 − y over the batch is above 0.595.
-PLAN = Plan(
-    devices=10, cohort=10, rounds=20, rows=100, batch=100, step_size=0.42, clip=1.0, noise=0.02, sampling="partition"
-)
+# Two local steps, since the update of a single one is not a difference of models. C = 2η(G + z·σ) = 0.98 by
+# docs/secure-sum.md; numbers between 2^22 and 2^23 lie 0.5 apart, so two steps round to 1 > C where each is above 0.25,
+# that is where the mean of 1 − y over the batch is above 0.595.
+PLAN = Plan(devices=10, cohort=10, rounds=20, rows=100, batch=100, local_steps=2, step_size=0.42, clip=1.0, noise=0.02,
+            sampling="partition")  # fmt: skip
 MODEL = np.float32([0, 1.5 * 2**22])  # weight and bias: every prediction is 1
 CODEC = Codec.for_plan(PLAN, TEN, 2)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from choral.errors import PlanError
 from choral.learning import local, models, rounding, sampling, streams
@@ -169,3 +169,9 @@ def test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among
     assert len(used) < used[-1]  # by chance below 1e-6: with all empty places behind, it would be len(used) − 1
     assert len(np.unique(batches.rows[0, 0][used])) == len(used)
     assert (np.diff(batches.rows[0, 0][used]) < 0).any()
+
+
+def test_the_codecs_range_has_room_for_noise_that_is_wider_by_a_hundredth():
+    # Codec.for_plan counts 2exp(−t²/2) beyond t deviations of the plan's noise, t from 7.7 (d = r = T = 1) to below 18.
+    beyond = np.linspace(4, 18, 200)
+    assert (2 * special.ndtr(-beyond / 1.01) <= 2 * np.exp(-(beyond**2) / 2)).all()

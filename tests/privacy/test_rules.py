@@ -69,6 +69,7 @@ def test_several_steps_need_a_bound_on_what_they_stretch():
     part = Exposure(**BASE, sampling="partition", step_size=0.5, smoothness=0.5, convex=True, colluders=2)
     loss = rules.with_secure_sum(part)
     assert loss.rule == "S3"
+    assert loss.certificate.startswith("in exact arithmetic, not claimed for runs: ")
     # k = 1, r_eff = 8 < E: ρ = 2G²C/(γ²σ²)/8
     assert 0.5 * loss.event.mu**2 == pytest.approx(2 * 13 / (244 * 0.004902) ** 2 / 8, rel=1e-14)
 

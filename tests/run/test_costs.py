@@ -6,8 +6,8 @@ import pytest
 from choral.learning.sampling import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.events import Gaussian, Poisson, epsilon_of
-from choral.privacy.rules import with_secure_sum
-from choral.run.costs import Costs
+from choral.privacy.rules import why_no_certificate, with_secure_sum
+from choral.run.costs import Costs, exposure_of
 from choral.run.logs import _about
 from choral.run.runs import Run
 from choral.run.statement import privacy_statement
@@ -75,3 +75,13 @@ def test_a_run_that_somebody_stops_claims_all_that_was_reserved_and_labels_the_r
     assert "fixed beforehand" in told.privacy["running"]["holds"]
     assert told.record.result["stopped"].endswith("it was stopped by choice")
     assert "running" not in Run("simulation", study()).finish().privacy
+
+
+@pytest.mark.parametrize("passes", ["continue", "reshuffle"])
+def test_no_run_counts_on_rule_s3_which_is_proved_in_exact_arithmetic_only(passes):
+    """Whole passes in each round, the case that the rule is for: a run knows its step size and no smoothness."""
+    plan = Plan(devices=3, cohort=3, rounds=4, rows=12, batch=4, local_steps=3, step_size=0.5, clip=1.0, noise=0.5,
+                sampling="partition", passes=passes)  # fmt: skip
+    part = exposure_of(plan, SecureSum.for_cohort(3), rows=12, rounds=4)
+    assert with_secure_sum(part) is None
+    assert "smoothness" in why_no_certificate(part)

@@ -553,7 +553,8 @@ def test_a_server_that_leaves_a_round_out_of_its_record_is_found_by_what_the_sit
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("choral.run.serving.close", shortened)
         patched.setattr(
-            "choral.run.serving.privacy_statement", lambda costs, rounds: privacy_statement(costs, rounds - 1)
+            "choral.run.serving.privacy_statement",
+            lambda costs, rounds, **how: privacy_statement(costs, rounds - 1, **how),
         )
         folder = finished(consortium)
     wrong = " ".join(line for finding in verify(folder) for line in finding.wrong)
