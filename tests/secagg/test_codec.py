@@ -266,3 +266,27 @@ def test_a_mean_written_into_kept_memory_is_the_same():
     kept = np.full(1000, np.nan, np.float32)
     assert mean(total, 7, 2.0**-20, out=kept) is kept
     assert np.array_equal(kept, mean(total, 7, 2.0**-20))
+
+
+@pytest.mark.parametrize(("bits", "lanes"), [(16, 1), (32, 1), (64, 1), (64, 3)])
+def test_one_sum_out_of_range_becomes_zero_and_no_other_changes(bits, lanes):
+    codec = Codec(grid=1.0, largest=9, cohort=3, word_bits=bits, lanes=lanes)
+    update = np.arange(-4, 4, dtype=np.float32)
+    words = 3 * codec.encode(update, np.zeros(8, np.float32))
+    words[1] += words.dtype.type(2**15)  # of the lowest lane: the second number
+    assert codec.contain(words, 8, count=3) == 1
+    expected = 3 * update.astype(int)
+    expected[1] = 0
+    assert codec.decode(words, 8, count=3).tolist() == expected.tolist()
+
+
+def test_where_so_many_sums_are_out_of_range_that_others_may_be_false_unseen_nothing_is_believed():
+    # By hand: p = 2·10·2^23/2^32 = 0.039; 24·p/(1-p) = 0.98, 25 give 1.02.
+    codec = Codec(grid=1.0, largest=2**23 - 1, cohort=10, word_bits=32)
+    for hit, contained in ((24, 24), (25, 0)):
+        words = codec.encode(np.zeros(100, np.float32), np.zeros(100, np.float32)) * np.uint32(10)
+        words[:hit] += np.uint32(2**31)
+        assert codec.contain(words, 100, count=10) == contained
+        if not contained:
+            with pytest.raises(SumError, match="CH502"):
+                codec.decode(words, 100, count=10)

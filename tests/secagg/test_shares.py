@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.errors import SumError
-from choral.secagg.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, join, split
+from choral.secagg.shares import LARGEST_POINT, PRIME, commitment, fresh_secret, join, recover, split
 
 elements = st.integers(0, PRIME - 1).map(lambda value: value.to_bytes(32, "little"))
 
@@ -99,3 +99,18 @@ def test_a_wrong_share_gives_another_secret_which_the_commitment_tells():
         len({promised, commitment(wrong, b"ctx", "a"), commitment(secret, b"ctx", "b"), commitment(secret, b"", "a")})
         == 4
     )
+
+
+@pytest.mark.parametrize("wrong", [{1}, {9}, {1, 2}, {4, 9}])
+def test_a_secret_is_recovered_from_nine_shares_of_which_one_or_two_are_wrong(wrong):
+    secret = fresh_secret()
+    shares = dict(zip(range(1, 10), split(secret, 7, range(1, 10)), strict=True))
+    false = {point: fresh_secret() for point in wrong}
+    assert recover(shares | false, 7, lambda found: found == secret) == secret
+
+
+def test_nothing_is_recovered_from_too_few_right_shares_or_from_numbers_outside_the_field():
+    secret = fresh_secret()
+    shares = dict(zip(range(1, 10), split(secret, 7, range(1, 10)), strict=True))
+    for false in (fresh_secret, lambda: b"\xff" * 32):
+        assert recover(shares | {point: false() for point in (1, 2, 3)}, 7, lambda found: found == secret) is None

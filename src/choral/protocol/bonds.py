@@ -7,6 +7,7 @@ envelope or a false share contradicts what its sender itself has laid down; nobo
 The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
 """
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
@@ -48,9 +49,8 @@ class Bond(NamedTuple):
     @classmethod
     def read(cls, terms: Terms, data: bytes) -> Self:
         """The bond in a record."""
-        ends = [ENVELOPE_BYTES + place * FINGERPRINT_SIZE for place in range(4)]
-        starts = [0, *ends]
-        return cls(*(data[start:end] for start, end in zip(starts, [*ends, terms.bond_bytes], strict=True)))
+        prints = f"{FINGERPRINT_SIZE}s" * 3
+        return cls._make(struct.unpack(f"{ENVELOPE_BYTES}s{prints}{terms.check_bytes}s", data))
 
 
 def read_bonds(terms: Terms, data: bytes, expected: set[int]) -> dict[int, Bond]:
@@ -86,27 +86,30 @@ def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
     """Whether an upload's check lanes say 1 and 0 once all is taken away that its masks have added to them."""
     if not terms.check_bytes:
         return True
-    lanes = words[terms.parameters :].copy()
-    for added in checks:
-        lanes -= np.frombuffer(added, words.dtype)
-    return bool(lanes.tolist() == [1, 0])
-
-
-def contradict(terms: Terms, one: Bond, other: Bond) -> bool:
-    """Whether the two ends of a pair say different things of the same keys, or of the same mask."""
-    if (one.edge, one.gives, one.takes) != (other.edge, other.takes, other.gives):
-        return True
-    dtype = ring(terms.codec.word_bits)
-    return bool((np.frombuffer(one.checks, dtype) + np.frombuffer(other.checks, dtype)).any())
+    added = np.frombuffer(b"".join(checks), words.dtype).reshape(-1, CHECKS).sum(axis=0, dtype=words.dtype)
+    return bool((words[terms.parameters :] - added).tolist() == [1, 0])
 
 
 def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple[int, int]]:
-    """The pairs whose ends contradict each other; in each of them somebody lies, and nobody else can say who."""
+    """The pairs of which one end lies: they lay down different keys, or masks that do not cancel in the check lanes.
+
+    Nobody else can say which end it is.
+    """
     return {
         (one, other)
         for one, mine in bonds.items()
-        for other in mine
-        if one < other and other in bonds and contradict(terms, mine[other], bonds[other][one])
+        for other, bond in _seen_from_the_other_end(terms, mine).items()
+        if one < other and other in bonds and bond != bonds[other][one][1:]
+    }
+
+
+def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:
+    """What each neighbour must have laid down, its envelope apart, if it agrees with these bonds."""
+    added = np.frombuffer(b"".join(bond.checks for bond in bonds.values()), ring(terms.codec.word_bits))
+    size, checks = terms.check_bytes, np.negative(added).tobytes()
+    return {
+        number: (bond.edge, bond.takes, bond.gives, checks[place * size : (place + 1) * size])
+        for place, (number, bond) in enumerate(bonds.items())
     }
 
 
