@@ -257,6 +257,6 @@ def test_a_certificate_of_ones_own_is_taken_with_its_key_and_its_issuer(study, t
 def test_stop_leaves_word_for_a_run_that_has_begun(study, capsys):
     assert said(capsys, "server", "stop", study / "study")[1]["error"]["code"] == "CH802"
     folder = Path(said(capsys, "server", "status", study / "study")[1]["folder"])
-    (folder / "run.json").write_text('{"format": 1}')
+    (folder / "run.json").write_text('{"format": 1, "kind": "deployment"}')
     assert said(capsys, "server", "stop", study / "study") == (0, {"stopping": True})
     assert said(capsys, "server", "status", study / "study")[1]["stopping"]

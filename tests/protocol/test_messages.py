@@ -13,6 +13,7 @@ from choral.protocol.messages import (
     MAGIC,
     VERSION,
     Call,
+    Close,
     Drop,
     Edges,
     Final,
@@ -21,6 +22,7 @@ from choral.protocol.messages import (
     Opening,
     Ready,
     Refusal,
+    Signed,
     Turn,
     Upload,
     decode,
@@ -36,6 +38,7 @@ whole = st.integers(0, 2**32 - 1)
 turns = st.builds(Turn, whole, whole)
 nonces = st.binary(min_size=16, max_size=16)
 digests = st.binary(min_size=32, max_size=32)
+signatures = st.binary(min_size=64, max_size=64)
 records = st.binary(max_size=RECORDS_BYTES)
 messages = st.one_of(
     st.builds(Call, turn=turns),
@@ -47,6 +50,8 @@ messages = st.one_of(
     st.builds(Final, turn=turns, envelopes=records, following=st.none() | turns),
     st.builds(Opening, turn=turns, device=whole, shares=records, nonce=st.none() | nonces),
     st.builds(Refusal, turn=turns, device=whole, code=st.from_regex(r"CH[0-9]{3}", fullmatch=True)),
+    st.builds(Close, turn=turns, record=digests),
+    st.builds(Signed, turn=turns, device=whole, paid=whole, receipt=digests, signature=signatures),
 )
 EXAMPLES: list[Message] = [
     Call(turn=Turn(1, 2)),
@@ -60,11 +65,13 @@ EXAMPLES: list[Message] = [
     Final(turn=Turn(1, 2), envelopes=pack({1: b"e" * 60}), following=Turn(2, 0)),
     Opening(turn=Turn(1, 2), device=3, shares=pack({1: b"s" * 32}), nonce=b"n" * 16),
     Refusal(turn=Turn(1, 2), device=3, code="CH401"),
+    Close(turn=Turn(1, 2), record=b"r" * 32),
+    Signed(turn=Turn(1, 2), device=3, paid=4, receipt=b"r" * 32, signature=b"s" * 64),
 ]
 
 
 def framed(message: Message) -> bytes:
-    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload) else b"")
+    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
 
 
 def read(frame: bytes) -> tuple[Message, memoryview]:
@@ -81,7 +88,7 @@ def refused(frame: bytes) -> str:
 def test_a_message_comes_back_as_it_was_sent(message):
     again, vector = read(framed(message))
     assert again == message
-    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload) else b"")
+    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
 
 
 def test_the_vector_is_a_view_of_the_frame_and_no_copy():

@@ -444,3 +444,11 @@ def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_to
     result = choral.resume(tmp_path / "run", data).finish()
     assert np.array_equal(result.parameters, whole.parameters)
     assert result.privacy == whole.privacy
+
+
+def test_a_runs_name_leads_no_folder_out_of_runs(clinics):
+    text = (clinics / "choral.toml").read_text().replace('name = "clinics"', 'name = "../../elsewhere/x"')
+    (clinics / "choral.toml").write_text(text)
+    assert main(["simulate", "choral.toml", "--quiet"]) == 0
+    assert [path.name[15:] for path in (clinics / "runs").iterdir()] == ["-elsewhere-x"]
+    assert not list(clinics.parent.glob("elsewhere"))

@@ -3,19 +3,27 @@
 import contextlib
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
-from choral.errors import DeploymentError, StorageError, SumError
+from choral.backends import relay
+from choral.cli import main
+from choral.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
-from choral.protocol.messages import Omega, Turn, decode
+from choral.protocol.closing import committed
+from choral.protocol.messages import Call, Close, Omega, Turn, decode, encode
+from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.agent import Agent
+from choral.run.closing import close
+from choral.run.enrolment import card_text
 from choral.run.folder import read_run
 from choral.run.runs import resume
 from choral.run.services import serve_study
 from choral.run.serving import conduct, keep_test, status, stop
+from choral.run.statement import privacy_statement
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 
@@ -79,7 +87,7 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     with agents(consortium.homes):
         consortium.conductor(transport).run()
     record = run_of(consortium)
-    assert transport.count == 1 + 2 * 3  # the first call, then OMEGA and FINAL of three rounds
+    assert transport.count == 1 + 2 * 3 + 1  # the first call, then OMEGA and FINAL of three rounds, then CLOSE
     assert [line["included"] for line in record.rounds] == [[0, 1, 2]] * 3
     assert all(charges(home) == [(1, 0), (2, 0), (3, 0)] for home in consortium.homes.values())
     assert record.result["stopped"] == "all rounds are done"
@@ -87,7 +95,7 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     assert record.about["kind"] == "deployment"
     assert not record.about["seeded"]
     assert status(consortium.study)["took_part"] == dict.fromkeys(NAMES, 3)
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
     with pytest.raises(StorageError, match=r"CH802.*deployment"):
         resume(record.folder)
     with pytest.raises(StorageError, match="CH800"):
@@ -125,7 +133,7 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
     # Four uploads, three of them in a sum; the server counts all four.
     assert all(charges(home) == [(1, 0), (2, 0), (2, 1), (3, 0)] for home in consortium.homes.values())
     assert [device["rounds"] for device in record.result["privacy"]["devices"]] == [4, 4, 4]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
 
 def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
@@ -138,7 +146,7 @@ def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
 
     with agents(consortium.homes):
         consortium.conductor(Looking(consortium.homes)).run()
-    assert seen == [1, 1, 1, 2, 2, 3, 3]
+    assert seen == [1, 1, 1, 2, 2, 3, 3, 3]  # the last one is the end, in which nothing is charged
 
 
 def test_uploads_of_an_attempt_that_fails_are_counted(consortium):
@@ -307,4 +315,219 @@ def test_a_study_may_learn_a_number(tmp_path):
     record = run_of(made)
     assert set(record.result["test"]) == {"r2", "loss", "rmse"}
     assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
-    assert [finding.wrong for finding in verify(record.folder)] == [()] * 5
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
+
+
+# The end of a run
+
+
+def finished(consortium, transport=None):
+    with agents(consortium.homes):
+        consortium.conductor(transport or Sockets(consortium.homes)).run()
+    folder = run_of(consortium).folder
+    write_report(folder)
+    return folder
+
+
+def receipts_of(consortium):
+    return [path for home in consortium.homes.values() for path in (home.path / "receipts").iterdir()]
+
+
+def test_every_site_signs_the_end_and_keeps_what_it_signed(consortium, capsys):
+    folder = finished(consortium)
+    assert "3 of 3 devices signed the whole record." in (folder / "report.html").read_text()
+    assert main(["verify", str(folder), "--roster", str(consortium.study / "study.toml")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert (
+        "3 of 3 sites signed the study, the model, their payments and this record with the keys of the roster" in last
+    )
+    assert last.endswith(
+        "the server's own account of the rounds and its test figures, as they stood when the sites signed."
+    )
+    cards = [str(consortium.folder / f"{name}.card") for name in NAMES]
+    for name, card in zip(NAMES, cards, strict=True):
+        (consortium.folder / f"{name}.card").write_text(card_text(consortium.homes[name].card()))
+        assert json.loads(next((consortium.homes[name].path / "receipts").iterdir()).read_text())["paid"] == 3, card
+    assert main(["verify", str(folder), "--roster", *cards]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(folder), "--receipts", *map(str, receipts_of(consortium))]) == 0
+    assert "3 receipts compared" in capsys.readouterr().out
+
+
+def test_the_number_that_verify_shows_is_the_one_that_the_sites_approved(consortium):
+    assert verify(finished(consortium)).keys == consortium.agreement.safety_number
+
+
+def test_a_receipt_opens_to_the_sites_own_ledger_and_the_server_learns_only_its_commitment(consortium):
+    folder = finished(consortium)
+    for home, entry in zip(
+        consortium.homes.values(), json.loads((folder / "signatures.json").read_text())["devices"], strict=True
+    ):
+        kept = json.loads(next((home.path / "receipts").iterdir()).read_text())
+        receipt = Ledger.read(home.ledger_path).receipt
+        assert kept["ledger"] == f"{receipt.entries}:{receipt.seal}"
+        assert entry["salt"] is None and receipt.seal not in (folder / "signatures.json").read_text()
+        assert committed(receipt.entries, receipt.seal, bytes.fromhex(kept["salt"])).hex() == entry["receipt"]
+
+
+def test_a_site_that_is_away_at_the_end_is_named_and_costs_its_signature_only(four, tmp_path, capsys):
+    made = four.copy(tmp_path)
+    with agents({name: made.homes[name] for name in NAMES}):
+        made.conductor(Sockets(made.homes)).run()
+    folder = run_of(made).folder
+    write_report(folder)
+    assert (
+        "3 of 4 devices signed the whole record: harbour, hill, lake. Not signed: moor (did not answer)."
+        in (folder / "report.html").read_text()
+    )
+    assert main(["verify", str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "ok  3 of 4 sites signed the whole record\n       moor has not signed: did not answer\n" in told
+    assert "what was paid by moor, who did not sign" in told.splitlines()[-1]
+
+
+class AtTheEnd(Sockets):
+    """Sockets that do something with the exchange in which sites sign."""
+
+    def __init__(self, homes, change):
+        super().__init__(homes)
+        self.change = change
+
+    def exchange(self, outbox):
+        frames = list(outbox.values())
+        if b"chrl" in bytes(frames[0][:4]) and frames[0][11:12] == b"\x14":  # the tag of CLOSE
+            return self.change(super().exchange, outbox)
+        return super().exchange(outbox)
+
+
+@pytest.mark.parametrize("how", ["silence", "failure", "nonsense"])
+def test_whatever_happens_while_sites_sign_the_run_has_its_result_and_is_not_verified_by_nobody(consortium, how):
+    def change(exchange, outbox):
+        if how == "failure":
+            raise DeploymentError("CH900", "the link is gone.")
+        return [] if how == "silence" else [(number, b"nonsense") for number, _ in exchange(outbox)]
+
+    folder = finished(consortium, AtTheEnd(consortium.homes, change))
+    assert len(run_of(consortium).rounds) == 3
+    told = {"silence": "did not answer", "failure": "did not answer", "nonsense": "CH600"}[how]
+    assert {entry["why"] for entry in json.loads((folder / "signatures.json").read_text())["devices"]} == {told}
+    wrong = [line for finding in verify(folder) for line in finding.wrong]
+    assert wrong == ["no site signed it: nothing shows that this was a deployment"]
+
+
+def test_a_signature_of_another_site_is_none(consortium):
+    def swapped(exchange, outbox):
+        replies = dict(exchange(outbox))
+        message, _ = decode(replies[1], vector_bytes=0, records_bytes=10**6)
+        return [(0, encode(msgspec.structs.replace(message, device=0))), (1, replies[1])]
+
+    folder = finished(consortium, AtTheEnd(consortium.homes, swapped))
+    entries = json.loads((folder / "signatures.json").read_text())["devices"]
+    assert [entry["why"] for entry in entries] == ["CH606", "", "did not answer"]
+
+
+def test_a_site_that_has_signed_the_end_takes_no_turn_any_more_also_after_a_restart(consortium):
+    finished(consortium)
+    home = consortium.homes["hill"]
+    with Agent(home) as agent:
+        reply = agent.answer(relay.FRAME + encode(Call(turn=Turn(4, 0))))
+        assert decode(reply, vector_bytes=0, records_bytes=0)[0].code == "CH605"
+        assert charges(home) == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_no_site_signs_an_end_before_a_turn_that_it_paid_for(consortium):
+    with agents({"hill": consortium.homes["hill"]}) as running:
+        device = running["hill"].device
+        device.vault.change(turn=Turn(3, 0))
+        early = encode(Close(turn=Turn(2, 0), record=bytes(32)), bytes(device.terms.model_bytes))
+        reply = decode(device.answer(early), vector_bytes=0, records_bytes=0)[0]
+        assert (reply.code, device.vault.memory.turn) == ("CH605", Turn(3, 0))
+        assert "before a turn that was paid for here" in str(device.refusal)
+
+
+def test_a_server_that_dies_while_sites_sign_ends_the_run_when_it_is_started_again(consortium):
+    class Dying(AtTheEnd):
+        def __init__(self, homes):
+            super().__init__(homes, self.die)
+
+        def die(self, exchange, outbox):
+            list(exchange(outbox))  # everybody has signed
+            raise KeyboardInterrupt
+
+    with agents(consortium.homes):
+        conductor = consortium.conductor(Dying(consortium.homes))
+        conductor.gone = {2: "CH401"}  # so that it ends early, and a restart would call everybody again
+        with pytest.raises(KeyboardInterrupt):
+            conductor.run()
+        consortium.conductor(Sockets(consortium.homes)).run()
+    record = run_of(consortium)
+    assert record.result["stopped"] == "after round 0 of 3: too few devices are willing to go on (lake CH401)"
+    assert verify(record.folder).good
+
+
+def test_an_upload_that_a_site_paid_for_and_that_never_arrived_is_in_the_claim(four, tmp_path):
+    made = four.copy(tmp_path)
+
+    class LostUpload(Sockets):
+        """The fourth site's first upload is lost on its way."""
+
+        lost = False
+
+        def exchange(self, outbox):
+            for number, reply in super().exchange(outbox):
+                if number == 3 and len(reply) > 200 and not self.lost:
+                    self.lost = True
+                else:
+                    yield number, reply
+
+    folder = finished(made, LostUpload(made.homes))
+    record = read_run(folder)
+    assert record.rounds[0]["included"] == [0, 1, 2]
+    assert charges(made.homes["moor"]) == [(1, 0), (2, 0)]
+    assert record.result["privacy"]["devices"][3]["rounds"] == 2  # not 1, which is all that the server was sent
+    assert record.result["wasted"] == [3]
+    assert verify(folder).good
+
+
+def test_a_server_that_leaves_a_round_out_of_its_record_is_found_by_what_the_sites_signed(consortium):
+    """The sites sign the shortened record, since they can't know better; but they say what they paid for."""
+    real = close
+
+    def shortened(folder, terms, transport, result_of, **others):
+        return real(folder, terms, transport, result_of, **{**others, "counted": others["counted"] + 1})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("choral.run.serving.close", shortened)
+        patched.setattr(
+            "choral.run.serving.privacy_statement", lambda costs, rounds: privacy_statement(costs, rounds - 1)
+        )
+        folder = finished(consortium)
+    wrong = " ".join(line for finding in verify(folder) for line in finding.wrong)
+    assert "harbour: it paid for 3 uploads, and the record counts 2 of them" in wrong
+
+
+def test_a_deployment_signed_again_by_the_server_alone_is_told_by_keys_and_by_receipts(consortium, tmp_path, capsys):
+    folder = finished(consortium)
+    (tmp_path / "forged").mkdir()
+    forged = Consortium(tmp_path / "forged")  # the same names and settings; every key was made by one hand
+    forged.approve()
+    other = finished(forged)
+    assert main(["verify", str(other)]) == 0  # it agrees with itself, and its number is another
+    capsys.readouterr()
+    assert verify(other).keys != verify(folder).keys
+    assert main(["verify", str(other), "--roster", str(consortium.study / "study.toml")]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the run is not one of the study that was given" in told
+    assert "harbour has another key in the roster that was given" in told
+    assert main(["verify", str(other), "--receipts", str(receipts_of(consortium)[0])]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "harbour: its receipt is of another record, model or set of devices" in told
+    assert "harbour: its receipt is signed with another key" in told
+
+
+def test_a_runs_name_that_leads_out_of_its_folder_is_refused(consortium):
+    path = consortium.study / "study.toml"
+    path.write_text(path.read_text().replace(f'run = "{consortium.agreement.file.run}"', 'run = "../../elsewhere"'))
+    with pytest.raises(ConfigError, match=r"CH102 .*study.toml the run's name is not 1 to 64 letters"):
+        conduct(str(consortium.study), Sockets(consortium.homes))
+    assert not (consortium.folder / "elsewhere").exists()

@@ -46,7 +46,7 @@ def edit(path, change_it):
 
 def test_an_untouched_run_is_verified(copy, capsys):
     assert main(["verify", str(copy)]) == 0
-    assert capsys.readouterr().out.endswith("verified\n")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("verified. Proved: every ε follows from the ledgers;")
 
 
 def test_a_changed_ledger_line_is_found(copy, capsys):
@@ -65,7 +65,7 @@ def test_a_swapped_model_is_found_by_hash_and_by_signature(copy):
     model.write_bytes(model.read_bytes()[:-4] + b"\0\0\0\0")
     told = wrong(copy)
     assert "model.safetensors was changed" in told
-    assert "its signature is not under this plan, this model and this ledger" in told
+    assert "the signature is not under this record" in told
 
 
 def test_a_missing_ledger_is_found(copy):
@@ -83,7 +83,9 @@ def test_an_epsilon_typed_by_hand_is_found(copy):
 def test_a_figure_of_merit_typed_by_hand_is_found_though_the_page_was_made_anew(copy):
     edit(copy / "result.json", lambda result: result["test"].update(accuracy=0.99))
     write_report(copy)
-    assert wrong(copy) == "the test figures are not those of the last round"
+    found = [line for finding in verify(copy) for line in finding.wrong]
+    assert found[0] == "the test figures are not those of the last round"
+    assert [line.partition(": ")[2] for line in found[1:]] == ["the signature is not under this record"]
 
 
 def test_a_planned_epsilon_typed_by_hand_is_found_by_its_value_and_not_only_by_the_files_hash(copy):
@@ -136,6 +138,13 @@ def test_damaged_json_is_a_clear_error(copy, capsys, name):
 def test_a_folder_that_is_no_run_is_a_clear_error(tmp_path, capsys):
     assert main(["verify", str(tmp_path)]) == 1
     assert "Is this a run folder?" in capsys.readouterr().err
+
+
+def test_a_plan_that_nobody_could_run_is_a_fault_of_the_folder(copy, capsys):
+    edit(copy / "run.json", lambda about: about["secure_sum"].update(adversary=None))
+    for verb in ("verify", "report"):
+        assert main([verb, str(copy)]) == 1
+    assert "CH802" in capsys.readouterr().err
 
 
 WHATEVER = st.sampled_from(["leave out", None, "x", -1, [], {}, 1e400])

@@ -57,7 +57,7 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
-        from choral.run.folder import RunFolder
+        from choral.run.folder import RunFolder, folder_name
         from choral.run.logs import Log
         from choral.run.runs import Run
         from choral.run.study import settle
@@ -65,7 +65,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         log = None if args.log is None else Log(args.log)
         done()
         study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
-    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{study.name}"
+    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(study.name)}"
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
         return follow(run, args)

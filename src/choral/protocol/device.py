@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ChoralError, LedgerError, SumError, TrustError
+from choral.protocol.closing import END, SignedEnd, sign_end
 from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
     Call,
+    Close,
     Drop,
     Edges,
     Final,
@@ -21,6 +23,7 @@ from choral.protocol.messages import (
     Opening,
     Ready,
     Refusal,
+    Signed,
     Turn,
     Upload,
     Vector,
@@ -58,6 +61,8 @@ class Receipt(Protocol):
 Charger = Callable[[int, int], Receipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
 Payable = Callable[[int, int], None]
+# How many uploads of this run the ledger has paid for, and how the ledger ends now.
+Account = Callable[[], tuple[int, Receipt]]
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Device:
     in place of the codec with fresh secret streams: for simulations that must be repeated.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
+    `account()` tells what the ledger says at the end of the run; without it the device signs no end.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class Device:
         charge: Charger,
         encode: Encode | None = None,
         payable: Payable | None = None,
+        account: Account | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
         if identity.bundle not in terms.roster.bundles:
@@ -99,6 +106,8 @@ class Device:
         self.terms, self.vault = terms, vault
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
+        self.signed: SignedEnd | None = None
+        self._account = account
         self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
@@ -131,6 +140,8 @@ class Device:
                 return encode(self._reveal(message))
             case Final():
                 return encode(self._finish(message))
+            case Close():
+                return encode(self._close(message, vector))
             case _:
                 raise malformed("a device's message was sent to a device")
 
@@ -279,6 +290,31 @@ class Device:
         if self._live is None or self._live.cohort.turn != turn:
             raise refused(f"round {turn.round}, attempt {turn.attempt} is not under way here.")
         return self._live
+
+    # CLOSE -> SIGNED
+
+    def _close(self, message: Close, model: memoryview) -> Signed:
+        last = self.vault.memory.turn
+        if self._account is None:
+            raise refused("this device signs no end of a run.")
+        if last is not None and message.turn < last != END:
+            raise refused("the server ends the run before a turn that was paid for here.")
+        # First for good, also after a restart: a run that went on behind its signed end could claim too little.
+        self.vault.change(turn=END)
+        self._ready = self._live = None
+        paid, receipt = self._account()
+        self.signed = signed = sign_end(
+            self._identity,
+            run=self.terms.plan,
+            roster=self.terms.roster_digest,
+            record=message.record,
+            model=model,
+            paid=paid,
+            entries=receipt.entries,
+            seal=receipt.seal,
+        )
+        told, signature = signed.closing, signed.signature
+        return Signed(turn=message.turn, device=self.number, paid=paid, receipt=told.receipt, signature=signature)
 
     # What two devices share, agreed when first needed and remembered
 

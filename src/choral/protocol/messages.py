@@ -1,4 +1,4 @@
-"""The nine messages of a round as bytes: versioned, capped and checked before anything is believed.
+"""The nine messages of a round and the two of a run's end as bytes: versioned, capped, checked before being believed.
 
 A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array
 by a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed
@@ -19,6 +19,7 @@ VERSION = 2
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
+SIGNATURE_BYTES = 64
 
 _PREFIX = struct.Struct("<4sHI")
 _NUMBER = struct.Struct("<I")
@@ -29,6 +30,7 @@ Vector = bytes | bytearray | memoryview
 Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 Code = Annotated[str, msgspec.Meta(pattern=r"^CH[0-9]{3}\Z", max_length=5)]
 
 
@@ -109,7 +111,25 @@ class Refusal(_Message, frozen=True, tag=9):
     code: Code
 
 
-Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal
+# The end of a run has tags of its own, apart from those of a turn.
+
+
+class Close(_Message, frozen=True, tag=20):
+    """Server to device: the run ended with this turn; sign the digest of its record, and the model as the vector."""
+
+    record: Digest
+
+
+class Signed(_Message, frozen=True, tag=21):
+    """Device to server: how many uploads it paid for, its receipt's commitment, and its signature under the end."""
+
+    device: Whole
+    paid: Whole
+    receipt: Digest
+    signature: Signature
+
+
+Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -182,7 +202,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
     vector = view[start:]
-    expected = vector_bytes if isinstance(message, Omega | Upload) else 0
+    expected = vector_bytes if isinstance(message, Omega | Upload | Close) else 0
     if len(vector) != expected:
         raise malformed(f"a vector of {len(vector):,} bytes, expected {expected:,}")
     return message, vector

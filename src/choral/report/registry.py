@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from choral import __version__
 from choral.privacy.rules import EVERYONE
 from choral.privacy.shown import up
 from choral.report import words
@@ -30,6 +31,7 @@ def entry_text(record: RunRecord) -> str:
     """The registry entry of a finished run as YAML."""
     kind, meaning = words.label(record)
     head = f"# {kind}. {meaning}\n# Not a deployment until a person has filled in the lines that say FILL IN.\n"
+    head += f"# Written by choral {__version__}.\n"
     return head + "\n".join(_lines(entry(record), 0)) + "\n"
 
 

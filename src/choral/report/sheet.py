@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from choral import __version__
 from choral.privacy.shown import up
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
@@ -15,7 +16,7 @@ from choral.run.folder import RunRecord, of_right_form, read_run, write_whole
 
 # More would not fit on two pages; run.json and result.json have everything in full.
 _MOST_RELEASES = 8
-_LONGEST_NAME, _LONGEST_SENTENCE = 80, 160
+_SIGNER, _LONGEST_NAME, _LONGEST_SENTENCE = 28, 80, 160
 
 
 def write_report(folder: str | Path) -> Path:
@@ -40,6 +41,7 @@ def page(record: RunRecord) -> str:
         about=_fitting(record.about, _LONGEST_NAME),
         result=_fitting(record.result, _LONGEST_SENTENCE),
         attack=_fitting(record.attack, _LONGEST_NAME),
+        signatures=_fitting(record.signatures, _SIGNER),
     )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -50,6 +52,7 @@ def page(record: RunRecord) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
+        element("meta", name="generator", content=f"choral {__version__}"),
         element("link", rel="icon", href="data:,"),
         element("title", f"Privacy report: {record.about['name']}"),
         Markup(f"<style>{style}</style>"),
@@ -217,16 +220,15 @@ def _check(record: RunRecord) -> Markup:
     command = element("code", "choral verify RUN")
     source = "the rounds" if record.about["kind"] == "deployment" else "the devices' ledgers"
     text = (
-        f", with this run's folder, computes every ε of this page again from {source}, compares the hashes "
-        "of all files and ends with 0 if everything agrees, with 1 if not. The same numbers for machines: result.json; "
-        "for registries: privacy.yaml."
+        f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if all agrees, "
+        "else with 1. The figures for machines: result.json, privacy.yaml. "
     )
     hashes = (record.result or {}).get("files", {})
     own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
     named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(own.items())]
     ledgers = f"The {words.count(len(hashes) - len(own), 'ledger')} in result.json." if len(own) < len(hashes) else ""
     return together(
-        element("p", command, text),
+        element("p", command, text, words.who_signed(record) if record.result else ""),
         element("p", "SHA-256, first 16 digits: ", *named, ledgers, class_="quiet hashes") if named else Markup(),
     )
 

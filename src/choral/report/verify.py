@@ -1,76 +1,133 @@
 """Every claim of a finished run, worked out again from its ledgers, hashes and signatures."""
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from choral import __version__, config
 from choral.errors import ChoralError, StorageError
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import events
-from choral.privacy.ledger import Ledger
+from choral.report import signed, trust
 from choral.report.registry import entry_text
 from choral.report.sheet import page
+from choral.report.signed import Note, Outside, ledger_of
 from choral.run.costs import Costs
-from choral.run.folder import (
-    MOST_LEDGERS,
-    RunRecord,
-    charged_rounds,
-    hashes,
-    ledger_file,
-    of_right_form,
-    read_json,
-    read_run,
-)
-from choral.run.signatures import SIGNED, signed_fields, signs
+from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, inside, of_right_form, read_run
+from choral.run.signatures import signs
 from choral.run.statement import planned_statement, privacy_statement
 from choral.run.watch import Watch, unwatched
-from choral.secagg.keys import Bundle, Roster
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
+_WRITER = re.compile(
+    r"""<meta name="generator" content="choral ([^"]{1,32})">|^# Written by choral (.{1,32})\.$""", re.M
+)
+_AGAIN = "write it again: choral report RUN"
+_EPSILONS = re.compile(r"ε\xa0[≤=]\xa0[\d.]+|epsilon:? [\d.e+-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One check: what was checked, and what is wrong, if anything."""
+    """One check: what was checked, what is wrong, if anything, and what is worth knowing."""
 
     check: str
     wrong: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def verify(folder: str | Path, watch: Watch = unwatched) -> tuple[Finding, ...]:
-    """What every check of a finished run found; the run is as it says it is if no finding has anything wrong."""
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What all checks found and, if nothing is wrong, who signed and what that proves; iterating gives the findings."""
+
+    kind: str
+    findings: tuple[Finding, ...]
+    proved: str = ""
+    trusted: str = ""
+    signed: tuple[str, ...] = ()
+    unsigned: dict[str, str] = field(default_factory=dict)
+    keys: str | None = None
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(finding.wrong for finding in self.findings)
+
+
+def verify(
+    folder: str | Path,
+    watch: Watch = unwatched,
+    *,
+    roster: Iterable[str | Path] = (),
+    receipts: Iterable[str | Path] = (),
+) -> Verdict:
+    """What every check of a finished run found; the run is as it says it is if no finding has anything wrong.
+
+    `roster` are files with the devices' public keys (study.toml, cards, an earlier copy of signatures.json), `receipts`
+    those that sites kept when they signed: both must have come another way than the folder.
+    """
+    outside = Outside.read(roster, receipts)
     record = read_run(folder)
     if record.result is None:
         raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
     with of_right_form(record.folder):
-        checks = _checks(record)
+        checks = _checks(record, outside)
     watched = watch(checks.items(), total=len(checks), label="CHECK")
-    return tuple(Finding(check=name, wrong=tuple(_told(check, record))) for name, check in watched)
+    findings = tuple(_found(name, check, record) for name, check in watched)
+    if any(finding.wrong for finding in findings):
+        return Verdict(kind=record.about["kind"], findings=findings)
+    with of_right_form(record.folder):
+        standing = trust.standing(record, outside, other_pages=bool(findings[-1].notes))
+        names, unsigned = signed.signers(record)
+        return Verdict(
+            kind=record.about["kind"],
+            findings=findings,
+            signed=names,
+            unsigned=unsigned,
+            keys=signed.keys(record),
+            proved=standing.proved,
+            trusted=standing.trusted,
+        )
 
 
-def _checks(record: RunRecord) -> dict[str, Callable[[RunRecord], list[str]]]:
+Check = Callable[[RunRecord], list[str]]
+
+
+def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     """What there is to check of a run of this kind, by the sentence that holds if nothing is wrong."""
-    about = record.about
-    signed = signs(about["kind"], seeded=about["seeded"], private=_has_ledgers(record))
-    checks: dict[str, Callable[[RunRecord], list[str]]] = {
+    about, deployed = record.about, record.about["kind"] == "deployment"
+    counted = "the uploads that the server counts" if deployed else "the ledgers"
+    checks: dict[str, Check] = {
+        "the run is of the kind that it says": _kind,
         "files are those that the result names": _files,
         "the result is that of the last round": _rounds,
         "the plan is the one that was charged for": _plan,
-        "every ledger is whole, its owner's, and pays for every round": _ledgers,
-        "every ε follows from the ledgers": _epsilons,
-        **({"every device signed the model and its ledger": _signatures} if signed else {}),
-        "the report and the registry entry say what the result says": _pages,
     }
-    if record.about["kind"] == "deployment":
-        # Ledgers and their signatures are with the devices: a server can only count what it was sent.
-        for name in [name for name, check in checks.items() if check in (_ledgers, _epsilons, _signatures)]:
-            del checks[name]
-        checks["every ε follows from the updates that the server counts; ledgers stay with the devices"] = _epsilons
+    if not deployed:  # a site's ledger stays with the site
+        checks["every ledger is whole, its owner's, and pays for every round"] = _ledgers
+    checks[f"every ε follows from {counted}"] = _epsilons
+    old_deployment = deployed and about["format"] == 1 and record.signatures is None
+    if signs(about["kind"], seeded=about["seeded"], ledgers=_has_ledgers(record)) and not old_deployment:
+        checks[trust.signed_sentence(record)] = signed.check_signatures
+    if outside.keys:
+        checks["the devices' keys are those of the roster that was given"] = outside.check_keys
+    if outside.receipts:
+        checks["the receipts that were given are of this record"] = outside.check_receipts
+    checks["the report and the registry entry say what the result says"] = _pages
     return checks
+
+
+def _found(name: str, check: Check, record: RunRecord) -> Finding:
+    lines = _told(check, record)
+    notes = tuple(line for line in lines if isinstance(line, Note))
+    return Finding(check=name, wrong=tuple(line for line in lines if not isinstance(line, Note)), notes=notes)
 
 
 def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:
@@ -85,6 +142,28 @@ def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[st
 
 def _result(record: RunRecord) -> dict[str, Any]:
     return record.result or {}
+
+
+def _kind(record: RunRecord) -> list[str]:
+    """Whether the record has what a run of its kind has, and nothing that only another kind has."""
+    about, deployed = record.about, record.about["kind"] == "deployment"
+    if not isinstance(about["seeded"], bool):
+        return ["it says neither that it has a seed nor that it has none"]
+    job = config.parse(about["job"], source="the job in run.json")
+    wrong = ["the job has a seed, and the run says that it has none"] * (
+        job.run.seed is not None and not about["seeded"]
+    )
+    if not deployed:
+        return wrong + ["it has a study, as only a deployment has"] * ("study" in about)
+    if about["seeded"] or "seed" in about or _result(record)["sight"]:
+        wrong.append("it has a seed, or shows an update of one device, and a server has neither")
+    if about["format"] > 1 and not wrong:
+        study = signed.study_of(record.folder)
+        told = (about["study"], about["plan_digest"], about["job"], [device["name"] for device in about["devices"]])
+        names = [bundle.id for bundle in study.roster]
+        if told != (study.digest.hex(), study.plan.digest, study.file.job, names):
+            wrong.append("run.json does not say what study.toml says")
+    return wrong
 
 
 def _files(record: RunRecord) -> list[str]:
@@ -107,7 +186,8 @@ def _plan(record: RunRecord) -> list[str]:
     return [] if digest == record.about["plan_digest"] else ["the plan's numbers do not have the plan's digest"]
 
 
-def _costs(record: RunRecord) -> Costs:
+def costs_of(record: RunRecord) -> Costs:
+    """What rounds cost each device, by the numbers in run.json."""
     devices, delta = record.about["devices"], record.about["delta"]
     return Costs(
         plan=Plan.from_dict(record.about["plan"]),
@@ -124,20 +204,16 @@ def _has_ledgers(record: RunRecord) -> bool:
     return record.about["plan"]["noise"] > 0 and len(record.about["devices"]) <= MOST_LEDGERS
 
 
-def _ledger(record: RunRecord, number: int) -> Ledger:
-    return Ledger.read(record.folder / "ledgers" / ledger_file(number))
-
-
 def _ledgers(record: RunRecord) -> list[str]:
     if not _has_ledgers(record):
         return []
-    costs, wrong = _costs(record), []
+    costs, wrong = costs_of(record), []
     released: dict[int, list[int]] = {number: [] for number in range(len(costs.names))}
     for line in record.rounds:
         for device in line["included"]:
             released[device].append(line["round"])
     for number, name in enumerate(costs.names):
-        ledger = _ledger(record, number)
+        ledger = ledger_of(record, number)
         charges = [charge for charge in ledger.balance.charges if charge.plan == costs.plan.digest]
         if ledger.device != name or ledger.limit != costs.limits[number]:
             wrong.append(f"{name}: the ledger is of {ledger.device}, or has another limit than the run")
@@ -152,9 +228,9 @@ def _ledgers(record: RunRecord) -> list[str]:
 
 
 def _epsilons(record: RunRecord) -> list[str]:
-    costs = _costs(record)
+    costs = costs_of(record)
     if _has_ledgers(record):
-        rounds = [len(_ledger(record, number).balance.charges) for number in range(len(costs.names))]
+        rounds = [len(ledger_of(record, number).balance.charges) for number in range(len(costs.names))]
     else:
         last = {"included": [], "wasted": _result(record)["wasted"]}
         rounds = charged_rounds([*record.rounds, last], len(costs.names)).tolist()
@@ -183,37 +259,23 @@ def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]
     return [] if same else [f"{where} says {told}, but {worked_out} follows from the ledgers"]
 
 
-def _signatures(record: RunRecord) -> list[str]:
-    entries = read_json(record.folder / "signatures.json")["devices"]
-    model = (record.folder / "model.safetensors").read_bytes()
-    names = [device["name"] for device in record.about["devices"]]
-    if [entry["device"] for entry in entries] != names:
-        return ["the signatures are not of the run's devices"]
-    bundles = [
-        Bundle(
-            id=entry["device"],
-            identity=bytes.fromhex(entry["identity"]),
-            agreement=bytes.fromhex(entry["agreement"]),
-            signature=bytes.fromhex(entry["bundle_signature"]),
-        )
-        for entry in entries
-    ]
-    Roster.of(bundles)  # verifies every bundle
-    wrong = []
-    for number, (bundle, entry) in enumerate(zip(bundles, entries, strict=True)):
-        seal = _ledger(record, number).receipt.seal
-        try:
-            fields = signed_fields(record.about["plan_digest"], model, seal)
-            bundle.check(bytes.fromhex(entry["signature"]), SIGNED, *fields)
-        except ChoralError:
-            wrong.append(f"{bundle.id}: its signature is not under this plan, this model and this ledger")
-    return wrong
-
-
 def _pages(record: RunRecord) -> list[str]:
-    wrong = []
+    found = []
     for name, text in (("report.html", page(record)), ("privacy.yaml", entry_text(record))):
-        path = record.folder / name
-        if path.exists() and path.read_text(encoding="utf-8") != text:
-            wrong.append(f"{name} does not say what the result says; make it anew: choral report RUN")
-    return wrong
+        path = inside(record.folder, name)
+        there = path.read_text(encoding="utf-8") if path.exists() else text
+        if there == text:
+            continue
+        writer = next((a or b for a, b in _WRITER.findall(there)), "(an older version)")
+        if writer == __version__:
+            found.append(f"{name} does not say what the result says; {_AGAIN}")
+        elif _epsilons_in(there) != _epsilons_in(text):
+            found.append(f"{name}, by choral {writer}, shows another ε than the record; {_AGAIN}")
+        else:
+            found.append(Note(f"{name} is by choral {writer}: its ε agree, its words were not compared; {_AGAIN}"))
+    return found
+
+
+def _epsilons_in(text: str) -> set[str]:
+    """Every ε that a page shows; they must not depend on the version whose words stand around them."""
+    return set(_EPSILONS.findall(text))

@@ -27,6 +27,7 @@ _ALWAYS = (
     "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
     "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
 )
+_MOST_NAMED = 6  # devices in one sentence
 _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise."
 
 
@@ -341,6 +342,23 @@ def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]
         "any single device's update",
         "any record, or a sum without its noise",
         "the masks of a pair of devices",
+    )
+
+
+def who_signed(record: RunRecord) -> str:
+    """Who signed the end of the run, what the signatures cover, and who has not signed."""
+    if record.signatures is None:
+        return "Nobody signed this run."
+    entries = record.signatures["devices"]
+    signed = [entry["device"] for entry in entries if entry["signature"]]
+    covers = "the whole record" if "version" in record.signatures else "the plan, the model and its ledger, no more"
+    told = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
+    missing = [f"{entry['device']} ({entry['why']})" for entry in entries if not entry["signature"]]
+    if not missing:
+        return f"{told}."
+    more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
+    return (
+        f"{told}: {', '.join(signed[:_MOST_NAMED]) or 'nobody'}. Not signed: {', '.join(missing[:_MOST_NAMED])}{more}."
     )
 
 

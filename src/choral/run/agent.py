@@ -19,7 +19,9 @@ from choral.backends import relay
 from choral.errors import ChoralError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
-from choral.protocol.messages import Refusal, Vector, decode
+from choral.protocol.messages import Refusal, Signed, Vector, decode
+from choral.run.enrolment import keep
+from choral.run.signatures import receipt_text
 from choral.run.site import LOG, Home
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
@@ -73,7 +75,12 @@ class Agent:
             held = home.holdings(self.study, approval.policy, Path(approval.data), vault)
             self._trainer, self._costs = held.trainer, held.costs
             self.device = Device(
-                self.study.terms, vault, train=self._train, charge=self._charge, payable=self._check_payable
+                self.study.terms,
+                vault,
+                train=self._train,
+                charge=self._charge,
+                payable=self._check_payable,
+                account=lambda: (self._paid(), self.ledger.receipt),
             )
             self._trainer.trial(self.study.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
@@ -102,6 +109,9 @@ class Agent:
         numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code
+        if isinstance(said, Signed) and self.device.signed is not None:
+            bundle = self.study.roster[self.name]
+            keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
 
     def _paid(self) -> int:

@@ -1,6 +1,7 @@
 """The study file: everything public that server and sites fix before round 0, and the digest that they compare."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
@@ -126,6 +127,7 @@ class Agreement:
             if content.get(name, own) != own:
                 raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
+        check_run(agreement.file.run, where)
         check_deployable(agreement.job)
         if not (agreement.plan.devices == len(agreement.roster) and agreement.secure.cohort >= agreement.plan.cohort):
             raise PlanError(
@@ -243,6 +245,16 @@ class Agreement:
             parameters=self.model.size,
             plan=self.run_name,
         )
+
+
+def check_run(run: str, where: str) -> None:
+    """Nothing, or CH102 for a run's name that could lead out of the folder that is named after it.
+
+    >>> check_run("9f3c77aa", "study.toml")
+    """
+    if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", run):
+        what = "the run's name is not 1 to 64 letters, digits, hyphens or underscores."
+        raise ConfigError("CH102", what, where=where, fix=ASK_AGAIN)
 
 
 def check_deployable(job: Job) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.privacy.ledger import Ledger, Receipt
-from choral.run.folder import MOST_LEDGERS, ledger_file
+from choral.run.folder import MOST_LEDGERS, inside, ledger_file
 from choral.run.study import Study
 
 NO_RECEIPT = Receipt(entries=0, seal="")
@@ -29,7 +29,8 @@ class Books:
             folder.mkdir(exist_ok=True)
             try:
                 for number, (name, limit) in enumerate(zip(study.data.records.names, study.limits, strict=True)):
-                    self._ledgers.append(Ledger.open(folder / ledger_file(number), limit=limit, device=name))
+                    path = inside(folder.parent, f"{folder.name}/{ledger_file(number)}")
+                    self._ledgers.append(Ledger.open(path, limit=limit, device=name))
             except BaseException:
                 self.close()  # whoever mends the one and tries again must not find the others in use
                 raise

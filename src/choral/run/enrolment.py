@@ -20,10 +20,11 @@ from choral.run.agreement import (
     to_toml,
 )
 from choral.run.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
+from choral.run.folder import STUDY as STUDY
 from choral.run.folder import write_whole
 from choral.secagg.keys import Identity
 
-JOB, INVITATION, STUDY, CARDS = "choral.toml", "invitation.toml", "study.toml", "cards"
+JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "server.pem", "server.key"
 
 

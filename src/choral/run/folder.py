@@ -3,6 +3,9 @@
 import hashlib
 import json
 import os
+import re
+import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +16,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import StorageError
+from choral.errors import PlanError, StorageError
 from choral.privacy import durable
 
-FORMAT = 1
-ATTACK = "attack.json"
+FORMAT = 2
+READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
+KINDS = ("simulation", "rehearsal", "deployment")
+ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
+MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 # What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
 MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
@@ -28,6 +34,7 @@ class RunRecord:
     """A run as its folder tells it: `about` from run.json, one object a round, and the result once it is there.
 
     `attack` is what `choral attack --run` showed on public data; it is no part of the run.
+    `signatures` says who signed.
     """
 
     folder: Path
@@ -35,6 +42,7 @@ class RunRecord:
     rounds: list[dict[str, Any]]
     result: dict[str, Any] | None
     attack: dict[str, Any] | None = None
+    signatures: dict[str, Any] | None = None
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
@@ -50,13 +58,47 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_whole(path, (json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
 
 
+def inside(folder: Path, name: str) -> Path:
+    """The path of a file in the folder, or CH802 where it is anything but a plain file that really lies there.
+
+    A folder may come from anybody: a link leads out of it, a pipe never ends, and a name with ".." is somewhere else. A
+    file that is not there is left to whoever opens it.
+
+    >>> inside(Path("run"), "../other/run.json")
+    Traceback (most recent call last):
+    choral.errors.StorageError: CH802 ../other/run.json is no name of a file in this folder. Restore the folder from...
+    """
+    *folders, last = Path(name).parts or ("..",)
+    if Path(name).is_absolute() or ".." in (*folders, last):
+        raise _strange(name, "is no name of a file in this folder")
+    path = folder
+    for part in folders:
+        path = path / part
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise _strange(str(path), "is no folder of its own")
+    path = path / last
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    if not stat.S_ISREG(found.st_mode):
+        raise _strange(str(path), "is no plain file")
+    if found.st_size > MOST_BYTES:
+        raise _strange(str(path), f"has {found.st_size:,} bytes, at most {MOST_BYTES:,} are read")
+    return path
+
+
+def _strange(where: str, what: str) -> StorageError:
+    return StorageError("CH802", f"{what}.", where=where, fix="Restore the folder from where it was made.")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a run, or CH802."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(inside(path.parent, path.name).read_bytes())
     except FileNotFoundError:
         raise StorageError("CH802", "is not there.", where=str(path), fix="Is this a run folder?") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise StorageError("CH802", "can't be read as JSON.", where=str(path), fix="Run it again.") from None
     if not isinstance(value, dict):
         raise StorageError("CH802", "is not a JSON object.", where=str(path), fix="Run it again.")
@@ -67,11 +109,11 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-lines file; an unfinished last line, as a crash leaves it, is passed over."""
     if not path.exists():
         return
-    lines = path.read_bytes().split(b"\n")
+    lines = inside(path.parent, path.name).read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
             yield json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise StorageError(
                 "CH802", f"line {number} is not JSON.", where=str(path), fix="The folder was changed; run it again."
             ) from None
@@ -81,16 +123,20 @@ def read_run(folder: str | Path) -> RunRecord:
     """The run that a folder holds, finished or not."""
     folder = Path(folder)
     about = read_json(folder / "run.json")
-    if about.get("format") != FORMAT:
-        raise StorageError(
-            "CH802",
-            f"has format {about.get('format')}, this choral reads {FORMAT}.",
-            where=str(folder / "run.json"),
-            fix="Use the choral that wrote it.",
-        )
-    result, attack = (read_json(path) if path.exists() else None for path in (folder / "result.json", folder / ATTACK))
+    if about.get("format") not in READABLE:
+        raise _unknown(folder, f"has format {about.get('format')!r:.32}, this choral reads {READABLE[0]} and {FORMAT}")
+    if about.get("kind") not in KINDS:
+        raise _unknown(folder, f"is of the kind {about.get('kind')!r:.32}, this choral knows {', '.join(KINDS)}")
+    result, attack, signatures = (
+        read_json(path) if path.exists() else None
+        for path in (folder / "result.json", folder / ATTACK, folder / SIGNATURES)
+    )
     rounds = list(read_lines(folder / "rounds.jsonl"))
-    return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack)
+    return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack, signatures=signatures)
+
+
+def _unknown(folder: Path, what: str) -> StorageError:
+    return StorageError("CH802", f"{what}.", where=str(folder / "run.json"), fix="Use the choral that wrote it.")
 
 
 # What a file of another form raises where it is used: a folder may have been changed by anybody.
@@ -108,9 +154,20 @@ def of_right_form(folder: Path) -> Iterator[None]:
     """
     try:
         yield
+    except PlanError as error:  # a plan that nobody could have run: the file is wrong, and not what was asked for
+        raise StorageError("CH802", f"has {error}", where=str(folder), fix="Restore it, or run anew.") from error
     except MALFORMED as error:
         what = f"a file does not have the form that it should ({type(error).__name__})."
         raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
+
+
+def folder_name(name: str) -> str:
+    """A run's name as a part of its folder's: letters, digits, points and hyphens, so that it leads nowhere else.
+
+    >>> folder_name("../../etc/my run"), folder_name("adult-demo")
+    ('etc-my-run', 'adult-demo')
+    """
+    return re.sub(r"[^\w.-]+", "-", name.replace("..", "")).strip("-.")[:48] or "run"
 
 
 class RunFolder:
@@ -197,8 +254,9 @@ class RunFolder:
         return content
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, which names every other file by its hash."""
+        """Write the result, which names every other file by its hash; the keys that could sign it again are removed."""
         write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
+        shutil.rmtree(self.path / DEVICES, ignore_errors=True)
 
 
 def versions() -> dict[str, str]:
@@ -206,15 +264,14 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
-HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", "signatures.json")
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES)
 
 
 def hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of the files that a result vouches for, ledgers included."""
-    paths = [folder / name for name in HASHED] + sorted((folder / "ledgers").glob("*.ledger"))
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.exists()
-    }
+    names = [*HASHED, *(f"ledgers/{path.name}" for path in sorted((folder / "ledgers").glob("*.ledger")))]
+    paths = {name: inside(folder, name) for name in names}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.exists()}
 
 
 def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str]) -> bytes:
@@ -228,7 +285,7 @@ def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safe_open(inside(path.parent, path.name), framework="numpy") as file:
             return file.get_tensor("parameters"), file.metadata() or {}
     except (SafetensorError, OSError):
         raise _damaged(path) from None

@@ -18,7 +18,7 @@ from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions, write_json
+from choral.run.folder import DEVICES, FORMAT, RunFolder, RunRecord, charged_rounds, read_run, versions
 from choral.run.logs import Log
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
@@ -211,7 +211,7 @@ class Run:
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
         if self.kind == "simulation":
             return Simulated(self.study, books, drop=self.drop)
-        return Rehearsed(self.study, books, folder=None if path is None else path / "devices", drop=self.drop)
+        return Rehearsed(self.study, books, folder=None if path is None else path / DEVICES, drop=self.drop)
 
     def _line(self, step: federation.Step, books: Books, seconds: float) -> Line:
         line: Line = {
@@ -298,7 +298,7 @@ class Run:
         """The result of rounds that are over."""
         study, data = self.study, self.study.data
         with self._books() as books:
-            privacy = privacy_statement(study.costs, books.rounds)
+            privacy, ledgers = privacy_statement(study.costs, books.rounds), books.on_disk
         test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
         compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
         if self.compare:
@@ -306,10 +306,10 @@ class Run:
         told = self._described(test, compared, privacy)
         if self.folder is not None:
             card = model_card(study.model, data.classes, data.features, data.columns, data.target)
-            model = self.folder.write_model(self.parameters, card)
-            if signs(self.kind, seeded=study.seeded, private=study.costs.private):
-                signed = sign_off(study.data.records.names, study.plan.digest, self.folder.path, model)
-                write_json(self.folder.path / "signatures.json", {"devices": signed})
+            self.folder.write_model(self.parameters, card)
+            if signs(self.kind, seeded=study.seeded, ledgers=ledgers):
+                names, run = study.data.records.names, study.plan.digest
+                sign_off(self.folder.path, names, run=run, result=told, parameters=self.parameters)
             self.folder.finish(told)
             if self.log is not None:
                 self.log.end(told)

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from choral import __version__, federation
 from choral.backends.wire import Wire
 from choral.errors import DeploymentError, RunError, StorageError
-from choral.learning.records import Records
 from choral.plan import Participation
 from choral.protocol.messages import Turn, Vector
 from choral.run.agreement import Agreement
+from choral.run.closing import close, closing_reason, mark_closing
 from choral.run.enrolment import STUDY, private
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
+from choral.run.public_test import keep_test as keep_test
+from choral.run.public_test import public_rows
 from choral.run.result import model_card
 from choral.run.statement import planned_statement, privacy_statement, releases
 
-STATE, TURN, STOP, TEST = "state.json", "turn.json", "stop", "test.*"
+STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH601", "CH602", "CH603"})
@@ -58,7 +60,7 @@ class Conductor:
     def __init__(self, folder: Path, transport: Connected, *, patience: float = PATIENCE) -> None:
         self.study = Agreement.read(folder / STUDY)
         self.run_folder = run_folder(folder, self.study)
-        self.test = _test_rows(folder, self.study)
+        self.test = public_rows(folder, self.study)
         self.transport, self.patience = transport, patience
         self.wire = Wire(self.study.terms, transport, attempts=1)
         self.names = self.study.terms.ids
@@ -69,6 +71,7 @@ class Conductor:
         self.seed = secrets.randbits(62)
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self._waited = False
+        self._last_turn = Turn(0, 0)
 
     # What the loop over rounds needs
 
@@ -107,6 +110,7 @@ class Conductor:
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of a turn, which is on disk as tried before anything is sent."""
         turn = Turn(round, attempt)
+        self._last_turn = turn
         tried = {"round": round, "attempt": attempt, "cohort": list(cohort), "wasted": self.wasted}
         write_json(self.run_folder.path / TURN, tried)
         self._state("round", turn, cohort)
@@ -140,8 +144,8 @@ class Conductor:
 
     @property
     def stopped(self) -> bool:
-        """Whether the coordinator has asked for an end."""
-        return (self.run_folder.path / STOP).exists()
+        """Whether the coordinator has asked for an end, or the sites were asked to sign it: they take no turn after."""
+        return (self.run_folder.path / STOP).exists() or closing_reason(self.run_folder.path) is not None
 
     # The run
 
@@ -156,6 +160,7 @@ class Conductor:
         self._state("starting")
         self.transport.expect(terms.ids, deadline=study.file.deadline)
         if not (folder.path / "run.json").exists():
+            write_whole(folder.path / STUDY, study.text.encode())
             folder.begin(self._described())
         try:
             parameters, lines, seconds = self._rounds()
@@ -165,8 +170,25 @@ class Conductor:
         folder.write_model(
             parameters, model_card(study.model, study.classes, study.features, study.columns, study.number)
         )
-        folder.finish(self._result(parameters, lines, seconds))
+        folder.finish(self._signed(parameters, lines, seconds))
         self._state("finished")
+
+    def _signed(self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """The result, signed by all sites that are there; who is away costs its own signature only."""
+        mark_closing(self.run_folder.path, self._why_it_ended(len(lines)))
+        self._state("asking the sites to sign")
+        if not self._waited:
+            self._gather(len(self.names), self.study.file.deadline)
+        return close(
+            self.run_folder.path,
+            self.study.terms,
+            self.transport,
+            lambda lost: self._result(parameters, lines, seconds, lost),
+            counted=charged_rounds([*lines, {"included": [], "wasted": self.wasted}], len(self.names)),
+            most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
+            turn=self._last_turn,
+            parameters=parameters,
+        )
 
     def _rounds(self) -> tuple[NDArray[np.float32], list[dict[str, Any]], float]:
         folder, study = self.run_folder, self.study
@@ -211,6 +233,7 @@ class Conductor:
         """The first attempt of a round that was never tried; who was asked in the last one may have been charged."""
         path = self.run_folder.path / TURN
         tried: dict[str, Any] = read_json(path) if path.exists() else {"round": 0}
+        self._last_turn = Turn(tried["round"], tried.get("attempt", 0))
         if tried["round"] != round:
             return 0
         self.wasted = [*tried["wasted"], *tried["cohort"]]
@@ -270,17 +293,23 @@ class Conductor:
             "versions": versions(),
         }
 
-    def _result(self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'."""
+    def _result(
+        self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float, lost: list[int]
+    ) -> dict[str, Any]:
+        """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'.
+
+        `lost` are the devices that paid for an upload which never arrived, each as often.
+        """
         study, plan = self.study, self.study.plan
-        last = {"included": [], "wasted": self.wasted}
+        wasted = sorted([*self.wasted, *lost])
+        last = {"included": [], "wasted": wasted}
         rounds = charged_rounds([*lines, last], plan.devices)
         return {
             "finished": _now(),
             "seconds": round(seconds, 3),
             "rounds_done": len(lines),
             "stopped": self._why_it_ended(len(lines)),
-            "wasted": sorted(self.wasted),
+            "wasted": wasted,
             "test": (lines[-1]["test"] if lines else {}) or self._metrics(parameters),
             "baselines": {"without_privacy": None, "alone": None},
             "privacy": privacy_statement(study.costs, rounds),
@@ -293,6 +322,8 @@ class Conductor:
 
     def _why_it_ended(self, done: int) -> str:
         planned = self.study.plan.rounds
+        if (known := closing_reason(self.run_folder.path)) is not None:
+            return known
         if done == planned:
             return "all rounds are done"
         if self.stopped:
@@ -352,24 +383,6 @@ def stop(folder: Path) -> None:
     if not (run.path / "run.json").exists():  # it would end before its first round, and a study is run once
         raise StorageError("CH802", "has not begun.", where=str(run.path), fix="choral server run STUDY begins it.")
     write_json(run.path / STOP, {"at": _now()})
-
-
-def keep_test(folder: Path, table: Path) -> None:
-    """Put a public table that fits the declared columns beside the study, to measure the model on after each round."""
-    _read_test(table, Agreement.read(folder / STUDY))
-    for old in folder.glob(TEST):
-        old.unlink()
-    write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
-
-
-def _test_rows(folder: Path, study: Agreement) -> Records | None:
-    table = next(folder.glob(TEST), None)
-    return None if table is None else _read_test(table, study)
-
-
-def _read_test(path: Path, study: Agreement) -> Records:
-    features, labels = study.rows_of(path)
-    return Records.of([("test", features, labels)], classes=len(study.classes))
 
 
 def _now() -> str:

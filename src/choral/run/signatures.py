@@ -1,56 +1,139 @@
-"""What devices sign at the end of a rehearsal, and where their keys lie meanwhile."""
+"""signatures.json: who signed the end of a run, what each of them signed, and why others have not."""
 
-import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from choral.privacy.ledger import Ledger
+from choral.protocol.closing import Closing, SignedEnd, sign_end
+from choral.protocol.terms import MODEL_TYPE
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
-from choral.run.folder import ledger_file
-from choral.secagg.keys import Identity
+from choral.run.folder import DEVICES, SIGNATURES, hashes, inside, ledger_file, write_json
+from choral.secagg.keys import Bundle, Identity, Roster, digest
 
-SIGNED = "run"
+VERSION = 2  # of what is signed: the whole record. Before, signatures covered the plan, the model and the ledger.
+OLD_LABEL = "run"
+
+Entry = dict[str, Any]
 
 
 def vault_of(name: str, number: int, folder: Path | None) -> Vault:
     """The device's vault, opened if it is there, else made with fresh keys."""
-    store: Store = MemoryStore() if folder is None else FileStore(folder / f"device-{number + 1:04}" / "vault")
-    if isinstance(store, FileStore) and store.path.exists():
-        return Vault.open(store)
-    return Vault.create(store, Memory(id=name, secret=Identity.fresh(name).to_bytes()))
+    if folder is None:
+        return Vault.create(MemoryStore(), _fresh(name))
+    store: Store = FileStore(inside(folder.parent, f"{folder.name}/device-{number + 1:04}/vault"))
+    return Vault.open(store) if store.exists() else Vault.create(store, _fresh(name))
 
 
-def signs(kind: str, *, seeded: bool, private: bool) -> bool:
-    """Whether devices sign a run: a rehearsal whose noise nobody can foresee; other runs protect nobody.
+def _fresh(name: str) -> Memory:
+    return Memory(id=name, secret=Identity.fresh(name).to_bytes())
 
-    Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat.
 
-    >>> signs("rehearsal", seeded=False, private=True), signs("rehearsal", seeded=True, private=True)
+def signs(kind: str, *, seeded: bool, ledgers: bool) -> bool:
+    """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can foresee.
+
+    Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat; and a run with
+    noise that can be foreseen, or without any, protects nobody.
+
+    >>> signs("rehearsal", seeded=False, ledgers=True), signs("rehearsal", seeded=True, ledgers=True)
     (True, False)
     """
-    return kind == "rehearsal" and private and not seeded
+    return kind == "deployment" or (kind == "rehearsal" and ledgers and not seeded)
 
 
-def signed_fields(plan: str, model: bytes, seal: str) -> tuple[bytes, bytes, bytes]:
-    """What a device signs at the end of a run: plan, SHA-256 of the model's file, and the last seal of its ledger."""
-    return plan.encode(), hashlib.sha256(model).digest(), seal.encode()
+def run_name(about: Mapping[str, Any]) -> str:
+    """What ledgers and signatures call a run: its plan, in a deployment with the digest of its study.
+
+    >>> run_name({"kind": "deployment", "plan_digest": "9f3c", "study": "77aa"})
+    '9f3c:77aa'
+    """
+    plan = str(about["plan_digest"])
+    return f"{plan}:{about['study']}" if about["kind"] == "deployment" else plan
 
 
-def sign_off(names: Sequence[str], plan: str, folder: Path, model: bytes) -> list[dict[str, str]]:
-    """Every device's signature under the plan, the model and the end of its own ledger, with the keys to check it."""
-    signed = []
-    for number, name in enumerate(names):
-        identity = Identity(name, vault_of(name, number, folder / "devices").memory.secret)
-        seal = Ledger.read(folder / "ledgers" / ledger_file(number)).receipt.seal
-        bundle = identity.bundle
-        signed.append(
-            {
-                "device": name,
-                "identity": bundle.identity.hex(),
-                "agreement": bundle.agreement.hex(),
-                "bundle_signature": bundle.signature.hex(),
-                "ledger_seal": seal,
-                "signature": identity.sign(SIGNED, *signed_fields(plan, model, seal)).hex(),
-            }
+def record_digest(result: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+    """SHA-256 over the result and the hash of every file that it names: of all of a run but the signatures themselves.
+
+    >>> record_digest({"test": 1}, {"run.json": "9f"}) == record_digest({"test": 1}, {"run.json": "9f", "x": "77"})
+    False
+    """
+    told = {name: value for name, value in result.items() if name != "files"}
+    named = {name: value for name, value in files.items() if name != SIGNATURES}
+    return digest("record", *(json.dumps(part, sort_keys=True).encode() for part in (told, named)))
+
+
+def parameter_bytes(parameters: NDArray[np.float32]) -> bytes:
+    """The parameters as a device is handed them, and as it signs them."""
+    return np.ascontiguousarray(parameters, MODEL_TYPE).tobytes()
+
+
+def entry_of(
+    bundle: Bundle, *, signed: Closing | None = None, signature: bytes = b"", salt: bytes = b"", why: str = ""
+) -> Entry:
+    """A device's entry: its public keys, what it signed or why it has not, and the salt where its ledger is public."""
+    return {
+        "device": bundle.id,
+        "identity": bundle.identity.hex(),
+        "agreement": bundle.agreement.hex(),
+        "bundle_signature": bundle.signature.hex(),
+        "paid": None if signed is None else signed.paid,
+        "receipt": None if signed is None else signed.receipt.hex(),
+        "salt": salt.hex() or None,
+        "signature": signature.hex() or None,
+        "why": why,
+    }
+
+
+def bundle_of(entry: Mapping[str, Any]) -> Bundle:
+    """The public keys in an entry, not verified yet."""
+    return Bundle(
+        id=entry["device"],
+        identity=bytes.fromhex(entry["identity"]),
+        agreement=bytes.fromhex(entry["agreement"]),
+        signature=bytes.fromhex(entry["bundle_signature"]),
+    )
+
+
+def sign_off(
+    folder: Path, names: Sequence[str], *, run: str, result: Mapping[str, Any], parameters: NDArray[np.float32]
+) -> None:
+    """Write signatures.json of a run in one process: each device signs with its vault's keys, for its own ledger."""
+    record = record_digest(result, hashes(folder))
+    identities = [
+        Identity(name, vault_of(name, number, folder / DEVICES).memory.secret) for number, name in enumerate(names)
+    ]
+    roster = Roster.of(identity.bundle for identity in identities).digest
+    entries = []
+    for number, identity in enumerate(identities):
+        ledger = Ledger.read(inside(folder, f"ledgers/{ledger_file(number)}"))
+        end = sign_end(
+            identity,
+            run=run,
+            roster=roster,
+            record=record,
+            model=parameter_bytes(parameters),
+            paid=sum(charge.plan == run for charge in ledger.balance.charges),
+            entries=ledger.receipt.entries,
+            seal=ledger.receipt.seal,
         )
-    return signed
+        entries.append(entry_of(identity.bundle, signed=end.closing, signature=end.signature, salt=end.salt))
+    write_json(folder / SIGNATURES, {"version": VERSION, "devices": entries})
+
+
+def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
+    """What a site keeps of its own signature, and may give to whoever runs `choral verify --receipts`."""
+    closing = end.closing
+    told = {
+        "version": VERSION,
+        **entry_of(bundle, signed=closing, signature=end.signature, salt=end.salt),
+        "run": closing.run,
+        "roster": closing.roster.hex(),
+        "record": closing.record.hex(),
+        "model": closing.model.hex(),
+        "ledger": f"{end.entries}:{end.seal}",
+    }
+    return json.dumps(told, indent=1) + "\n"

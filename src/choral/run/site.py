@@ -28,6 +28,7 @@ from choral.run.policy import Policy, weaker
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
+RECEIPTS = "receipts"
 T = TypeVar("T")
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
@@ -183,6 +184,10 @@ class Home:
     def socket(self) -> Path:
         """Where the agent listens."""
         return self.path / SOCKET
+
+    def receipt_path(self, study: Agreement) -> Path:
+        """Where this site keeps what it signed at the end of a study's run."""
+        return self.path / RECEIPTS / f"{study.file.run}.json"
 
     def vault(self, passphrase: str | None = None) -> Vault:
         """The vault, opened."""

@@ -1,0 +1,108 @@
+"""The end of a deployment: every site that is there signs the record, and the result counts what each has paid for."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import ChoralError
+from choral.protocol.closing import Closing
+from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decode, encode, malformed
+from choral.protocol.terms import Terms
+from choral.run.folder import SIGNATURES, hashes, read_json, write_json
+from choral.run.signatures import VERSION, Entry, entry_of, parameter_bytes, record_digest
+
+SILENT, CLOSING = "did not answer", "closing.json"
+Result = dict[str, Any]
+
+
+class Present(Protocol):
+    """A transport that knows which devices are there."""
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterable[tuple[int, Vector]]: ...  # noqa: D102
+    def present(self) -> frozenset[int]: ...  # noqa: D102
+
+
+def mark_closing(folder: Path, why: str) -> None:
+    """Write down that the run is over, and why, before a site signs: one that has signed takes no turn any more."""
+    if closing_reason(folder) is None:
+        write_json(folder / CLOSING, {"why": why})
+
+
+def closing_reason(folder: Path) -> str | None:
+    """Why the run is over, if its sites may have been asked to sign."""
+    path = folder / CLOSING
+    return str(read_json(path)["why"]) if path.exists() else None
+
+
+def close(
+    folder: Path,
+    terms: Terms,
+    transport: Present,
+    result_of: Callable[[list[int]], Result],
+    *,
+    counted: NDArray[np.int64],
+    most: int,
+    turn: Turn,
+    parameters: NDArray[np.float32],
+) -> Result:
+    """The result of a run that is over; signatures.json is written with what every site said.
+
+    `counted` is how often the server counts each device as charged. A site may have paid for an upload that never
+    arrived; then `result_of` is asked again with that site in its list, so that the claim covers it, and the sites sign
+    that one. More than `most` payments can't be true.
+    """
+    lost: list[int] = []
+    for _ in range(2):
+        result = result_of(lost)
+        entries = _ask(
+            terms,
+            transport,
+            Close(turn=turn, record=record_digest(result, hashes(folder))),
+            parameter_bytes(parameters),
+            most=most,
+        )
+        unseen = np.array([entry["paid"] or 0 for entry in entries]) - counted
+        if lost or not (unseen > 0).any():
+            break
+        lost = [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
+    write_json(folder / SIGNATURES, {"version": VERSION, "devices": entries})
+    return result
+
+
+def _ask(terms: Terms, transport: Present, message: Close, model: bytes, *, most: int) -> list[Entry]:
+    """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
+    bundles = terms.roster.bundles
+    entries = [entry_of(bundle, why=SILENT) for bundle in bundles]
+    frame = encode(message, model)
+    try:
+        for sender, reply in transport.exchange(dict.fromkeys(sorted(transport.present()), frame)):
+            try:
+                entries[sender] = _answered(terms, sender, reply, message.record, model, most=most)
+            except ChoralError as error:
+                entries[sender] = entry_of(bundles[sender], why=error.code)
+    except ChoralError:  # of the transport: whoever has answered by now has signed
+        pass
+    return entries
+
+
+def _answered(terms: Terms, sender: int, reply: Vector, record: bytes, model: bytes, *, most: int) -> Entry:
+    said, _ = decode(reply, vector_bytes=0, records_bytes=terms.records_bytes)
+    bundle = terms.roster.bundles[sender]
+    if isinstance(said, Refusal):
+        return entry_of(bundle, why=said.code)
+    if not isinstance(said, Signed) or said.device != sender or said.paid > most:
+        raise malformed("no answer to the end of a run")
+    closing = Closing(
+        run=terms.plan,
+        roster=terms.roster_digest,
+        record=record,
+        model=hashlib.sha256(model).digest(),
+        paid=said.paid,
+        receipt=said.receipt,
+    )
+    closing.check(bundle, said.signature)
+    return entry_of(bundle, signed=closing, signature=said.signature)

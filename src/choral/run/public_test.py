@@ -1,0 +1,28 @@
+"""The coordinator's public table, on which the model of a deployment is measured; sites tell no figure of their own."""
+
+from pathlib import Path
+
+from choral.learning.records import Records
+from choral.run.agreement import Agreement
+from choral.run.folder import STUDY, write_whole
+
+TEST = "test.*"
+
+
+def keep_test(folder: Path, table: Path) -> None:
+    """Put a public table that fits the declared columns beside the study, to measure the model on after each round."""
+    _read_test(table, Agreement.read(folder / STUDY))
+    for old in folder.glob(TEST):
+        old.unlink()
+    write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
+
+
+def public_rows(folder: Path, study: Agreement) -> Records | None:
+    """The rows of that table, if there is one."""
+    table = next(folder.glob(TEST), None)
+    return None if table is None else _read_test(table, study)
+
+
+def _read_test(path: Path, study: Agreement) -> Records:
+    features, labels = study.rows_of(path)
+    return Records.of([("test", features, labels)], classes=len(study.classes))
