@@ -446,6 +446,23 @@ def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_to
     assert result.privacy == whole.privacy
 
 
+def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases(tmp_path):
+    result = Run("rehearsal", study(seed=None), folder=RunFolder.create(tmp_path / "run")).finish().record.result
+    shown = [release for release in result["releases"] if release["to"] == "who reads this report"]
+    assert [release["what"] for release in shown] == [
+        f"the first {len(result['sight']['computed'])} numbers of one device's update in the last round"
+    ]
+    assert shown[0]["protected_by"].endswith(
+        "no mask: the ε against everyone covers it, the ε with the secure sum does not"
+    )
+
+
+def test_a_run_that_shows_no_update_lists_none():
+    result = Run("simulation", study()).finish().record.result
+    assert result["sight"] is None
+    assert [release["to"] for release in result["releases"]][-1] == "the server"
+
+
 def test_a_runs_name_leads_no_folder_out_of_runs(clinics):
     text = (clinics / "choral.toml").read_text().replace('name = "clinics"', 'name = "../../elsewhere/x"')
     (clinics / "choral.toml").write_text(text)

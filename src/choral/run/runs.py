@@ -347,7 +347,12 @@ class Run:
             "baselines": compared,
             "privacy": privacy,
             "sight": self.sight,
-            "releases": releases(self.study.plan, len(self.lines), compare=self.compare),
+            "releases": releases(
+                self.study.plan,
+                len(self.lines),
+                compare=self.compare,
+                shown=len((self.sight or {}).get("computed", ())),
+            ),
         }
 
 

@@ -78,8 +78,11 @@ def _with_colluders(costs: Costs, device: int, rounds: int, colluders: int, delt
     return None if loss is None else loss.epsilon(delta)
 
 
-def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True) -> list[dict[str, Any]]:
-    """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did."""
+def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0) -> list[dict[str, Any]]:
+    """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did.
+
+    `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
+    """
     told = [
         {
             "what": "the sum of the included devices' updates",
@@ -100,6 +103,16 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True) -> l
             "protected_by": "nothing: declared public",
         },
     ]
+    if shown:
+        told.append(
+            {
+                "what": f"the first {shown} numbers of one device's update in the last round",
+                "to": "who reads this report",
+                "times": 1,
+                "protected_by": f"clipping to {plan.clip:g}, {NOISE[plan.law]} {plan.noise:.4g}, no mask: "
+                + ("the ε against everyone covers it, the ε with the secure sum does not" if plan.noise else "nothing"),
+            }
+        )
     if compare:
         told.append(
             {
