@@ -119,8 +119,8 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
         try:
             wire.attempt(Turn(2, 0), cohort, better)
         except SumError:
-            codes = ", ".join(set(wire.refusals.values()))  # CH401: the limit would be passed
-            print(f"REFUSE     a second round: {len(wire.refusals)} devices answer {codes}, and nobody is charged")
+            codes = ", ".join(set(wire.findings.refusals.values()))  # CH401: the limit would be passed
+            print(f"REFUSE     a second round: {len(wire.findings.refusals)} devices answer {codes}, and nobody is charged")
     return opened, encoded
 
 

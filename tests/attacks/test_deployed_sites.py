@@ -10,11 +10,12 @@ import pytest
 
 from choral.backends import relay
 from choral.backends.wire import Wire
+from choral.config.writing import to_toml
 from choral.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
 from choral.privacy.ledger import Ledger, Receipt
 from choral.protocol.messages import Call, Omega, Ready, Refusal, Turn, decode, encode
 from choral.run.agent import Agent, status
-from choral.run.agreement import Agreement, to_toml
+from choral.run.agreement import Agreement
 from choral.run.policy import Policy
 from choral.run.site import Home
 from tests.run.consortium import JOB, NAMES, Consortium, agents
@@ -267,6 +268,15 @@ def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium)
     told = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
     assert (told.planned_rounds, told.uploads) == (3, 5)
     assert Ledger.read(home.ledger_path).balance.reserved == told.epsilon_uploads < 6.0
+
+
+def test_a_crash_before_the_vault_has_noted_a_charge_allows_no_third_one(consortium):
+    with Agent(consortium.homes["hill"]) as agent:
+        for attempt in range(2):
+            agent._charge(1, attempt)  # durable in the ledger; then the power fails
+        assert agent.device.vault.memory.turn is None
+        assert say(agent, Call(turn=Turn(1, 2))).code == "CH607"
+        assert isinstance(say(agent, Call(turn=Turn(2, 0))), Ready)
 
 
 def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(tmp_path, monkeypatch):

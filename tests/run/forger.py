@@ -56,7 +56,7 @@ def cut(folder, rounds):
     for number in range(len(record.about["devices"])):
         path = folder / "ledgers" / ledger_file(number)
         kept = [line for line in path.read_text().splitlines() if _before(line, rounds)]
-        counts.append(len(kept) - 1)
+        counts.append(sum('"kind":"charge"' in line for line in kept))
         path.write_text("".join(f"{line}\n" for line in kept))
     privacy = privacy_statement(costs_of(record), np.array(counts))
     told = {"rounds_done": rounds, "test": lines[-1]["test"], "wasted": [], "privacy": privacy}

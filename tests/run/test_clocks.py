@@ -75,7 +75,7 @@ def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
     stamps = []
     for home in study.homes.values():
-        entries = Ledger.read(home.ledger_path).entries
+        entries = [entry for entry in Ledger.read(home.ledger_path).entries if entry["kind"] == "charge"]
         assert [(entry["round"], entry["attempt"]) for entry in entries] == [(1, 0), (2, 0)]
         stamps.append([entry["at"] for entry in entries])
     assert any(first > second for first, second in stamps)  # the clocks did jump

@@ -140,6 +140,7 @@ class Balance:
 
     @limit.setter
     def limit(self, limit: Budget) -> None:
+        """Set another limit; what was reserved and spent stays."""
         self._limit, self._reserved = limit, None
 
     @property

@@ -51,6 +51,12 @@ Train = Callable[[NDArray[np.float32], int, int], Update]
 Encode = Callable[[Update, int, int, Words], object]
 
 
+def another_charge(round: int, charged: int) -> TrustError:
+    """The refusal of one more attempt of a round for which the device has paid often enough."""
+    what = f"{charged} attempts of round {round} were charged here, and no more than {MOST_CHARGED} are."
+    return refused(what, code="CH607")
+
+
 class Receipt(Protocol):
     """What a ledger returns once a charge is durable."""
 
@@ -188,10 +194,7 @@ class Device:
     def _refuse_another_charge(self, turn: Turn) -> None:
         """Whatever makes attempts fail, others or the server: it costs this device two charges per round at most."""
         if (charged := self._charged(turn.round)) >= MOST_CHARGED:
-            raise refused(
-                f"{charged} attempts of round {turn.round} were charged here, and no more than {MOST_CHARGED} are.",
-                code="CH607",
-            )
+            raise another_charge(turn.round, charged)
 
     # OMEGA -> UPLOAD
 

@@ -18,7 +18,7 @@ from choral import __version__
 from choral.backends import relay
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
-from choral.protocol.device import Device
+from choral.protocol.device import MOST_CHARGED, Device, another_charge
 from choral.protocol.messages import Refusal, Signed, Vector, decode
 from choral.run.enrolment import keep
 from choral.run.reserving import reserve_in
@@ -152,6 +152,10 @@ class Agent:
         return self._costs.charge(0, self._paid(), run=self.study.run_name, round=round, attempt=attempt)
 
     def _check_payable(self, round: int, attempt: int) -> None:
+        # The ledger knows of a charge even where a crash kept the vault from noting it.
+        charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
+        if sum(charge.round == round for charge in charges) >= MOST_CHARGED:
+            raise another_charge(round, MOST_CHARGED)
         self.ledger.balance.check(self._next_charge(round, attempt))
 
     def _charge(self, round: int, attempt: int) -> Receipt:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from choral import __version__, config
 from choral.config import BUILT_IN, Job
+from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.models import Model
@@ -373,33 +374,3 @@ def other_version(what: str, where: str) -> TrustError:
 def sent(path: str | Path, kind: type[T]) -> T:
     """What a file that somebody sent holds, every field checked."""
     return converted(config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN), kind, str(path))
-
-
-def to_toml(content: Mapping[str, Any]) -> str:
-    r"""Plain values as TOML: values first, then tables, then lists of tables; None is left out.
-
-    >>> print(to_toml({"name": "a", "plan": {"rows": 9}, "devices": [{"id": "x"}]}))
-    name = "a"
-    <BLANKLINE>
-    [plan]
-    rows = 9
-    <BLANKLINE>
-    [[devices]]
-    id = "x"
-    <BLANKLINE>
-    """
-    flat = {key: value for key, value in content.items() if not isinstance(value, dict | list) and value is not None}
-    parts = ["".join(f"{key} = {_value(value)}\n" for key, value in flat.items())]
-    for key, value in content.items():
-        tables = [(f"[{key}]", value)] if isinstance(value, dict) else []
-        if isinstance(value, list):
-            tables = [(f"[[{key}]]", one) for one in value]
-        parts += [f"{head}\n{to_toml(inner)}" for head, inner in tables]
-    return "\n".join(parts)
-
-
-def _value(value: object) -> str:
-    """One value as TOML; a text of several lines stays readable where its characters allow it."""
-    if isinstance(value, str) and "\n" in value and "'''" not in value and value.replace("\n", "").isprintable():
-        return f"'''\n{value}'''"
-    return config.toml_of(value)

@@ -9,16 +9,9 @@ from pathlib import Path
 import msgspec
 
 from choral import config
+from choral.config.writing import to_toml
 from choral.errors import ConfigError, StorageError, TrustError
-from choral.run.agreement import (
-    FORMAT,
-    Agreement,
-    Enrolled,
-    check_deployable,
-    other_version,
-    sent,
-    to_toml,
-)
+from choral.run.agreement import FORMAT, Agreement, Enrolled, check_deployable, other_version, sent
 from choral.run.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
 from choral.run.folder import STUDY as STUDY
 from choral.run.folder import write_whole

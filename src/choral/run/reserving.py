@@ -1,13 +1,25 @@
 """How much one approval allows: the uploads that a study reserves in a site's ledger before the first of them."""
 
 from dataclasses import replace
+from pathlib import Path
 
+from choral.plan import Budget
 from choral.privacy.ledger import Balance, Ledger, Reservation
 from choral.privacy.shown import up
 from choral.run.agreement import Agreement
 from choral.run.costs import Costs, most_uploads, rounds_each
 
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
+
+
+def balance_under(limit: Budget, ledger: Path, *, device: str) -> Balance:
+    """A ledger's balance as it would be under this limit, in memory; an empty one where there is no ledger yet."""
+    if not ledger.exists():
+        return Balance(device=device, limit=limit)
+    balance = Ledger.read(ledger).balance
+    balance.adopt()
+    balance.limit = limit
+    return balance
 
 
 def reserve_in(book: Balance | Ledger, study: Agreement, costs: Costs, *, began: int = 0, needed: bool = True) -> None:

@@ -15,7 +15,7 @@ from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import Trainer
 from choral.plan import Budget
 from choral.privacy.chain import Receipt
-from choral.privacy.ledger import Balance, Charge, Ledger
+from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
@@ -31,7 +31,7 @@ from choral.run.names import require_device_name
 from choral.run.policy import Policy, weaker
 from choral.run.preview import Preview
 from choral.run.register import Holder, Register
-from choral.run.reserving import SLACK, reserve_in
+from choral.run.reserving import SLACK, balance_under, reserve_in
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
@@ -300,7 +300,7 @@ class Home:
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
-        balance = self._balance(policy.budget)
+        balance = balance_under(policy.budget, self.ledger_path, device=self.joined.name)
         spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
         reserve_in(balance, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
@@ -339,15 +339,6 @@ class Home:
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
         )
-
-    def _balance(self, limit: Budget) -> Balance:
-        """The ledger's balance as it would be under this limit, in memory."""
-        if not self.ledger_path.exists():
-            return Balance(device=self.joined.name, limit=limit)
-        balance = Ledger.read(self.ledger_path).balance
-        balance.adopt()
-        balance.limit = limit
-        return balance
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
         """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""

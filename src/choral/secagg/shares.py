@@ -4,8 +4,8 @@ Points are small integers, so polynomials are evaluated without a reduction at e
 bits a step and are reduced once.
 """
 
+import hashlib
 import os
-import random as dice
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -79,22 +79,26 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
 def recover(shares: Mapping[int, bytes], threshold: int, accepts: Callable[[bytes], bool]) -> bytes | None:
     """The secret that the check accepts, from the first set of shares that gives it; None if no tried set does.
 
-    The smallest points come first, then sets drawn at random; the draw need not be secret, and is the same every time.
+    The smallest points come first, then sets that a hash chooses: no secret depends on which, and they are the same
+    every time.
 
     >>> shares = dict(enumerate(split(bytes(32), 2, [1, 2, 3]), start=1))
     >>> recover(shares | {1: b"x" * 32}, 2, lambda secret: secret == bytes(32)) == bytes(32)
     True
     """
     points = sorted(point for point, share in shares.items() if int.from_bytes(share, "little") < PRIME)
-    draw = dice.Random(0)  # noqa: S311
     if len(points) < threshold:
         return None
     for attempt in range(SUBSETS if len(points) > threshold else 1):
-        chosen = draw.sample(points, threshold) if attempt else points
+        chosen = _shuffled(points, attempt)[:threshold] if attempt else points
         secret = join({point: shares[point] for point in chosen}, threshold)
         if accepts(secret):
             return secret
     return None
+
+
+def _shuffled(points: Sequence[int], attempt: int) -> list[int]:
+    return sorted(points, key=lambda point: hashlib.sha256(b"%d %d" % (attempt, point)).digest())
 
 
 def _check(threshold: int, points: Sequence[int]) -> None:
