@@ -72,11 +72,12 @@ def _costs(told: "Preview") -> list[str]:
     from choral.run.reserving import cap_in_words
 
     terms = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
+    cap = cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=terms)
     return [
         f"COSTS     ε = {up(told.epsilon_a_round)} per round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({terms})",
-        *cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=terms),
+        f"CAP       {cap}",
         f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
     ]
 

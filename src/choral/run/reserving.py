@@ -61,16 +61,12 @@ def _missing(balance: Balance, study: Agreement, costs: Costs, *, began: int, ne
     return replace(missing, uploads=missing.uploads[:count]) if count else None
 
 
-def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> list[str]:
-    r"""What the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
+def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> str:
+    """What the approval screen says of the cap; `terms` are δ, adjacency, rule and adversary.
 
-    >>> print(*cap_in_words(planned=13, uploads=17, epsilon=2.3, terms="δ = 1e-05, …"), sep="\n")
-    CAP       at most 17 uploads of this study (4 more than planned, for what fails and is tried again), so at most
-              ε = 2.30 of it, whatever the server asks (δ = 1e-05, …)
+    >>> print(cap_in_words(planned=13, uploads=17, epsilon=2.3, terms="δ = 1e-05, …")[:76])
+    at most 17 uploads (4 more than planned, for attempts that fail), so at most
     """
     more = uploads - planned
-    extra = f"{more} more than planned, for what fails and is tried again" if more > 0 else "the limit pays for no more"
-    return [
-        f"CAP       at most {uploads} uploads of this study ({extra}), so at most",
-        f"          ε = {up(epsilon)} of it, whatever the server asks ({terms})",
-    ]
+    extra = f"{more} more than planned, for attempts that fail" if more > 0 else "the limit pays for no more"
+    return f"at most {uploads} uploads ({extra}), so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
