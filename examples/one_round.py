@@ -119,8 +119,9 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
         try:
             wire.attempt(Turn(2, 0), cohort, better)
         except SumError:
-            codes = ", ".join(set(wire.findings.refusals.values()))  # CH401: the limit would be passed
-            print(f"REFUSE     a second round: {len(wire.findings.refusals)} devices answer {codes}, and nobody is charged")
+            refusals = wire.findings.refusals  # CH401: the limit would be passed
+            codes = ", ".join(set(refusals.values()))
+            print(f"REFUSE     a second round: {len(refusals)} devices answer {codes}, and nobody is charged")
     return opened, encoded
 
 
