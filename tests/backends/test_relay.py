@@ -18,6 +18,15 @@ def door(tmp_path):
     yield from a_door(tmp_path / "home" / "door")
 
 
+def await_door(path, serving):
+    """Return once somebody listens: the socket's file is there a moment earlier."""
+    while serving.is_alive():
+        with socket.socket(socket.AF_UNIX) as caller:
+            if caller.connect_ex(str(path)) == 0:
+                return
+        time.sleep(0.01)
+
+
 class Door:
     def __init__(self, path):
         self.path, self.stop = path, threading.Event()
@@ -33,8 +42,7 @@ class Door:
 def a_door(path):
     door = Door(path)
     door.thread.start()
-    while door.thread.is_alive() and not path.exists():
-        time.sleep(0.01)
+    await_door(path, door.thread)
     yield door
     door.stop.set()
     door.thread.join()
@@ -125,8 +133,7 @@ def test_a_frame_longer_than_the_door_takes_is_not_waited_for(tmp_path):
         kwargs={"stop": stop, "most_bytes": 1000},
     )  # fmt: skip
     serving.start()
-    while not path.exists():
-        time.sleep(0.01)
+    await_door(path, serving)
     try:
         assert says(path, (1001).to_bytes(8, "little")) == b""
         assert relay.ask(path, bytes(1000), timeout=20) == b""
