@@ -25,8 +25,8 @@ import numpy as np
 
 from choral.backends.flower import processes
 from choral.backends.flower.children import QUIET
-from choral.run.certificates import new_authority, node_key, server_certificate
-from choral.run.local_deployment import LocalDeployment
+from choral.deploy.certificates import new_authority, node_key, server_certificate
+from choral.deploy.local import LocalDeployment
 
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES, ROWS = 4, 64

@@ -5,12 +5,12 @@ import unicodedata
 
 import pytest
 
+from choral.deploy.enrolment import Invitation, prepare, read_card
+from choral.deploy.policy import Policy
+from choral.deploy.site import Home
 from choral.errors import ChoralError, ConfigError, TrustError
 from choral.printable import escaped, fault_of_name, fault_of_word, is_shown
-from choral.run.enrolment import Invitation, prepare, read_card
 from choral.run.names import require_device_name
-from choral.run.policy import Policy
-from choral.run.site import Home
 from tests.run.consortium import JOB, Consortium
 
 CYRILLIC_O = "\u043e"
@@ -103,9 +103,9 @@ def test_no_home_and_no_card_has_such_a_name(name, tmp_path):
 def test_a_card_that_an_older_choral_made_with_a_comma_in_its_name_is_not_enrolled(tmp_path, monkeypatch):
     made = Consortium(tmp_path)
     with monkeypatch.context() as older:
-        older.setattr("choral.run.site.require_device_name", lambda _: None)
+        older.setattr("choral.deploy.site.require_device_name", lambda _: None)
         home = Home.join(tmp_path / "new", made.invitation, "hill, lake")
-    from choral.run.enrolment import card_text
+    from choral.deploy.enrolment import card_text
 
     (tmp_path / "new.card").write_text(card_text(home.card()))
     with pytest.raises(ConfigError, match=r"CH102 .*comma"):
@@ -142,7 +142,7 @@ def test_a_new_study_with_such_a_name_is_neither_made_nor_approved(tmp_path, old
 
 
 def test_a_study_that_was_approved_with_a_long_name_goes_on(tmp_path, monkeypatch):
-    from choral.run.agent import Agent
+    from choral.deploy.agent import Agent
 
     with monkeypatch.context() as older:
         for place in ("agreement", "enrolment"):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from choral.front import Trained as Trained
     from choral.front import fit as fit
     from choral.front import rehearse as rehearse
+    from choral.front import resume as resume
     from choral.front import simulate as simulate
     from choral.learning.models import own as model
     from choral.learning.tables import load as load
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from choral.report import write_report as write_report
     from choral.report.verify import verify as verify
     from choral.run.result import Result as Result
-    from choral.run.runs import resume as resume
 
 # Public name -> the room that holds it, and its name there if it has another. Rooms load when a name is first used:
 # `import choral` stays fast.
@@ -49,7 +49,7 @@ _ROOM_OF = {
     "noise_for": "choral.privacy.calibrate",
     "plan_for": "choral.planner",
     "rehearse": "choral.front",
-    "resume": "choral.run.runs",
+    "resume": "choral.front",
     "rho_for": "choral.privacy.zcdp",
     "simulate": "choral.front",
     "verify": "choral.report.verify",

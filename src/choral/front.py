@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from choral.learning.reading import DataSource
+from choral.output.logs import Log
 from choral.report import page
 from choral.run import runs
 from choral.run.folder import write_whole
@@ -30,17 +31,27 @@ def simulate(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - th
     >>> result.privacy["against_everyone"]["epsilon"] <= 5.0
     True
     """
-    return _trained(runs.start("simulation", data, settings))
+    return _start("simulation", data, settings)
 
 
 def rehearse(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above
     """The same with the whole protocol in one process: real keys, real masks, every message."""
-    return _trained(runs.start("rehearsal", data, settings))
+    return _start("rehearsal", data, settings)
 
 
 def fit(features: DataSource, labels: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above
     """`simulate` for arrays in scikit-learn's order: rows × features, then a whole label from 0 for each row."""
     return simulate((features, labels), **settings)
+
+
+def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> runs.Run:
+    """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
+    return runs.resume(path, data, log=None if log is None else Log(log))
+
+
+def _start(kind: runs.Kind, data: DataSource, settings: dict[str, Any]) -> Trained:
+    log = settings.pop("log", None)
+    return _trained(runs.start(kind, data, settings, None if log is None else Log(log)))
 
 
 def _trained(result: Result) -> Trained:

@@ -11,13 +11,13 @@ import pytest
 from choral.backends import relay
 from choral.backends.wire import Wire
 from choral.config.writing import to_toml
+from choral.deploy.agent import Agent, status
+from choral.deploy.policy import Policy
+from choral.deploy.site import Home
 from choral.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
 from choral.privacy.ledger import Ledger, Receipt
 from choral.protocol.messages import Call, Omega, Ready, Refusal, Turn, decode, encode
-from choral.run.agent import Agent, status
 from choral.run.agreement import Agreement
-from choral.run.policy import Policy
-from choral.run.site import Home
 from tests.run.consortium import JOB, NAMES, Consortium, agents
 
 CANARY = "111.7777"  # a pulse that nobody else has, planted in a declared column; names hold CANARY in one that is not

@@ -21,7 +21,7 @@ from choral.backends import relay
 from choral.backends.flower import control, processes
 from choral.backends.flower.control import Control, public_key
 from choral.backends.flower.gate import Gate
-from choral.run.certificates import new_authority, node_key, server_certificate
+from choral.deploy.certificates import new_authority, node_key, server_certificate
 from tests.backends.flower_conductor import Lent
 
 ROOT = Path(__file__).parents[2]

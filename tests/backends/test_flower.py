@@ -17,10 +17,10 @@ from choral.backends.flower import processes
 from choral.backends.flower.children import Children
 from choral.backends.flower.observe import Observed, observe
 from choral.backends.flower.reach import check_reach
+from choral.deploy.certificates import node_key
 from choral.errors import DeploymentError
 from choral.protocol.messages import Turn
 from choral.run.books import Books
-from choral.run.certificates import node_key
 from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
 from tests.backends.wrong_clock import wrong_clock

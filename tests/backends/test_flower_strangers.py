@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends.flower import processes
 from choral.backends.flower.control import Control
-from choral.run.certificates import node_key
+from choral.deploy.certificates import node_key
 from tests.backends.flower_stage import ROOT, certificates
 from tests.backends.other_user import as_nobody, environment_of, family, listeners, needs_root, peak, words_of
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from choral import cli, config
+from choral.deploy.agent import Agent
+from choral.deploy.serving import Conductor, keep_test
+from choral.deploy.site import Home
 from choral.privacy.ledger import Ledger
-from choral.run.agent import Agent
 from choral.run.agreement import Agreement
 from choral.run.folder import read_run
-from choral.run.serving import Conductor, keep_test
-from choral.run.site import Home
 from choral.run.study import settle
 from examples.hospitals import make_tables
 from tests.run.consortium import Sockets

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from choral.backends import relay
+from choral.deploy.agent import Agent
+from choral.deploy.enrolment import card_text, enrol, prepare
+from choral.deploy.policy import Policy
+from choral.deploy.serving import Conductor
+from choral.deploy.site import Home
 from choral.errors import DeploymentError
-from choral.run.agent import Agent
-from choral.run.enrolment import card_text, enrol, prepare
-from choral.run.policy import Policy
-from choral.run.serving import Conductor
-from choral.run.site import Home
 
 JOB = """
 [privacy]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from choral import config
 from choral.config.writing import to_toml
+from choral.deploy.enrolment import Invitation, card_of, card_text, read_card
 from choral.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.run.agreement import Agreement, check_deployable, columns_of
-from choral.run.enrolment import Invitation, card_of, card_text, read_card
 from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, Consortium
 

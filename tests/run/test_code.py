@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from choral.cli import main
+from choral.deploy.agent import Agent
+from choral.deploy.policy import Policy
 from choral.errors import TrustError
 from choral.run import code
-from choral.run.agent import Agent
-from choral.run.policy import Policy
 from tests.run.consortium import JOB, Consortium
 
 WARD = """

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from choral.learning.sampling import OVERFLOW
+from choral.output.logs import _about
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.events import Gaussian, Poisson, epsilon_of
 from choral.privacy.rules import why_no_certificate, with_secure_sum
 from choral.run.costs import Costs, exposure_of
-from choral.run.logs import _about
 from choral.run.runs import Run
 from choral.run.statement import privacy_statement
 from tests.run.small import rows, study

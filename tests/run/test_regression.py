@@ -11,10 +11,10 @@ import choral
 from choral.cli import main
 from choral.errors import ChoralError, TableError
 from choral.learning import tables
+from choral.output.onnx import export_onnx
 from choral.planner import plan_for
 from choral.report import page
 from choral.report.scene import scene
-from choral.run.export import export_onnx
 from choral.run.folder import read_run
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, study

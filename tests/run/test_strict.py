@@ -11,6 +11,7 @@ from choral.audit.canary import worst_case
 from choral.audit.one_run import data_driven
 from choral.backends.vectorised import Vectorised
 from choral.cli import main
+from choral.deploy.policy import Policy
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import Trainer
@@ -18,7 +19,6 @@ from choral.privacy.events import Skellam, Zcdp
 from choral.report.verify import verify
 from choral.run.folder import RunFolder, read_run
 from choral.run.places import engine_of
-from choral.run.policy import Policy
 from choral.run.runs import Run, resume
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
 from tests.run.small import rows, study

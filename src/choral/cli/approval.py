@@ -7,7 +7,7 @@ from choral.cli import terminal
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
-    from choral.run.preview import Preview
+    from choral.deploy.preview import Preview
 
 Paragraph = Callable[["Preview"], list[str]]
 
@@ -69,7 +69,7 @@ def _sends(told: "Preview") -> list[str]:
 
 
 def _costs(told: "Preview") -> list[str]:
-    from choral.run.reserving import cap_in_words
+    from choral.deploy.reserving import cap_in_words
 
     terms = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
     cap = cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=terms)

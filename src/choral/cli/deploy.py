@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Set up, run, tell, and clear away."""
     if args.demo == (args.job is not None):
         raise ConfigError("CH104", "a choral.toml or --demo: one of them.", fix="choral deploy --local 4 --demo")
-    from choral.run import local_deployment as local
+    from choral.deploy import local
 
     # Ended by a service manager or by the keyboard, it still ends what it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     """Where everything lies: a short path, for the sockets in it."""
-    from choral.run.enrolment import private
+    from choral.deploy.enrolment import private
 
     if keep is not None:
         if keep.exists():

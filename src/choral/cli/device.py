@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _join(args: argparse.Namespace) -> int:
-    from choral.run.enrolment import Invitation, card_text
+    from choral.deploy.enrolment import Invitation, card_text
+    from choral.deploy.site import Home
     from choral.run.folder import write_whole
-    from choral.run.site import Home
 
     invitation, secret = Invitation.read(args.invitation), _passphrase(args)
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
@@ -105,9 +105,9 @@ def _join(args: argparse.Namespace) -> int:
 
 
 def _approve(args: argparse.Namespace) -> int:
-    from choral.run.policy import Policy
-    from choral.run.register import Register
-    from choral.run.site import Home
+    from choral.deploy.policy import Policy
+    from choral.deploy.register import Register
+    from choral.deploy.site import Home
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     policy = Policy(
@@ -134,13 +134,13 @@ def _approve(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from choral.run import services
-    from choral.run.site import Home
+    from choral.deploy import services
+    from choral.deploy.site import Home
 
     home = Home(args.home)
     if service.asked(args):
-        from choral.run.enrolment import host_of
-        from choral.run.units import Service
+        from choral.deploy.enrolment import host_of
+        from choral.deploy.systemd import Service
 
         words = ("device", "run", *["--agent-only"] * args.agent_only)
         made = Service(
@@ -170,8 +170,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.run.agent import status
-    from choral.run.site import Home
+    from choral.deploy.agent import status
+    from choral.deploy.site import Home
 
     told = status(Home(args.home))
     if args.json:
@@ -209,7 +209,7 @@ def _told(told: dict[str, Any]) -> list[str]:
 
 
 def _ledger(args: argparse.Namespace) -> int:
-    from choral.run.site import Home, receipt_of
+    from choral.deploy.site import Home, receipt_of
 
     home = Home(args.home)
     known = receipt_of(home.vault(_passphrase(args)))

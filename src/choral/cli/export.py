@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the file and say where it is."""
-    from choral.run.export import export_onnx
+    from choral.output.onnx import export_onnx
 
     path = export_onnx(args.folder, args.onnx)
     print(json.dumps({"onnx": str(path)}) if args.json else path)

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _init(args: argparse.Namespace) -> int:
-    from choral.run.enrolment import prepare
+    from choral.deploy.enrolment import prepare
 
     invitation = prepare(
         args.study, args.config, args.address, certificate=args.certificate, key=args.key, authority=args.authority
@@ -80,8 +80,8 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
+    from choral.deploy.enrolment import enrol
     from choral.privacy.rules import NOISE
-    from choral.run.enrolment import enrol
 
     study = enrol(args.study, args.cards)
     told = _described(study)
@@ -123,12 +123,12 @@ def _described(study: "Agreement") -> dict[str, Any]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from choral.run import services, serving
+    from choral.deploy import services, serving
 
     if service.asked(args):
+        from choral.deploy.enrolment import STUDY, host_of
+        from choral.deploy.systemd import Service
         from choral.run.agreement import Agreement
-        from choral.run.enrolment import STUDY, host_of
-        from choral.run.units import Service
 
         address = args.listen or Agreement.read(args.study / STUDY).file.address
         host_of(address)  # refuses what is none
@@ -186,7 +186,7 @@ def _line(told: dict[str, Any]) -> str:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.run.serving import status
+    from choral.deploy.serving import status
 
     told = status(args.study)
     if args.json:
@@ -207,7 +207,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _stop(args: argparse.Namespace) -> int:
-    from choral.run.serving import stop
+    from choral.deploy.serving import stop
 
     stop(args.study)
     print(json.dumps({"stopping": True}) if args.json else "The run ends after the round under way.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from choral.errors import ConfigError
 
 if TYPE_CHECKING:
-    from choral.run.units import Service
+    from choral.deploy.systemd import Service
 
 
 def configure(phase: argparse.ArgumentParser) -> None:

@@ -58,8 +58,8 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
+        from choral.output.logs import Log
         from choral.run.folder import RunFolder, folder_name
-        from choral.run.logs import Log
         from choral.run.runs import Run
         from choral.run.study import settle
 

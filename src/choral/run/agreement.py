@@ -10,6 +10,9 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from numpy.typing import NDArray
 
 from choral import __version__, config
@@ -25,7 +28,6 @@ from choral.plan import Budget, Plan, SecureSum
 from choral.printable import fault_of_word
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
-from choral.run.certificates import check_node_key
 from choral.run.code import Maker
 from choral.run.costs import NO_LIMIT, Costs
 from choral.run.names import no_name, require_device_name, require_name
@@ -59,8 +61,17 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
         bundle.verify()
         bundle.check(signed, "node key", self.node.encode())
-        check_node_key(self.node)
+        _check_node_key(self.node)
         return bundle
+
+
+def _check_node_key(public: str) -> None:
+    try:
+        key: object = load_ssh_public_key(public.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise TrustError("CH600", "a node's key is no key of an elliptic curve.", fix="Get the device's card again.")
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,43 +20,37 @@ from choral.plan import SecureSum
 from choral.run.baselines import baselines
 from choral.run.books import Books
 from choral.run.folder import DEVICES, FORMAT, RunFolder, RunRecord, charged_rounds, of_right_form, read_run, versions
-from choral.run.logs import Log
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
 from choral.run.result import Result, model_card
 from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
-from choral.run.watch import Watch, unheard, unwatched
+from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.secagg.masks import ring
 
 Kind = Literal["simulation", "rehearsal"]
 Line = dict[str, Any]
 
 
-def start(kind: Kind, data: DataSource, settings: dict[str, Any]) -> Result:
+def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | None = None) -> Result:
     """The result of Algorithm 1 on the fast engine, or with the whole protocol in one process.
 
     `data` is a choral.toml, a table, a glob, a frame or arrays; the settings are the keys of choral.toml, each checked
-    there, and `out`, `drop`, `compare` and `log`, which are the flags of the verbs.
+    there, and `out`, `drop` and `compare`, which are flags of the verbs.
     """
     settings = dict(settings)
     out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
-    log = _log(settings.pop("log", None), out)
+    if log is not None and out is None:
+        raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
     job, source = _job_of(data, settings)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
     return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
 
 
-def _log(kind: str | None, out: object) -> Log | None:
-    if kind is not None and out is None:
-        raise ConfigError("CH104", f'log = "{kind}" without a run folder.', fix="Give the folder as out=.")
-    return None if kind is None else Log(kind)
-
-
 def resume(
-    path: str | Path, data: DataSource = None, *, log: str | None = None, reached: Callable[[], None] = unheard
+    path: str | Path, data: DataSource = None, *, log: Log | None = None, reached: Callable[[], None] = unheard
 ) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
@@ -83,7 +77,7 @@ def resume(
         )
     with of_right_form(folder.path):  # the defaults may have changed since
         study = replace(study, secure=SecureSum(**about["secure_sum"]))
-    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=_log(log, path))
+    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=log)
     run.go_on()
     return run
 

@@ -1,7 +1,12 @@
-"""How somebody follows what takes long: loops whose items are counted."""
+"""How somebody follows what takes long: loops whose items are counted, and logs that other programs keep."""
 
-from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from choral.run.study import Study
 
 T = TypeVar("T")
 
@@ -11,6 +16,24 @@ class Watch(Protocol):
 
     def __call__(self, items: Iterable[T], *, total: int, label: str) -> Iterable[T]:
         """The items."""
+
+
+class Log(Protocol):
+    """What a run needs of a log that it writes besides its folder; `choral.output.logs` has those that exist."""
+
+    kind: str
+
+    def begin(self, folder: Path, study: "Study", lines: Sequence[Mapping[str, Any]]) -> None:
+        """Open the log and note what is run."""
+
+    def round(self, line: Mapping[str, Any]) -> None:
+        """Note a round's line of rounds.jsonl."""
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Note the result and close the log."""
+
+    def stop(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the log of a run that is interrupted."""
 
 
 def unwatched(items: Iterable[T], *, total: int, label: str) -> Iterable[T]:  # noqa: ARG001 - nobody looks

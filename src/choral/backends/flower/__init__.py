@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 from choral.backends.flower.grid import GridTransport
 from choral.backends.flower.parcels import relayed
 
-CONDUCTOR = "choral.run.serving:conduct"
+CONDUCTOR = "choral.deploy.serving:conduct"
 
 server = ServerApp()
 device = ClientApp()

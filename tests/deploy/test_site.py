@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
+from choral.deploy import services
+from choral.deploy.agent import Agent, Journal, status
+from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
+from choral.deploy.policy import Policy
+from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError, LedgerError, StorageError, TableError, TrustError
 from choral.plan import Budget
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
-from choral.run import services
-from choral.run.agent import Agent, Journal, status
 from choral.run.agreement import Agreement
-from choral.run.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
-from choral.run.policy import Policy
-from choral.run.site import Home
 from choral.secagg.keys import Identity
 from tests.run.consortium import JOB, Consortium, table
 
@@ -220,7 +220,7 @@ def cut_off(monkeypatch, path, invitation, at, **more):
                 raise KeyboardInterrupt
             keep(file, text)
 
-        patch.setattr("choral.run.site.keep", keep_or_end)
+        patch.setattr("choral.deploy.site.keep", keep_or_end)
         with pytest.raises(KeyboardInterrupt):
             Home.join(path, invitation, "hill", **more)
     return Home(path)

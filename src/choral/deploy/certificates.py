@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -14,7 +13,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
-    load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -76,19 +74,6 @@ def node_key() -> tuple[bytes, str]:
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-
-
-def check_node_key(public: str) -> None:
-    """Nothing, or CH600 for a text that is no public key of the kind that `node_key` makes.
-
-    >>> check_node_key(node_key()[1])
-    """
-    try:
-        key: object = load_ssh_public_key(public.encode())
-    except (ValueError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise TrustError("CH600", "a node's key is no key of an elliptic curve.", fix="Get the device's card again.")
 
 
 def fingerprint(certificate: str) -> str:

@@ -15,10 +15,9 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.cli import main
+from choral.deploy import local, services
+from choral.deploy.agent import status
 from choral.errors import ConfigError, DeploymentError, TableError
-from choral.run import local_deployment as local
-from choral.run import services
-from choral.run.agent import status
 from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 

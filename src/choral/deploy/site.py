@@ -11,6 +11,13 @@ import msgspec
 import numpy as np
 
 from choral.config import BUILT_IN
+from choral.deploy import pinned
+from choral.deploy.certificates import node_key
+from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
+from choral.deploy.policy import Policy, weaker
+from choral.deploy.preview import Preview
+from choral.deploy.register import Holder, Register
+from choral.deploy.reserving import SLACK, balance_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import Trainer
 from choral.plan import Budget
@@ -19,19 +26,12 @@ from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
-from choral.run import pinned
 from choral.run.agreement import Agreement, Enrolled, check_names
-from choral.run.certificates import node_key
 from choral.run.code import Code
 from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
-from choral.run.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
 from choral.run.folder import read_json
 from choral.run.names import require_device_name
-from choral.run.policy import Policy, weaker
-from choral.run.preview import Preview
-from choral.run.register import Holder, Register
-from choral.run.reserving import SLACK, balance_under, reserve_in
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"

@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from choral import __version__, federation
 from choral.backends.wire import Connected, Wire
+from choral.deploy.closing import close, closing_reason, mark_closing
+from choral.deploy.enrolment import STUDY, private
+from choral.deploy.public_test import keep_test as keep_test
+from choral.deploy.public_test import public_rows
 from choral.errors import DeploymentError, RunError, StorageError
 from choral.plan import Participation
 from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
 from choral.run.agreement import Agreement
-from choral.run.closing import close, closing_reason, mark_closing
-from choral.run.enrolment import STUDY, private
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.public_test import keep_test as keep_test
-from choral.run.public_test import public_rows
 from choral.run.result import model_card
 from choral.run.statement import planned_statement, privacy_statement, releases
 

@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from choral.deploy.agent import CUT_OFF, REACHED, Journal
 from choral.errors import ChoralError
-from choral.run.agent import CUT_OFF, REACHED, Journal
 
 _EVERY = 30.0  # seconds between two looks
 _RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in

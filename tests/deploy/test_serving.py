@@ -9,6 +9,11 @@ import pytest
 
 from choral.backends import relay
 from choral.cli import main
+from choral.deploy.agent import Agent
+from choral.deploy.closing import close
+from choral.deploy.enrolment import card_text
+from choral.deploy.services import serve_study
+from choral.deploy.serving import conduct, keep_test, status, stop
 from choral.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
@@ -17,13 +22,8 @@ from choral.protocol.messages import Call, Close, Omega, Turn, Upload, decode, e
 from choral.protocol.terms import ENVELOPE_BYTES
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.agent import Agent
-from choral.run.closing import close
-from choral.run.enrolment import card_text
 from choral.run.folder import read_run
 from choral.run.runs import resume
-from choral.run.services import serve_study
-from choral.run.serving import conduct, keep_test, status, stop
 from choral.run.statement import privacy_statement
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
@@ -551,9 +551,9 @@ def test_a_server_that_leaves_a_round_out_of_its_record_is_found_by_what_the_sit
         return real(folder, terms, transport, result_of, **{**others, "counted": others["counted"] + 1})
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("choral.run.serving.close", shortened)
+        patched.setattr("choral.deploy.serving.close", shortened)
         patched.setattr(
-            "choral.run.serving.privacy_statement",
+            "choral.deploy.serving.privacy_statement",
             lambda costs, rounds, **how: privacy_statement(costs, rounds - 1, **how),
         )
         folder = finished(consortium)

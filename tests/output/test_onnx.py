@@ -11,7 +11,7 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ConfigError, StorageError
-from choral.run.export import export_onnx
+from choral.output.onnx import export_onnx
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from choral.config import read_text
+from choral.deploy.agent import Agent
+from choral.deploy.certificates import check_dates
+from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
+from choral.deploy.lookout import Lookout, Tell
+from choral.deploy.serving import require_unfinished, run_folder, status
+from choral.deploy.site import NODE_KEY, Home
 from choral.errors import ChoralError, DeploymentError
-from choral.run.agent import Agent
 from choral.run.agreement import Agreement
-from choral.run.certificates import check_dates
-from choral.run.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
-from choral.run.lookout import Lookout, Tell
-from choral.run.serving import require_unfinished, run_folder, status
-from choral.run.site import NODE_KEY, Home
 from choral.run.watch import unheard
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
+from choral.deploy import services
+from choral.deploy.agent import answers
+from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
+from choral.deploy.policy import Policy
+from choral.deploy.serving import run_folder
+from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.reading import read_rows
 from choral.privacy.ledger import Ledger
-from choral.run import services
-from choral.run.agent import answers
 from choral.run.agreement import check_deployable
-from choral.run.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
 from choral.run.folder import read_run
-from choral.run.policy import Policy
-from choral.run.serving import run_folder
-from choral.run.site import Home
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import choral
+from choral.deploy import agent, certificates, serving, site
+from choral.deploy.enrolment import prepare
+from choral.deploy.services import serve_study
 from choral.errors import DeploymentError
 from choral.privacy import ledger as ledger_module
 from choral.privacy.ledger import Ledger
 from choral.report.verify import verify
-from choral.run import agent, certificates, serving, site
-from choral.run.enrolment import prepare
 from choral.run.folder import read_run
-from choral.run.services import serve_study
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
 # Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
@@ -24,11 +24,11 @@ ASK = {
     "backends/flower/reach.py": "is this clock right?",
     "cli/training.py": "the name of a run's folder",
     "privacy/ledger.py": "a stamp on every entry",
-    "run/agent.py": "a stamp on every line of the log",
-    "run/certificates.py": "from when to when a certificate is valid",
+    "deploy/agent.py": "a stamp on every line of the log",
+    "deploy/certificates.py": "from when to when a certificate is valid",
     "run/runs.py": "stamps in the run's folder",
-    "run/serving.py": "stamps in the run's folder",
-    "run/site.py": "a stamp on an approval",
+    "deploy/serving.py": "stamps in the run's folder",
+    "deploy/site.py": "a stamp on an approval",
 }
 ROOM = Path(choral.__file__).parent
 

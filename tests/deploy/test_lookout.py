@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from choral.cli import main
+from choral.deploy import lookout as lookout_module
+from choral.deploy import services
+from choral.deploy.agent import Agent, Journal, answers, status
+from choral.deploy.lookout import Lookout
 from choral.errors import DeploymentError
-from choral.run import lookout as lookout_module
-from choral.run import services
-from choral.run.agent import Agent, Journal, answers, status
-from choral.run.lookout import Lookout
 from tests.run.consortium import Consortium
 
 CLOCK = DeploymentError("CH905", "this machine's clock is 20 s ahead of the server's.", fix="Set it.")

@@ -16,8 +16,8 @@ from tensorboardX.proto.event_pb2 import Event
 import choral
 from choral.cli import main
 from choral.errors import ConfigError, StorageError
+from choral.output.logs import Log
 from choral.run.folder import RunFolder, read_run
-from choral.run.logs import Log
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 

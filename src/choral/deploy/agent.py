@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
+from choral.deploy.enrolment import keep
+from choral.deploy.reserving import reserve_in
+from choral.deploy.site import LOG, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import MOST_CHARGED, Device, another_charge
 from choral.protocol.messages import Refusal, Signed, Vector, decode
-from choral.run.enrolment import keep
-from choral.run.reserving import reserve_in
 from choral.run.signatures import receipt_text
-from choral.run.site import LOG, Home
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
