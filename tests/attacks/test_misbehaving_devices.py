@@ -130,6 +130,40 @@ def test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_
         assert (world.terms.ids[liar] in total.included) == (what == "wrong share")
 
 
+def tried_twice(what: str, devices: int, liar: int):
+    """Two attempts at a round of four with the default settings: the second leaves out who was named in the first."""
+    world = World(SecureSum.for_cohort(4), devices=devices)
+    wire = world.wire(Hall(world, liar, MISBEHAVIOURS[what](world, liar), {}), attempts=1)
+    errors = []
+    for attempt in range(2):
+        called = [number for number in range(devices) if number not in wire.named][:4]
+        try:
+            return world, wire, wire.attempt(Turn(0, attempt), called, world.model)
+        except SumError as error:
+            errors.append(error)
+    return world, wire, errors[-1]
+
+
+@pytest.mark.parametrize("liar", [0, 3])
+@pytest.mark.parametrize("what", MISBEHAVIOURS)
+def test_a_round_of_four_that_counts_a_colluder_ends_with_a_fifth_device_in_the_place_of_the_liar(what, liar):
+    """The default from four devices on: one may collude, so nobody may be missing (s + u_min must reach r + c + 1)."""
+    world, wire, total = tried_twice(what, 5, liar)
+    assert world.terms.secure.colluders == 1 and world.terms.secure.smallest_sum == 4
+    assert wire.named.keys() <= {liar} and total.count == 4
+    assert all(len(world.ledgers[number].charged) <= 2 for number in set(range(5)) - {liar})
+    assert total.spoilt or world.agrees(total)
+
+
+@pytest.mark.parametrize("what", sorted(MISBEHAVIOURS.keys() - {"overflow", "wrong edge key"}))
+def test_four_devices_without_a_fifth_pay_once_name_the_liar_and_learn_what_would_help(what):
+    """Three of them could only go on by not counting a colluder: safety comes first, and a person decides."""
+    world, wire, error = tried_twice(what, 4, 0)
+    assert isinstance(error, SumError) and wire.named.keys() == {0}
+    assert "3 devices can be called, 4 are needed" in str(error) and "colluders" in str(error)
+    assert all(len(world.ledgers[number].charged) <= 1 for number in (1, 2, 3))
+
+
 @pytest.mark.parametrize("bad", [{0}, {8}, {3, 7}, {0, 1}])
 def test_shares_of_which_some_are_wrong_open_and_name_who_dealt_them_not_who_held_them(bad):
     """Nine hold a share and seven are needed: further sets of seven are tried against the commitment."""

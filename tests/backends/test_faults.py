@@ -5,11 +5,10 @@ from collections import Counter
 
 import pytest
 
-from choral.backends.faults import Crash, Faults, FaultyTransport
-from choral.backends.wire import Wire
 from choral.errors import SumError
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn, Upload
+from tests.backends.faulty import Crash, Faults, FaultyTransport
 from tests.protocol.world import FIRST, World
 
 SIX = SecureSum(cohort=6, smallest_sum=5, threshold=3, colluders=1)
@@ -70,7 +69,7 @@ def run_schedule(seed: int, rounds: int = 3) -> Counter[str]:
         for attempt in range(6):
             transport.exchanges = 0
             # What the server keeps on disk is the last turn that it tried; a crash loses all the rest.
-            wire = Wire(world.terms, transport, attempts=1, first=Turn(round, attempt))
+            wire = world.wire(transport, attempts=1, first=Turn(round, attempt))
             called = random.Random(f"{seed} {round} {attempt}").sample(range(7), 6)
             try:
                 total = wire.sum(round, called, world.model)
@@ -130,7 +129,7 @@ def test_the_same_seed_gives_the_same_faults():
 def test_a_perfect_schedule_has_no_faults():
     world = World(SIX, devices=7)
     transport = Watched(world, Faults(seed=0))
-    assert world.agrees(Wire(world.terms, transport, attempts=1).sum(0, range(6), world.model))
+    assert world.agrees(world.wire(transport, attempts=1).sum(0, range(6), world.model))
 
 
 def test_each_fault_happens_when_it_is_asked_for():

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 from choral.backends import relay
-from choral.backends.faults import DroppingTransport, drops_out
+from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.flower import processes
 from choral.backends.flower.children import Children
 from choral.backends.flower.observe import Observed, observe

@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from choral.backends.faults import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, Shelf, Wire
+from choral.backends.dropouts import DroppingTransport, drops_out
+from choral.backends.wire import MemoryTransport, Shelf
 from choral.errors import SumError
 from choral.protocol.messages import Turn
 from choral.secagg.graph import sparse
@@ -119,7 +119,7 @@ def test_a_server_with_a_small_shelf_keeps_no_cohort_of_vectors_in_memory(monkey
 
 def test_drop_outs_by_a_rate_are_the_same_wherever_they_are_asked_for():
     world = World()
-    wire = Wire(world.terms, DroppingTransport(world.terms, MemoryTransport(world.devices), rate=0.1, seed=3))
+    wire = world.wire(DroppingTransport(world.terms, MemoryTransport(world.devices), rate=0.1, seed=3))
     for round in range(20):
         total = wire.sum(round, range(10), world.model)
         gone = {number for number in range(10) if drops_out(3, 0.1, total.turn, number)}

@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 
-from choral.backends.wire import Wire
 from choral.errors import SumError
 from choral.plan import SecureSum
 from choral.secagg.graph import sparse
@@ -71,7 +70,7 @@ def one_case(seed: int, *, most_devices: int, most_parameters: int) -> None:
     called = sorted(dice.sample(range(enrolled), cohort))
     pattern = a_pattern(dice, called, world.terms.secure)
     transport = Pattern(world, pattern)
-    total = Wire(world.terms, transport, attempts=1).sum(dice.randint(0, 10**6), called, world.model)
+    total = world.wire(transport, attempts=1).sum(dice.randint(0, 10**6), called, world.model)
     assert world.agrees(total), seed
     world.remember_pairs()
     # Silent in UPLOAD is out of the sum for certain; silent in FINAL alone is in it for certain.
@@ -110,7 +109,7 @@ def test_every_pattern_of_drop_outs_at_or_above_the_threshold_opens_and_none_bel
         answer_final = {number for number in included if number not in pattern}
         opens = len(included) >= 4 and all(len(answer_final - {owner}) >= 3 for owner in included)
         try:
-            total = Wire(world.terms, Pattern(world, pattern), attempts=1).sum(code, range(5), world.model)
+            total = world.wire(Pattern(world, pattern), attempts=1).sum(code, range(5), world.model)
         except SumError as failure:
             assert failure.code == "CH503" and not opens, pattern
         else:
@@ -129,7 +128,7 @@ def test_a_sparse_graph_gives_the_plain_sum(masks):
     for round in range(4):
         dice = random.Random(round)
         pattern = {number: dice.choice((1, 2)) for number in dice.sample(range(100), 10)}
-        total = Wire(world.terms, Pattern(world, pattern), attempts=1).sum(round, range(100), world.model)
+        total = world.wire(Pattern(world, pattern), attempts=1).sum(round, range(100), world.model)
         assert world.agrees(total) and total.count >= 90
 
 

@@ -40,7 +40,7 @@ def test_too_few_ready_devices_are_told_before_anybody_is_asked_for_an_update(wo
     muster = world.muster(called=range(7))
     failure = failure_of(lambda: Round(muster, world.model.tobytes()))
     assert failure.code == "CH503"
-    assert str(failure).startswith("CH503 round 0, attempt 0: 7 of 7 devices are ready, 8 needed;")
+    assert str(failure).startswith("CH503 round 0, attempt 0: only 7 devices can be called, 8 are needed;")
     assert all(ledger.charged == [] for ledger in world.ledgers)
 
 

@@ -1,13 +1,14 @@
 """A small federation in memory for the tests: known updates, vaults that survive a restart, readable ledgers."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from choral.backends.wire import MemoryTransport, Wire
-from choral.errors import LedgerError
+from choral.backends.wire import MemoryTransport, Transport, Wire
+from choral.errors import LedgerError, SumError
 from choral.plan import SecureSum
 from choral.protocol.device import Device
 from choral.protocol.messages import Message, Turn, decode
@@ -53,6 +54,25 @@ class FakeLedger:
             raise LedgerError("CH401", "the budget is spent.")
         self.charged.append((round, attempt))
         return Receipt(len(self.charged))
+
+
+class Patient(Wire):
+    """A server that tries a round a few times with the same devices; `first` is the turn after the last one tried."""
+
+    def __init__(self, terms: Terms, transport: Transport, *, attempts: int = 3, first: Turn = FIRST) -> None:
+        super().__init__(terms, transport)
+        self.attempts, self.first = attempts, first
+
+    def sum(
+        self, round: int, called: Iterable[int], model: np.ndarray, *, following: Iterable[int] | None = None
+    ) -> Sum:
+        """The sum of the first attempt that has one, or the error of the last."""
+        start = self.first.attempt if self.first.round == round else 0
+        *early, last = (Turn(round, start + number) for number in range(self.attempts))
+        for turn in early:
+            with contextlib.suppress(SumError):
+                return self.attempt(turn, called, model, following=following)
+        return self.attempt(last, called, model, following=following)
 
 
 class World:
@@ -111,8 +131,8 @@ class World:
         """Whether an opened sum is the plain sum of the devices that it names."""
         return sum.integers.tolist() == self.expected(sum.included, sum.turn)
 
-    def wire(self, transport: object = None, **options: object) -> Wire:
-        return Wire(self.terms, transport or MemoryTransport(self.devices), **options)  # type: ignore[arg-type]
+    def wire(self, transport: object = None, **options: object) -> "Patient":
+        return Patient(self.terms, transport or MemoryTransport(self.devices), **options)  # type: ignore[arg-type]
 
     def muster(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Muster:
         """Everybody's READY."""

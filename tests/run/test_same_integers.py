@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.backends.faults import drops_out
+from choral.backends.dropouts import drops_out
 from choral.protocol.messages import Turn
 from choral.run.runs import Run
 from tests.run.small import rows, study

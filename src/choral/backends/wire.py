@@ -1,6 +1,5 @@
 """Rounds over a transport: send, take what comes back, go on without the rest; and the transport within one process."""
 
-import contextlib
 import io
 import os
 import tempfile
@@ -10,7 +9,6 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import SumError
 from choral.protocol.device import Device
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn, Vector
@@ -19,7 +17,6 @@ from choral.protocol.round import Round, Sum
 from choral.protocol.terms import MODEL_TYPE, Terms
 
 SHELF_BYTES = 256 * 2**20
-_START = Turn(0, 0)
 
 
 class Transport(Protocol):
@@ -46,40 +43,18 @@ class Connected(Transport, Protocol):
 
 
 class Wire:
-    """Sums over a transport, each round tried a few times; every attempt has its own masks, noise and charge.
+    """Sums over a transport; every attempt at a round has its own masks, noise and charge.
 
-    `findings` are those of the last attempt. Who was `named` in any, having broken the protocol, is called no more.
-    `first` is the turn to begin with after a restart of the server: the one after the last that was tried.
+    `findings` are those of the last attempt. A device that was `named` in any attempt, because it broke the protocol,
+    is not called again.
     """
 
-    def __init__(self, terms: Terms, transport: Transport, *, attempts: int = 3, first: Turn = _START) -> None:
-        self.terms, self.transport, self.attempts = terms, transport, attempts
+    def __init__(self, terms: Terms, transport: Transport) -> None:
+        self.terms, self.transport = terms, transport
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
-        self._first = first
         self._gathered: Muster | None = None
-
-    def sum(
-        self,
-        round: int,
-        called: Iterable[int],
-        model: NDArray[np.float32],
-        *,
-        following: Iterable[int] | None = None,
-    ) -> Sum:
-        """The sum of the called devices' updates to the model, or the error of the last attempt.
-
-        `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
-        which nobody is missing takes two exchanges.
-        """
-        called, following = tuple(called), None if following is None else tuple(following)
-        start = self._first.attempt if self._first.round == round else 0
-        last = start + self.attempts - 1
-        for attempt in range(start, last):
-            with contextlib.suppress(SumError):
-                return self.attempt(Turn(round, attempt), called, model, following=following)
-        return self.attempt(Turn(round, last), called, model, following=following)
 
     def attempt(
         self,
@@ -89,7 +64,11 @@ class Wire:
         *,
         following: Iterable[int] | None = None,
     ) -> Sum:
-        """The sum of one turn, or why there is none; no turn may be tried twice."""
+        """The sum of the called devices' updates to the model in one turn, or a SumError; no turn may be tried twice.
+
+        `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
+        which nobody is missing takes two exchanges.
+        """
         self.uploaded = ()
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data

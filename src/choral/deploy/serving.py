@@ -50,7 +50,7 @@ class Conductor:
         self.run_folder = run_folder(folder, self.study)
         self.test = public_rows(folder, self.study)
         self.transport, self.patience = transport, patience
-        self.wire = Wire(self.study.terms, transport, attempts=1)
+        self.wire = Wire(self.study.terms, transport)
         self.names = self.study.terms.ids
         self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
         self.findings = Findings(terms=self.study.terms)  # since the last round that is over

@@ -48,14 +48,22 @@ class Muster:
     def close(self) -> None:
         """Nothing, or CH503 if too few are ready; nobody has been asked for an update yet."""
         needed = self.terms.secure.smallest_sum
-        if len(self.nonces) < needed:
+        if len(self.nonces) >= needed:
+            return
+        nothing = f"nothing was sent and nobody is charged{self.findings}."
+        if len(self.called) < needed:  # somebody was named before and is left out, or has nothing left to spend
             raise NotReadyError(
                 "CH503",
-                f"{len(self.nonces)} of {len(self.called)} devices are ready, {needed} needed;"
-                f" nothing was sent and nobody is charged{self.findings}.",
+                f"only {len(self.called)} devices can be called, {needed} are needed; {nothing}",
                 where=where(self.turn),
-                fix="Wait for more devices, or call others.",
+                fix="Enrol another device, or plan for those that are left: a smaller cohort, or fewer colluders.",
             )
+        raise NotReadyError(
+            "CH503",
+            f"{len(self.nonces)} of {len(self.called)} devices are ready, {needed} needed; {nothing}",
+            where=where(self.turn),
+            fix="Wait for more devices, or call others.",
+        )
 
 
 def read(terms: Terms, sender: int, frame: Vector) -> tuple[Message, memoryview]:

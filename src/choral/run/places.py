@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.faults import DroppingTransport, drops_out
+from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
@@ -170,6 +170,5 @@ class Rehearsed:
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum that the server opens."""
         self.hall.last.clear()
-        wire = Wire(self.terms, self.transport, attempts=1, first=Turn(round, attempt))
-        opened = wire.sum(round, cohort, parameters)
+        opened = Wire(self.terms, self.transport).attempt(Turn(round, attempt), cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))

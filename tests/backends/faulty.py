@@ -1,15 +1,13 @@
-"""What goes wrong on the way, from a seed: loss, delay, repetition, disorder, and crashes of any party at any step."""
+"""A network that fails by a seeded schedule: loss, delay, repetition, disorder, crashes of any party at any step."""
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from choral.backends.wire import MemoryTransport, Transport
+from choral.backends.wire import MemoryTransport
 from choral.protocol.device import Device
-from choral.protocol.messages import Omega, Turn, Vector, decode
-from choral.protocol.terms import Terms
+from choral.protocol.messages import Vector
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,11 +19,7 @@ class Crash(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """How often each thing goes wrong, as a probability at every opportunity.
-
-    >>> Faults(seed=1, loss=0.1).loss
-    0.1
-    """
+    """How often each thing goes wrong, as a probability at every opportunity."""
 
     seed: int
     loss: float = 0.0
@@ -37,14 +31,14 @@ class Faults:
 
 
 class FaultyTransport(MemoryTransport):
-    """Devices in one process behind a network that fails by a seeded schedule; a crashed device is started anew.
+    """Devices in one process behind a network that fails by a seeded schedule; a crashed device is started again.
 
     `start(number)` builds a device over what it has on disk; it should pass its durable steps through `crashing`.
     """
 
     def __init__(self, faults: Faults, numbers: range, start: Callable[[int], Device]) -> None:
         # Not for secrets: the same seed must give the same faults.
-        self._dice = random.Random(faults.seed)  # noqa: S311
+        self._dice = random.Random(faults.seed)
         self.faults, self._start = faults, start
         self._late_requests: list[tuple[int, Vector]] = []
         self._late_replies: list[tuple[int, Vector]] = []
@@ -97,29 +91,3 @@ class FaultyTransport(MemoryTransport):
 
     def _happens(self, probability: float) -> bool:
         return self._dice.random() < probability
-
-
-def drops_out(seed: int, rate: float, turn: Turn, number: int) -> bool:
-    """Whether a device drops out of a turn: the same answer wherever it is asked, so every backend loses the same ones.
-
-    >>> [number for number in range(10) if drops_out(7, 0.2, Turn(0, 0), number)]
-    [8]
-    """
-    text = f"choral/1 drop-out {seed} {turn.round} {turn.attempt} {number}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") < rate * 2**64
-
-
-class DroppingTransport:
-    """A transport on which a device, now and then, is gone between OMEGA and the end of the turn."""
-
-    def __init__(self, terms: Terms, inner: Transport, *, rate: float, seed: int) -> None:
-        self._terms, self._inner, self._rate, self._seed = terms, inner, rate, seed
-
-    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
-        """The replies of those who stayed."""
-        kept = {number: frame for number, frame in outbox.items() if not self._gone(number, frame)}
-        yield from self._inner.exchange(kept)
-
-    def _gone(self, number: int, frame: Vector) -> bool:
-        message, _ = decode(frame, vector_bytes=self._terms.model_bytes, records_bytes=self._terms.records_bytes)
-        return isinstance(message, Omega) and drops_out(self._seed, self._rate, message.turn, number)
