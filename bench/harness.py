@@ -25,18 +25,30 @@ class NoFigureError(Exception):
 
 
 class Contender:
-    """A worker process: `bench.peers.<module>` under the peer's interpreter, or ours under this one."""
+    """A worker process: `bench.peers.<module>` under the peer's interpreter, or ours under this one.
 
-    def __init__(self, module: str, *options: str, environment: str | None = None, cache: Path | None = None) -> None:
+    `root` is the folder that holds `src` and `bench`, for another revision than this one; `source` is code to run in
+    place of a module.
+    """
+
+    def __init__(
+        self,
+        module: str = "",
+        *options: str,
+        environment: str | None = None,
+        cache: Path | None = None,
+        root: Path = ROOT,
+        source: str | None = None,
+    ) -> None:
         python = Path(sys.executable) if environment is None else python_of(environment)
         if not python.exists():
             raise NoFigureError(f"{environment} is not installed here; see make bench-setup")
-        variables = {**os.environ, **dict.fromkeys(THREADS, str(CORES)), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        variables = {**os.environ, **dict.fromkeys(THREADS, str(CORES)), "PYTHONPATH": f"{root / 'src'}:{root}"}
         if cache is not None:
             variables["JAX_COMPILATION_CACHE_DIR"] = str(cache)
         self.process = subprocess.Popen(
-            [python, "-m", f"bench.peers.{module}", *options],
-            cwd=ROOT,
+            [python, *(("-m", f"bench.peers.{module}") if source is None else ("-c", source)), *options],
+            cwd=root,
             env=variables,
             text=True,
             stdin=subprocess.PIPE,

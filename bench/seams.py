@@ -6,18 +6,15 @@ to see before and after; `.` is the working tree, which is also what is counted 
 
 import argparse
 import ast
-import io
 import json
 import re
-import subprocess
-import tarfile
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.before import checked_out
 from docs.hooks.check import front_door
 
 ROOT = Path(__file__).parent.parent
@@ -54,13 +51,8 @@ def sources(revision: str) -> Iterator[Path]:
     if revision == HERE:
         yield ROOT / "src"
         return
-    command = ["git", "archive", "--format=tar", revision, "--", "src"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"git knows no src in {revision!r}: {done.stderr.decode().strip()}")
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-        yield Path(folder) / "src"
+    with checked_out(revision, "src") as folder:
+        yield folder / "src"
 
 
 def count(source: Path) -> Seams:
