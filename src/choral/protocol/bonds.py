@@ -75,11 +75,13 @@ def edge_masks(key: bytes, one: int, other: int) -> tuple[Mask, ...]:
 
 def check_words(terms: Terms, masks: Iterable[Mask]) -> Words:
     """What masks add to the check lanes together; nothing where the lanes share their words with parameters."""
-    bits, count = terms.codec.word_bits, CHECKS if terms.check_bytes else 0
-    total = np.zeros(count, ring(bits))
-    for mask in masks if count else ():
-        total += mask_words(mask, bits, terms.parameters, count)
-    return total
+    bits = terms.codec.word_bits
+    if not terms.check_bytes:
+        return np.zeros(0, ring(bits))
+    first, *others = (mask_words(mask, bits, terms.parameters, CHECKS) for mask in masks)
+    for words in others:
+        first += words
+    return first
 
 
 def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:

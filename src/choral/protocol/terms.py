@@ -113,7 +113,7 @@ class Terms:
         """The size of a bond: an envelope, three fingerprints, and what the pair's mask adds to the check lanes."""
         return ENVELOPE_BYTES + 3 * FINGERPRINT_SIZE + self.check_bytes
 
-    @property
+    @cached_property
     def check_bytes(self) -> int:
         """The size of the check lanes; 0 where they share their words with parameters, and so stay masked."""
         shown = self.self_masked and self.codec.lanes == 1

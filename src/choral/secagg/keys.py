@@ -41,6 +41,16 @@ def framed(label: str, *fields: bytes) -> bytes:
     return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
 
 
+@lru_cache(maxsize=16)
+def turn_label(label: str, context: bytes) -> bytes:
+    """The framed context of a turn, kept: a device derives several keys per neighbour from it, in every turn.
+
+    >>> turn_label("x", b"ctx") == framed("x", b"ctx")
+    True
+    """
+    return framed(label, context)
+
+
 def digest(label: str, *fields: bytes) -> bytes:
     """SHA-256 of the framed fields.
 
@@ -307,7 +317,7 @@ def envelope_key(seed: bytes, context: bytes) -> bytes:
     >>> envelope_key(bytes(32), b"round 1") == envelope_key(bytes(32), b"round 2")
     False
     """
-    return hmac.digest(seed, framed("envelope key", context), "sha256")
+    return hmac.digest(seed, turn_label("envelope key", context), "sha256")
 
 
 def fingerprint(key: bytes, context: bytes) -> bytes:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from choral.errors import SumError
-from choral.secagg.keys import KEY_SIZE, PairSecret, digest, framed
+from choral.secagg.keys import KEY_SIZE, PairSecret, digest, framed, turn_label
 
 Words = NDArray[Any]  # uint16, uint32 or uint64, little-endian
 MaskMode = Literal["single", "directed"]
@@ -92,11 +92,11 @@ def pair_masks(pair: PairSecret, context: bytes, mode: MaskMode = "single") -> t
 
     Revealing them tells nothing of other rounds: each key is HMAC(seed, ctx), and ctx never comes back.
     """
-    rising = hmac.digest(pair.rising, framed("pair mask", context), "sha256")
+    rising = hmac.digest(pair.rising, turn_label("pair mask", context), "sha256")
     lower = pair.own < pair.peer
     if mode == "single":
         return (Mask(rising, lower),)
-    falling = hmac.digest(pair.falling, framed("pair mask", context), "sha256")
+    falling = hmac.digest(pair.falling, turn_label("pair mask", context), "sha256")
     return (Mask(rising, lower), Mask(falling, not lower))
 
 
