@@ -1,0 +1,179 @@
+"""A device's work in a round of rule S7: many steps without noise, in float64; noise comes once, on what is uploaded.
+
+For a convex loss a step of at most 2/L moves no two models further apart. So one record moves the result by at most
+2ηG/γ per step in which it is used, however many steps there are. docs/accounting.md proves it, with the arithmetic
+that is done here.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from choral.errors import PlanError, TrainingError
+from choral.learning.models import Link, Model, slopes
+from choral.learning.records import Labels
+from choral.plan import require_number, require_whole
+
+LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
+MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
+MOST_ERROR = 0.01  # e: a plan in which float64 could add more than this to Δ is refused
+MOST_STEPS = 2**20
+_UNIT = 2.0**-53
+
+# Link -> (L, G) for rows of length 1: the gradient of a row of length R is L·R²-Lipschitz and at most G·R long.
+CONVEX: dict[Link, tuple[float, float]] = {
+    "softmax": (1 / 2, math.sqrt(2)),
+    "sigmoid": (1 / 4, 1.0),
+    "squared": (1.0, math.inf),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalWork:
+    """The public numbers of the work: local time T, divisor γ, clip G, row length R, upload bound B.
+
+    The local time is the sum of a round's step sizes. A device with more rows takes more and smaller steps, so that
+    none is longer than 2γ/(bL); how many depends on its number of rows alone.
+
+    >>> from choral.learning.models import logistic
+    >>> work = LocalWork(local_time=30.0, divisor=2441, clip=1.2, row_length=4.0, upload_bound=10.0)
+    >>> work.steps(logistic(104), 2441), round(work.movement, 4)
+    (127, 0.0295)
+    """
+
+    local_time: float
+    divisor: int
+    clip: float
+    row_length: float
+    upload_bound: float
+
+    def __post_init__(self) -> None:
+        require_number("local_time", self.local_time)
+        require_whole("divisor", self.divisor)
+        for name in ("clip", "row_length", "upload_bound"):
+            require_number(name, getattr(self, name), above=2.0**-32, below=2.0**32)
+
+    @property
+    def movement(self) -> float:
+        """Δ in exact arithmetic: how far one replaced record can move an upload for which every step uses all rows."""
+        return min(2 * self.clip * self.local_time / self.divisor, 2 * self.upload_bound)
+
+    def steps(self, model: Model, rows: int) -> int:
+        """K, the steps of a device with so many rows; none of them is longer than 2γ/(rows·L)."""
+        smoothness = self.smoothness(model)
+        return max(1, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
+
+    def smoothness(self, model: Model) -> float:
+        """L of one row's loss, or CH204 for a model of which nothing is proved."""
+        if len(model.widths) != 2:
+            raise PlanError(
+                "CH204",
+                f'noise once with the model "{model.name}".',
+                why="Rule S7 is proved for linear models with a convex loss: logistic, binary and linear.",
+                fix='Use one of those models, or noise_is_added = "every step".',
+            )
+        smoothness, longest = CONVEX[model.link]
+        if model.link == "softmax" and model.classes > 2 and self.clip < longest * self.row_length:
+            raise PlanError(
+                "CH204",
+                f"clip = {self.clip:g} below {longest * self.row_length:g} with {model.classes} classes.",
+                why="A clipped gradient of three or more classes is the gradient of no convex loss.",
+                fix=f"Use clip = {longest * self.row_length:.6g}: the longest gradient of a row of this length.",
+            )
+        return smoothness * self.row_length**2
+
+    def rounding(self, model: Model, rows: int) -> float:
+        """e: by what share of Δ the rounding of float64 can move two neighbouring tables further apart.
+
+        After the first step the two worlds stand at different models, so the rounding of every row may differ.
+        """
+        d, m, v = model.widths[0] + 1, rows, LARGEST_MODEL
+        rate = self.local_time / self.steps(model, rows) / self.divisor  # η/γ
+        slope = self.row_length / self.clip * ((d + 4) * self.row_length * v / 2 + 8)
+        per_step = m * (slope + m + 16) + (d + 12) * v / (rate * self.clip)
+        return 4 * _UNIT * per_step
+
+    def check(self, model: Model, rows: int) -> None:
+        """Nothing, or CH204 where the proof does not reach a device with so many rows."""
+        steps = self.steps(model, rows)
+        if steps > MOST_STEPS:
+            raise PlanError("CH204", f"{steps:,} local steps.", fix="Use a shorter local time or shorter rows.")
+        if (error := self.rounding(model, rows)) > MOST_ERROR:
+            raise PlanError(
+                "CH204",
+                f"rounding could add {error:.2g} of what one record moves an upload by, at {rows:,} rows.",
+                why="Float64 is then too coarse for rule S7.",
+                fix="Use fewer rows per device, a longer local time, or a larger clip.",
+            )
+
+
+def local_work(
+    model: Model, work: LocalWork, parameters: NDArray[np.float32], features: NDArray[np.float32], labels: Labels
+) -> NDArray[np.float64]:
+    """u = θ_i − θ after K steps on all rows, no longer than B, before any noise.
+
+    The steps, and so the time that they take, depend on the number of rows alone, never on a value.
+    """
+    work.check(model, len(labels))
+    if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
+        raise TrainingError(
+            "CH700",
+            f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
+            fix="Use a shorter local time, or features within about ±1.",
+        )
+    steps = work.steps(model, len(labels))
+    room = padded(len(labels))
+    rows = np.zeros((room, model.features + 1))
+    rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
+    classes = np.zeros(room, labels.dtype)
+    classes[: len(labels)] = labels
+    numbers = np.array([work.local_time / steps / work.divisor, work.clip, work.row_length, work.upload_bound])
+    with jax.enable_x64(True):
+        start = parameters.astype(np.float64).reshape(model.features + 1, -1)
+        update = _work(model.link, start, rows, classes, np.arange(room) < len(labels), numbers, steps)
+        return np.asarray(update).ravel()
+
+
+def padded(rows: int) -> int:
+    """So many places are computed for a device of this size: few different numbers, so that little is compiled.
+
+    >>> padded(2441), padded(3)
+    (3072, 3)
+    """
+    power = 1 << max(0, rows - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and rows <= power * 3 // 4 else power
+
+
+@partial(jax.jit, static_argnames="link")
+def _work(link: Link, start: Array, rows: Array, labels: Array, used: Array, numbers: Array, steps: Array) -> Array:
+    rate, clip, row_length, bound = numbers
+    lengths = _norms(rows)
+    # A row that is not finite has no say, as in `learning.local`.
+    used = used & jnp.isfinite(lengths)
+    scale = jnp.where(used, jnp.minimum(1, row_length / jnp.maximum(lengths, row_length)), 0)
+    rows = jnp.where(used[:, None], rows * scale[:, None], 0)
+    lengths = jnp.where(used, lengths * scale, 0)
+
+    def step(_: int, model: Array) -> Array:
+        slope = slopes(link, rows @ model, labels)
+        longest = jnp.maximum(lengths * _norms(slope), clip)
+        factor = jnp.where(used, clip / longest, 0)
+        return _within(LARGEST_MODEL, model - rate * (rows.T @ (slope * factor[:, None])))
+
+    end = lax.fori_loop(0, steps, step, start)
+    return _within(bound, end - start)
+
+
+def _norms(rows: Array) -> Array:
+    return jnp.sqrt(jnp.sum(rows * rows, axis=-1))
+
+
+def _within(most: float | Array, vector: Array) -> Array:
+    """The nearest point that is no longer than this: a projection, which moves no two points further apart."""
+    return vector * (most / jnp.maximum(jnp.sqrt(jnp.sum(vector * vector)), most))
