@@ -293,8 +293,11 @@ HEADER = {"choral": "ledger", "version": 1, "device": "a", "epsilon": 2.0, "delt
 @pytest.mark.parametrize(
     ("bodies", "code"),
     [
-        ([HEADER | {"version": 3}], "CH403"),
-        ([HEADER | {"version": 3, "epsilon": None}], "CH403"),
+        ([HEADER | {"version": 4}], "CH403"),
+        ([HEADER | {"version": 4, "epsilon": None}], "CH403"),
+        ([HEADER | {"version": 3}], "CH400"),
+        ([HEADER | {"version": 3, "epsilon_sum": -1.0}], "CH400"),
+        ([HEADER, {"kind": "limits", "epsilon": 1.0, "delta": 1e-5, "epsilon_sum": "1"}], "CH403"),
         ([HEADER, {"kind": "rule", "version": 3}], "CH403"),
         ([HEADER, {"kind": "reserve", "rule": "S1", "plan": "p", "uploads": []}], "CH403"),
         ([HEADER, charge(1).to_dict() | {"kind": "charge", "event": {"kind": "gaussian", "mu": 1e300}}], "CH403"),

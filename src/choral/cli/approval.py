@@ -86,6 +86,16 @@ def _limit(told: "Preview") -> list[str]:
     return [
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
         "beyond it this device refuses, whatever the server says",
+        *_limit_of_sums(told),
+    ]
+
+
+def _limit_of_sums(told: "Preview") -> list[str]:
+    if told.epsilon_sum_limit is None:
+        return []
+    return [
+        f"          ε = {told.epsilon_sum_limit:g} in all against a server that sees only sums, "
+        f"of which ε = {up(told.epsilon_sum_spent_before)} is taken (δ = {told.delta:g}, {told.adjacency})",
     ]
 
 

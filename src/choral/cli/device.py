@@ -43,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--max-epsilon", type=float, required=True, metavar="X", help="ε that this data may lose in all"
     )
+    approve.add_argument(
+        "--max-epsilon-sum", type=float, metavar="X", help="ε that a server which sees only sums may learn in all"
+    )
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
@@ -112,6 +115,7 @@ def _approve(args: argparse.Namespace) -> int:
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     policy = Policy(
         epsilon=args.max_epsilon,
+        epsilon_sum=args.max_epsilon_sum,
         curious=args.allow_curious,
         label=args.label,
         **{name: value for name, value in given.items() if value is not None},
@@ -215,7 +219,7 @@ def _ledger(args: argparse.Namespace) -> int:
     known = receipt_of(home.vault(_passphrase(args)))
     receipt = None if known is None else f"{known.entries}:{known.seal}"
     shown = argparse.Namespace(
-        file=home.ledger_path, receipt=receipt, limit=None, delta=None, last=args.last, json=args.json
+        file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
     )
     return ledger_verb.run(shown)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError
-from choral.plan import Budget
+from choral.plan import Budget, require_number
 from choral.printable import escaped
 from choral.privacy.ledger import Ledger, Receipt
 from choral.privacy.shown import up
@@ -31,6 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the device's ledger")
     parser.add_argument("--receipt", metavar="N:SEAL", help="the ledger must continue this receipt")
     parser.add_argument("--limit", type=float, metavar="EPSILON", help="set the limit (the data's owner only)")
+    parser.add_argument(
+        "--sum-limit", type=float, metavar="EPSILON", help="set the limit against a server that sees only sums"
+    )
     parser.add_argument("--delta", type=float, help="δ of the new limit; without it δ stays")
     parser.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
 
@@ -40,10 +43,12 @@ def run(args: argparse.Namespace) -> int:
     receipt = None if args.receipt is None else _receipt(args.receipt)
     if args.delta is not None and args.limit is None:
         raise ConfigError("CH103", "--delta without --limit.", fix="Give both to change the limit.")
-    if args.limit is not None:
+    if args.limit is not None or args.sum_limit is not None:
         with Ledger.open(args.file, receipt=receipt) as ledger:
+            epsilon = ledger.limit.epsilon if args.limit is None else args.limit
             delta = ledger.limit.delta if args.delta is None else args.delta
-            ledger.set_limit(Budget(epsilon=args.limit, delta=delta))
+            sums = ledger.sum_epsilon if args.sum_limit is None else require_number("--sum-limit", args.sum_limit)
+            ledger.set_limit(Budget(epsilon=epsilon, delta=delta), sums)
     ledger = Ledger.read(args.file, receipt=receipt)
     told = {"file": str(ledger.path)} | ledger.statement()
     print(json.dumps(told) if args.json else _page(told, args.last))
@@ -67,6 +72,9 @@ def _page(told: dict[str, Any], last: int) -> str:
         f"         {spent['adjacency']}; rules: {', '.join(spent['rules']) or 'none yet'}",
         *(f"         against {adversary}" for adversary in spent["adversaries"]),
     ]
+    if of_sums := told.get("with_secure_sum"):
+        of = "" if of_sums["limit"] is None else f" of {of_sums['limit']:g}"
+        lines.append(f"         ε = {up(of_sums['spent']['epsilon'], 4)}{of} against {of_sums['spent']['adversary']}")
     if told["reserved"]["epsilon"] > spent["epsilon"]:
         lines.append("         (holds if nobody chose by results where to stop)")
     if len(spent["adversaries"]) > 1:
@@ -108,6 +116,8 @@ def _entry(entry: dict[str, Any]) -> str:
         return f"{when}  given back       plan {entry['plan'][:6]}"
     if entry["kind"] == "rule":
         return f"{when}  from here on by the rule of version {entry['version']}"
-    if entry["kind"] == "limit":
-        return f"{when}  limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}"
+    if entry["kind"] in ("limit", "limits"):
+        sums = entry.get("epsilon_sum")
+        also = "" if sums is None else f"; with the secure sum ε = {sums:g}"
+        return f"{when}  limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}{also}"
     return f"{when}  an interrupted write of {entry['bytes']} bytes was cut off"

@@ -156,7 +156,7 @@ class Agent:
         charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
         if sum(charge.round == round for charge in charges) >= MOST_CHARGED:
             raise another_charge(round, MOST_CHARGED)
-        self.ledger.balance.check(self._next_charge(round, attempt))
+        self.ledger.balances.check(self._next_charge(round, attempt))
 
     def _charge(self, round: int, attempt: int) -> Receipt:
         receipt = self.ledger.charge(self._next_charge(round, attempt))

@@ -17,6 +17,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the owner of the data agrees to, whatever a server proposes."""
 
     epsilon: float
+    epsilon_sum: float | None = None  # the limit against a server that sees only sums, where the owner sets one
     delta: float = DELTA
     crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
     colluders: int = 0  # devices that the study must count as helping its server

@@ -39,6 +39,8 @@ class Preview:
     epsilon_uploads: float
     epsilon_spent_before: float
     epsilon_limit: float
+    epsilon_sum_limit: float | None  # the limit against a server that sees only sums, where the owner sets one
+    epsilon_sum_spent_before: float
     smallest_sum: int
     colluders: int
     crowd: int

@@ -1,10 +1,9 @@
 """How much one approval allows: the uploads that a study reserves in a site's ledger before the first of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from choral.plan import Budget
-from choral.privacy.ledger import Balance, Ledger, Reservation
+from choral.privacy.ledger import Balances, Ledger, Reservation
 from choral.privacy.shown import up
 from choral.run.agreement import Agreement
 from choral.run.costs import Costs, most_uploads, rounds_each
@@ -12,33 +11,34 @@ from choral.run.costs import Costs, most_uploads, rounds_each
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
 
-def balance_under(limit: Budget, ledger: Path, *, device: str) -> Balance:
-    """A ledger's balance as it would be under this limit, in memory; an empty one where there is no ledger yet."""
+def balances_under(limit: Budget, sum_epsilon: float | None, ledger: Path, *, device: str) -> Balances:
+    """A ledger's balances as they would be under these limits, in memory; empty where there is no ledger yet."""
     if not ledger.exists():
-        return Balance(device=device, limit=limit)
-    balance = Ledger.read(ledger).balance
-    balance.adopt()
-    balance.limit = limit
-    return balance
+        return Balances(device=device, limit=limit, sum_epsilon=sum_epsilon)
+    balances = Ledger.read(ledger).balances
+    balances.adopt()
+    balances.set_limit(limit, sum_epsilon)
+    return balances
 
 
-def reserve_in(book: Balance | Ledger, study: Agreement, costs: Costs, *, began: int = 0, needed: bool = True) -> None:
+def reserve_in(book: Balances | Ledger, study: Agreement, costs: Costs, *, began: int = 0, needed: bool = True) -> None:
     """Reserve what an approval of the study allows, once, and free what other studies have reserved and never used.
 
     `began` is how many charges of the study came before the passes over the approved table: another table starts a new
     pass, which costs more than going on. CH401 where the limit does not pay for the planned uploads; unless they are
     `needed`, as many as it pays for.
     """
-    balance = book if isinstance(book, Balance) else book.balance
-    for plan in balance.open_plans:
+    balances = book if isinstance(book, Balances) else book.balances
+    for plan in balances.everyone.open_plans:
         if plan != study.run_name:
             book.release(plan)
-    if more := _missing(balance, study, costs, began=began, needed=needed):
+    if more := _missing(balances, study, costs, began=began, needed=needed):
         book.reserve(more)
 
 
-def _missing(balance: Balance, study: Agreement, costs: Costs, *, began: int, needed: bool) -> Reservation | None:
+def _missing(balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
+    balance = balances.everyone
     planned, made = rounds_each(study.plan), sum(charge.plan == study.run_name for charge in balance.charges)
     if made >= most_uploads(planned):
         return None
@@ -48,17 +48,17 @@ def _missing(balance: Balance, study: Agreement, costs: Costs, *, began: int, ne
         if left[event] > 0:
             left[event] -= 1
         else:
-            wanted.append(event)
+            wanted.append(number - made)
             planned_ones += number < planned
     if not wanted:
         return None
-    missing = replace(all_of_them, uploads=tuple(wanted))
-    count = balance.affordable(missing)
+    missing = all_of_them.only(wanted)
+    count = balances.affordable(missing)
     if needed and count < planned_ones:
-        whole = replace(missing, uploads=missing.uploads[:planned_ones])
-        if not balance.epsilon_of_reservation(whole) <= balance.limit.epsilon * SLACK:
-            balance.admissible(whole)  # says CH401, with the figures
-    return replace(missing, uploads=missing.uploads[:count]) if count else None
+        whole = missing.first(planned_ones)
+        if not balances.within(whole, slack=SLACK):
+            balances.admissible(whole)  # says CH401, with the figures
+    return missing.first(count) if count else None
 
 
 def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> str:

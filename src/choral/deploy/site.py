@@ -17,10 +17,9 @@ from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, card_of, check
 from choral.deploy.policy import Policy, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
-from choral.deploy.reserving import SLACK, balance_under, reserve_in
+from choral.deploy.reserving import SLACK, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import Trainer
-from choral.plan import Budget
 from choral.privacy.chain import Receipt
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
@@ -228,13 +227,17 @@ class Home:
             trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
         )
 
-    def open_ledger(self, vault: Vault, limit: Budget | None = None) -> Ledger:
-        """The ledger for writing, made with this limit if there is none; an old one is refused (CH402)."""
+    def open_ledger(self, vault: Vault, policy: Policy | None = None) -> Ledger:
+        """The ledger for writing, with the limits of this policy if one is given; an old one is refused (CH402)."""
         receipt = receipt_of(vault)
-        fresh = receipt is None and not self.ledger_path.exists()
-        ledger = Ledger.open(self.ledger_path, limit=limit if fresh else None, device=self.joined.name, receipt=receipt)
-        if limit is not None and ledger.limit != limit:
-            ledger.set_limit(limit)
+        if policy is None:
+            return Ledger.open(self.ledger_path, device=self.joined.name, receipt=receipt)
+        limit, sum_epsilon = policy.budget, policy.epsilon_sum
+        if receipt is None and not self.ledger_path.exists():
+            return Ledger.open(self.ledger_path, limit=limit, sum_epsilon=sum_epsilon, device=self.joined.name)
+        ledger = Ledger.open(self.ledger_path, receipt=receipt)
+        if (ledger.limit, ledger.sum_epsilon) != (limit, sum_epsilon):
+            ledger.set_limit(limit, sum_epsilon)
         return ledger
 
     def approve(
@@ -265,7 +268,7 @@ class Home:
         preview = self._preview(study, policy, held, code)
         held.trainer.trial(study.model.start(0))
         if record:
-            with self.open_ledger(vault, policy.budget) as ledger:
+            with self.open_ledger(vault, policy) as ledger:
                 since = self._passes_began(study, held, ledger.balance.charges)
                 reserve_in(ledger, study, held.costs, began=since)
                 vault.change(receipt=(ledger.receipt.entries, ledger.receipt.seal))
@@ -300,9 +303,11 @@ class Home:
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
-        balance = balance_under(policy.budget, self.ledger_path, device=self.joined.name)
+        balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
+        balance = balances.everyone
         spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
-        reserve_in(balance, study, held.costs, began=began)
+        spent_of_sums = 0.0 if policy.epsilon_sum is None else balances.sums.reserved
+        reserve_in(balances, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
         terms = study.terms
         return Preview(
@@ -335,6 +340,8 @@ class Home:
             epsilon_uploads=held.costs.spent(0, uploads, delta),
             epsilon_spent_before=spent,
             epsilon_limit=limit,
+            epsilon_sum_limit=policy.epsilon_sum,
+            epsilon_sum_spent_before=spent_of_sums,
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),

@@ -7,97 +7,19 @@ is chosen next. docs/accounting.md proves it, docs/ledger.md says it in plain wo
 """
 
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
 
-from choral.errors import LedgerError, PlanError
-from choral.plan import Budget, require_whole
-from choral.privacy import events
+from choral.errors import LedgerError
+from choral.plan import Budget
 from choral.privacy.cover import counted, currency_of, together
+from choral.privacy.entries import Charge, Reservation
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
 from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.privacy.shown import figures_up
 
 LEAK = 1 / 16  # the share of δ that is kept for the leaks of later studies, once there are any
 _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be covered by a Gaussian
-_MOST_UPLOADS = 10**7
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """One upload and what it can lose at most: the event that `rule` proves for this round of this plan.
-
-    >>> Charge(rule="S1", plan="9f3c", round=3, event=events.Gaussian(mu=0.2)).attempt
-    0
-    """
-
-    rule: str
-    plan: str
-    round: int
-    event: Event
-    attempt: int = 0
-    adversary: str = EVERYONE
-
-    def __post_init__(self) -> None:
-        require_whole("round", self.round, least=0)
-        require_whole("attempt", self.attempt, least=0)
-        _require_plain(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The charge as plain values for JSON."""
-        plain = {name: getattr(self, name) for name in ("rule", "plan", "round", "attempt", "adversary")}
-        return plain | {"event": events.to_dict(self.event)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The charge that `to_dict` described; other keys are left alone."""
-        plain = {name: values[name] for name in ("rule", "plan", "round", "attempt", "adversary") if name in values}
-        return cls(**plain, event=events.from_dict(dict(values["event"])))
-
-
-def _require_plain(entry: "Charge | Reservation") -> None:
-    for name in ("rule", "plan", "adversary"):
-        value = getattr(entry, name)
-        if not (isinstance(value, str) and _PLAIN.fullmatch(value)):
-            kind = type(entry).__name__.lower()
-            raise PlanError("CH200", f"a {kind}'s {name} is no short line of text.", fix="Give 1 to 200 characters.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reservation:
-    """All uploads that a study may make, each with its event; the order in which they are charged does not matter.
-
-    >>> Reservation(rule="S1", plan="9f3c", uploads=(Gaussian(mu=0.2),) * 13).to_dict()["uploads"]
-    [{'times': 13, 'event': {'kind': 'gaussian', 'mu': 0.2, 'delta': 0.0}}]
-    """
-
-    rule: str
-    plan: str
-    uploads: tuple[Event, ...]
-    adversary: str = EVERYONE
-
-    def __post_init__(self) -> None:
-        _require_plain(self)
-        require_whole("uploads", len(self.uploads), most=_MOST_UPLOADS)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The reservation as plain values for JSON."""
-        grouped = [{"times": n, "event": events.to_dict(event)} for event, n in Counter(self.uploads).items()]
-        return {"rule": self.rule, "plan": self.plan, "adversary": self.adversary, "uploads": grouped}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The reservation that `to_dict` described; other keys are left alone."""
-        uploads: list[Event] = []
-        for group in values["uploads"]:
-            times = require_whole("times", group["times"], most=_MOST_UPLOADS)
-            uploads += [events.from_dict(dict(group["event"]))] * times
-        plain = {name: values[name] for name in ("rule", "plan", "adversary") if name in values}
-        return cls(**plain, uploads=tuple(uploads))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -236,7 +158,7 @@ class Balance:
 
     def reserve(self, reservation: Reservation) -> None:
         """Reserve a study's uploads, or refuse them and stay as before."""
-        self._admit(reservation, self.admissible(reservation))
+        self.admit(reservation, self.admissible(reservation))
 
     def affordable(self, reservation: Reservation) -> int:
         """How many of the uploads, from the first on, the limit can pay for."""
@@ -260,7 +182,8 @@ class Balance:
     def _unused(self, study: Study) -> bool:
         return study.open and not study.charged and (study.counted is not None or not self.charges)
 
-    def _admit(self, reservation: Reservation, price: Gaussian | Zcdp | None) -> None:
+    def admit(self, reservation: Reservation, price: Gaussian | Zcdp | None) -> None:
+        """Note a reservation that was admissible, with what it counts as; without a price that is worked out again."""
         plan, uploads = reservation.plan, reservation.uploads
         if price is None:
             price = self._with(plan, uploads)[1]
@@ -310,7 +233,7 @@ class Balance:
     def take(self, charge: Charge) -> None:
         """Count a charge, or refuse it and stay as before."""
         self.check(charge)
-        self._count(charge, self.price_of(charge))
+        self.count(charge, self.price_of(charge))
 
     def _study_of(self, charge: Charge) -> Study | None:
         """The study that has reserved this upload."""
@@ -319,7 +242,8 @@ class Balance:
                 return study
         return None
 
-    def _count(self, charge: Charge, price: Gaussian | Zcdp | None = None) -> None:
+    def count(self, charge: Charge, price: Gaussian | Zcdp | None = None) -> None:
+        """Note a charge without checking it: what was charged was sent."""
         study = self._study_of(charge)
         if study is not None:
             study.left[charge.event] -= 1

@@ -1,6 +1,6 @@
 """A device's balance in a sealed file that outlives runs: reserved before a study, charged before anything is sent.
 
-`Balance` is the arithmetic (`privacy.balance`), `Ledger` keeps it in its file (docs/ledger.md).
+`Balances` is the arithmetic (`privacy.balances`), `Ledger` keeps it in its file (docs/ledger.md).
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from choral.errors import ChoralError, LedgerError, PlanError
-from choral.plan import Budget, require_whole
+from choral.plan import Budget, require_number, require_whole
 from choral.privacy import chain, events
-from choral.privacy.balance import Balance, Charge, Reservation
+from choral.privacy.balance import Balance
+from choral.privacy.balances import Balances, Price
 from choral.privacy.chain import Chain, Lines, Receipt
+from choral.privacy.entries import SUMS, Charge, Reservation
 from choral.privacy.events import Gaussian, Zcdp
 from choral.privacy.rules import ADJACENCY
 
-__all__ = ["Balance", "Charge", "Ledger", "Receipt", "Reservation"]
+__all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
 
-VERSION = 2
+VERSION = 3  # with a limit for sums; 2 without one
+RULE_VERSION = 2
 RULE = (
     "every study reserves its uploads before the first of them; what was reserved before the first charge is composed "
     "exactly, every later study as one Gaussian or one ρ"
@@ -42,23 +45,34 @@ class Ledger:
         self._receipt = lines.receipt
         self.entries: list[dict[str, Any]] = []
         self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
-        self.balance = _opening(path, lines)
+        self.balances = _opening(path, lines)
         self._adopted = False  # whether a ledger of version 1 goes on by today's rule
         for number, body in enumerate(lines.bodies[1:], start=2):
             self._apply(number, body)
 
     @classmethod
     def open(
-        cls, path: Path | str, *, limit: Budget | None = None, device: str | None = None, receipt: Receipt | None = None
+        cls,
+        path: Path | str,
+        *,
+        limit: Budget | None = None,
+        sum_epsilon: float | None = None,
+        device: str | None = None,
+        receipt: Receipt | None = None,
     ) -> Self:
-        """The ledger for writing, made with this limit if there is none; a receipt shows that it is the latest one."""
+        """The ledger for writing, made with these limits if there is none; a receipt shows that it is the latest one.
+
+        `sum_epsilon` is the limit against a server that sees only sums; `limit` is the one against everyone.
+        """
         path = Path(path)
-        header = None if limit is None else _header(device or path.stem, limit)
+        header = None if limit is None else _header(device or path.stem, limit, sum_epsilon)
         writer, lines = Chain.open(path, first=header, receipt=receipt)
         try:
             ledger = cls(path, lines, writer)
-            if limit is not None and limit != ledger.limit:
+            if limit is not None and (limit, sum_epsilon) != (ledger.limit, ledger.sum_epsilon):
                 told = f"ε = {ledger.limit.epsilon:g} at δ = {ledger.limit.delta:g}"
+                if ledger.sum_epsilon is not None:
+                    told += f", and ε = {ledger.sum_epsilon:g} with the secure sum"
                 raise LedgerError(
                     "CH406", f"the ledger's limit is {told}, not the one given.", where=str(path),
                     fix="Only the data owner changes it: choral ledger FILE --limit.",
@@ -66,7 +80,7 @@ class Ledger:
             if lines.torn:
                 ledger._append({"kind": "recovered", "bytes": lines.torn})
             if ledger.balance.by_version_1 and not ledger._adopted:
-                ledger._append({"kind": "rule", "version": VERSION})
+                ledger._append({"kind": "rule", "version": RULE_VERSION})
         except BaseException:
             writer.close()
             raise
@@ -77,6 +91,16 @@ class Ledger:
         """The ledger for reading only: no lock, no recovery, nothing written."""
         path = Path(path)
         return cls(path, chain.read(path, receipt), None)
+
+    @property
+    def balance(self) -> Balance:
+        """What is lost against everyone: the server and all other devices together."""
+        return self.balances.everyone
+
+    @property
+    def sum_epsilon(self) -> float | None:
+        """The limit against a server that sees only sums, where there is one."""
+        return self.balances.sum_epsilon
 
     @property
     def device(self) -> str:
@@ -95,8 +119,8 @@ class Ledger:
 
     def reserve(self, reservation: Reservation) -> Receipt:
         """The receipt of all uploads that a study may make, before the first of them; CH401 beyond the limit."""
-        price = self.balance.admissible(reservation)
-        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(price)})
+        prices = self.balances.admissible(reservation)
+        return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(*prices)})
 
     def release(self, plan: str) -> Receipt:
         """The receipt after giving back what a plan has reserved and never used; without any, nothing is written."""
@@ -106,12 +130,16 @@ class Ledger:
 
     def charge(self, charge: Charge) -> Receipt:
         """The receipt of a charge that is on the disk: only now may the caller send. A refusal writes nothing."""
-        self.balance.check(charge)
-        return self._append({"kind": "charge", **charge.to_dict(), **_counted(self.balance.price_of(charge))})
+        self.balances.check(charge)
+        return self._append({"kind": "charge", **charge.to_dict(), **_counted(*self.balances.prices_of(charge))})
 
-    def set_limit(self, limit: Budget) -> Receipt:
-        """The receipt of a new limit, for the data's owner alone to set; what was spent stays spent."""
-        return self._append({"kind": "limit", "epsilon": limit.epsilon, "delta": limit.delta})
+    def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> Receipt:
+        """The receipt of new limits, for the data's owner alone to set; what was spent stays spent."""
+        plain: dict[str, Any] = {"epsilon": limit.epsilon, "delta": limit.delta}
+        if sum_epsilon is None and self.sum_epsilon is None:
+            return self._append({"kind": "limit", **plain})
+        # A kind that versions without this limit refuse: they would spend beyond it.
+        return self._append({"kind": "limits", **plain, "epsilon_sum": sum_epsilon})
 
     def _append(self, body: dict[str, Any]) -> Receipt:
         if self._writer is None:
@@ -128,15 +156,16 @@ class Ledger:
         try:
             if kind == "charge":
                 # Not checked against the limit: what was charged was sent, whatever the limit says today.
-                self.balance._count(Charge.from_dict(body), _price(body))
+                self.balances.count(Charge.from_dict(body), *_prices(body))
             elif kind == "reserve":
-                self.balance._admit(Reservation.from_dict(body), _price(body))
+                self.balances.admit(Reservation.from_dict(body), *_prices(body))
             elif kind == "release":
-                self.balance.release(body["plan"])
-            elif kind == "limit":
-                self.balance.limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
-            elif kind == "rule" and body["version"] == VERSION:
-                self.balance.adopt()
+                self.balances.release(body["plan"])
+            elif kind in ("limit", "limits"):
+                limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
+                self.balances.set_limit(limit, _sum_epsilon(body))
+            elif kind == "rule" and body["version"] == RULE_VERSION:
+                self.balances.adopt()
                 self._adopted = True
             elif kind != "recovered":
                 raise LedgerError("CH403", "of an unknown kind.")
@@ -163,11 +192,20 @@ class Ledger:
                 "adjacency": ADJACENCY,
                 "adversaries": list(balance.adversaries),
             },
+            **self._statement_of_sums(),
             "charges": len(balance.charges),
             "torn_bytes": self.torn,
             "receipt": {"entries": self.receipt.entries, "seal": self.receipt.seal},
             "entries": self.entries,
         }
+
+    def _statement_of_sums(self) -> dict[str, Any]:
+        """What was spent against a server that sees only sums, where that is less, or has a limit."""
+        if self.sum_epsilon is None and not any(charge.summed for charge in self.balance.charges):
+            return {}
+        sums = self.balances.sums
+        spent = {"epsilon": sums.epsilon, "delta": self.limit.delta, "adjacency": ADJACENCY, "adversary": SUMS}
+        return {"with_secure_sum": {"limit": self.sum_epsilon, "reserved": sums.reserved, "spent": spent}}
 
     def close(self) -> None:
         """Give the file and its lock back."""
@@ -181,33 +219,45 @@ class Ledger:
         self.close()
 
 
-def _counted(price: Gaussian | Zcdp | None) -> dict[str, Any]:
+def _counted(price: Price, of_sums: Price) -> dict[str, Any]:
     """What a later study counts as, kept with it: it is worked out once, before its first upload."""
-    return {} if price is None else {"counted": events.to_dict(price)}
+    both = {"counted": price, "counted_sum": of_sums}
+    return {name: events.to_dict(one) for name, one in both.items() if one is not None}
 
 
-def _price(body: Mapping[str, Any]) -> Gaussian | Zcdp | None:
-    if "counted" not in body:
+def _prices(body: Mapping[str, Any]) -> tuple[Price, Price]:
+    return _price(body, "counted"), _price(body, "counted_sum")
+
+
+def _price(body: Mapping[str, Any], name: str) -> Price:
+    if name not in body:
         return None
-    price = events.from_dict(dict(body["counted"]))
+    price = events.from_dict(dict(body[name]))
     if not isinstance(price, Gaussian | Zcdp):
         raise LedgerError("CH403", "of an unknown kind.")
     return price
 
 
-def _header(device: str, limit: Budget) -> dict[str, Any]:
-    return {"choral": "ledger", "version": VERSION, "device": device, "epsilon": limit.epsilon, "delta": limit.delta}
+def _sum_epsilon(body: Mapping[str, Any]) -> float | None:
+    given = body.get("epsilon_sum")
+    return None if given is None else require_number("epsilon_sum", given)
 
 
-def _opening(path: Path, lines: Lines) -> Balance:
+def _header(device: str, limit: Budget, sum_epsilon: float | None) -> dict[str, Any]:
+    header = {"choral": "ledger", "version": 2, "device": device, "epsilon": limit.epsilon, "delta": limit.delta}
+    return header if sum_epsilon is None else header | {"version": VERSION, "epsilon_sum": sum_epsilon}
+
+
+def _opening(path: Path, lines: Lines) -> Balances:
     header = lines.bodies[0]
     try:
         version = require_whole("version", header["version"])
         if header["choral"] == "ledger" and version <= VERSION:
             limit = Budget(epsilon=header["epsilon"], delta=header["delta"])
-            balance = Balance(device=str(header["device"]), limit=limit)
-            balance.by_version_1 = version == 1
-            return balance
+            sums = require_number("epsilon_sum", header["epsilon_sum"]) if version == VERSION else None
+            balances = Balances(device=str(header["device"]), limit=limit, sum_epsilon=sums)
+            balances.everyone.by_version_1 = version == 1
+            return balances
     except (PlanError, KeyError):
         version = 0
     if version <= VERSION:
