@@ -73,6 +73,11 @@ class Result:
         return tables.encode(from_frame(rows), self.columns)
 
 
+def model_summary(model: Model) -> dict[str, Any]:
+    """What run.json says of the model."""
+    return {"kind": model.name, "hidden": list(model.widths[1:-1]), "parameters": model.size}
+
+
 def model_card(
     model: Model,
     classes: Sequence[str],
