@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from choral.learning.batches import EMPTY
 from choral.learning.records import Records
-from choral.learning.sampling import EMPTY
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
 RESIDENT_ELSEWHERE = 2**35

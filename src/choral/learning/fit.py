@@ -1,13 +1,19 @@
 """Whether a model, records and a plan go together, asked before anything is compiled."""
 
-from choral.errors import PlanError, TableError
+from choral.errors import PlanError, TableError, TrainingError
 from choral.learning.models import Model
 from choral.learning.records import Records
 from choral.plan import Plan
 
 
 def check_fit(model: Model, records: Records, plan: Plan) -> None:
-    """Refuse a model, records and a plan that do not go together."""
+    """Refuse a model, records and a plan that do not go together, and a model that JAX does not train."""
+    if model.trainer is not None:
+        raise TrainingError(
+            "CH701",
+            f'the model "{model.name}" has a trainer of its own, which the engine can\'t compile.',
+            fix="Rehearse it without a seed, or deploy it.",
+        )
     if records.features.shape[1] != model.features:
         raise TableError(
             "CH312",

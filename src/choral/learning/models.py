@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
 from choral.plan import require_whole
+
+if TYPE_CHECKING:
+    from choral.learning.trainer import MakeTrainer
 
 Tree = Any  # a pytree of arrays: whatever a user's init returns
 Link = Literal["softmax", "sigmoid", "squared"]
@@ -43,6 +46,7 @@ class Model:
     predict: Callable[[Tree, Array], Array]
     widths: tuple[int, ...] = ()
     link: Link = "softmax"
+    trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
 
     @cached_property
     def _shapes(self) -> tuple[list[tuple[int, ...]], Any]:
@@ -195,15 +199,18 @@ def own(
     features: int,
     classes: int = 2,
     name: str = "own",
+    trainer: "MakeTrainer | None" = None,
 ) -> Model:
     """A user's own model in JAX, its shapes checked before anything is trained.
+
+    `trainer` makes what takes the local steps on a device, where that is another framework.
 
     >>> def loss(w, x, y):
     ...     return jnp.square(x @ w - y)
     >>> own(lambda seed: jnp.zeros(3), loss, lambda w, rows: rows @ w[:, None], features=3, classes=0).size
     3
     """
-    model = Model(name=name, features=features, classes=classes, init=init, loss=loss, predict=predict)
+    model = Model(name=name, features=features, classes=classes, init=init, loss=loss, predict=predict, trainer=trainer)
     row, label = _shape((features,), jnp.float32), _shape((), jnp.int32 if classes else jnp.float32)
     tree = jax.eval_shape(lambda: init(0))
     if not jax.tree.leaves(tree) or model.size > MOST_PARAMETERS:

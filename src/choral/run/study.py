@@ -12,9 +12,9 @@ from typing import Any
 from choral.config import FederationSettings, Job
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
+from choral.learning.batches import OVERFLOW
 from choral.learning.models import Model, linear, logistic, mlp
 from choral.learning.reading import DataSource
-from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
