@@ -12,7 +12,7 @@ from choral.learning.batches import Batches, drawer_of
 from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.local import Recipe
 from choral.learning.models import Model
-from choral.learning.records import Labels
+from choral.learning.records import Labels, by
 from choral.plan import Plan
 
 Vector = NDArray[np.float32]
@@ -56,10 +56,10 @@ class LocalTraining:
         rounds: int = 0,
         order: int | None = None,
     ) -> None:
-        if features.shape != (len(labels), model.features):
+        if features.shape != (len(labels), *model.row):
             raise TableError(
                 "CH312",
-                f"features {features.shape} and labels {labels.shape}, the model takes {model.features} features.",
+                f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
                 fix="Give one label a row, and the columns that the plan names.",
             )
         if len(labels) < plan.rows:
