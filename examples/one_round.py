@@ -15,12 +15,12 @@ import numpy as np
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.federation import cohort_of
+from choral.learning.batches import OVERFLOW
 from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
-from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import hold_out
 from choral.learning.tables import load_adult
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.calibrate import smallest_noise
 from choral.privacy.ledger import Charge, Ledger
@@ -78,7 +78,9 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
     def device(number: int, ledger: Ledger) -> Device:
         """One device. The protocol asks `payable`, and then calls `charge`, `train` and `encode`, in this order."""
         vault = Vault.create(MemoryStore(), Memory(id=rows.names[number], secret=identities[number].to_bytes()))
-        trainer = Trainer(model=model, plan=plan, features=rows.features_of(number), labels=rows.labels_of(number))
+        trainer = LocalTraining(
+            model=model, plan=plan, features=rows.features_of(number), labels=rows.labels_of(number)
+        )
 
         def cost(round_: int, attempt: int) -> Charge:
             return costs.charge(number, len(ledger.balance.charges), run=plan.digest, round=round_, attempt=attempt)

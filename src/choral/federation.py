@@ -1,4 +1,4 @@
-"""Time: the loop of Algorithm 1 over rounds. Draws the cohort, asks a backend for the sum, applies the mean."""
+"""Time: the loop of Algorithm 1 over rounds. Draws the cohort, asks a backend for the sum, takes the server's step."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from choral.errors import NotReadyError, SumError
 from choral.plan import Participation, Plan
 from choral.secagg.codec import mean
+from choral.server_step import MEAN, ServerStep, State
 
 MOST_ATTEMPTS = 2  # of one round: each costs every device that uploads, and no device pays for a third
 MOST_CALLS = 3  # of one round that ended before anybody was charged
@@ -37,12 +38,13 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One round that is over: who was asked, who is in the sum, and the parameters after it."""
+    """One round that is over: who was asked, who is in the sum, and the parameters and the server's state after it."""
 
     round: int
     cohort: tuple[int, ...]
     included: tuple[int, ...]
     parameters: NDArray[np.float32]
+    state: State
     note: str = ""
 
 
@@ -110,14 +112,18 @@ def rounds(
     first: int = 1,
     first_attempt: int = 0,
     counts: NDArray[np.int64] | None = None,
+    server: ServerStep = MEAN,
+    state: State | None = None,
 ) -> Iterator[Step]:
     """Algorithm 1 from round `first` on, a Step a round; ends early when too few devices have budget left.
 
-    A run that goes on after a crash draws the same cohorts, if it says who took part how often (`counts`).
+    A run that goes on after a crash draws the same cohorts, if it says who took part how often (`counts`), and moves
+    the parameters as it would have done, if it brings the `state` of the server's step after round `first` − 1.
     `first_attempt` is the first that nobody has used of round `first`.
     """
     counts = np.zeros(plan.devices, dtype=np.int64) if counts is None else counts.copy()
     update = np.empty(parameters.shape, np.float32)
+    state = server.init(parameters) if state is None else state
     for number in range(first, plan.rounds + 1):
         notes: list[str] = []
         failed = uncharged = 0
@@ -142,7 +148,15 @@ def rounds(
                     fix="Find out why devices drop out; then resume. The model of the last round is kept.",
                 ) from None
             included = tuple(opened.included)
-            parameters = parameters + mean(opened.total, len(included), grid, out=update)
+            move, state = server.update(mean(opened.total, len(included), grid, out=update), state)
+            parameters = parameters + move
             counts[list(included)] += 1
-            yield Step(round=number, cohort=cohort, included=included, parameters=parameters, note=" ".join(notes))
+            yield Step(
+                round=number,
+                cohort=cohort,
+                included=included,
+                parameters=parameters,
+                state=state,
+                note=" ".join(notes),
+            )
             break

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from choral.learning.models import binary
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from choral.protocol.device import Device
 from choral.protocol.messages import Call, Omega, Refusal, Turn, encode, pack
@@ -46,9 +46,9 @@ class Generous(Careless):
         return upload
 
 
-def trainer_of(zeros: int) -> Trainer:
+def trainer_of(zeros: int) -> LocalTraining:
     labels = (np.arange(100) >= zeros).astype(np.int32)
-    return Trainer(model=binary(1), plan=PLAN, features=np.zeros((100, 1), np.float32), labels=labels)
+    return LocalTraining(model=binary(1), plan=PLAN, features=np.zeros((100, 1), np.float32), labels=labels)
 
 
 def answers(

@@ -10,8 +10,8 @@ from choral.audit import float_sum as module
 from choral.audit.float_sum import FEATURES, Layout, float_sum, layouts, plan_for
 from choral.errors import PlanError
 from choral.learning import trainer
+from choral.learning.batches import Batches
 from choral.learning.models import logistic
-from choral.learning.sampling import Batches
 
 
 def build(add):
@@ -127,7 +127,7 @@ def test_the_engine_as_it_is_survives_at_full_size(name):
 @pytest.mark.long
 def test_plain_sums_of_a_poisson_batch_in_the_order_of_the_table_are_refuted(build_adds, monkeypatch):
     build_adds(one_by_one)
-    monkeypatch.setattr("choral.learning.sampling.scattered", lambda batches, _: batches)
+    monkeypatch.setattr("choral.learning.batches.poisson.scattered", lambda batches, _: batches)
     case = float_sum("float-sum-poisson")
     found = case.measure()
     assert found.trial.loss.rule == "S5" and case.plan.batch * 2 == case.plan.rows
@@ -160,7 +160,7 @@ def test_an_update_is_that_of_a_deployed_device_bit_for_bit(monkeypatch):
     monkeypatch.setattr(trainer.noise, "secure_normal", lambda shape: np.broadcast_to(drawn, shape).copy())
     whole = (np.arange(512, dtype=np.int32)[None], np.array([512], np.int32))
     batches = Batches(rows=whole[0][None], counts=whole[1][None])
-    deployed = trainer.Trainer(model=logistic(2), plan=plan, features=device.features, labels=device.labels)
+    deployed = trainer.LocalTraining(model=logistic(2), plan=plan, features=device.features, labels=device.labels)
     update = deployed._train(device.model.start(), batches).astype(np.float64)
     assert np.array_equal(device.update(whole, drawn), -update * plan.batch / (plan.step_size * plan.clip))
 

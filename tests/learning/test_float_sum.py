@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from choral.learning import models, sampling, streams
+from choral.learning import models, streams
+from choral.learning.batches import drawer_of, poisson
 from choral.learning.local import Recipe, local_update
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 
 STACK = models.logistic(2)
@@ -44,7 +45,7 @@ def moved(updates, count):
 def deployed(model, plan, features):
     """The update of a deployed device without noise; one order of the rows and one seed of the system's randomness."""
     labels = np.ones(len(features), np.int32)
-    trainer = Trainer(model=model, plan=plan, features=features, labels=labels, order=7)
+    trainer = LocalTraining(model=model, plan=plan, features=features, labels=labels, order=7)
     return trainer.update(np.zeros(model.size, np.float32))
 
 
@@ -59,7 +60,7 @@ def test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_cli
     # Added in one product, dense stacks moved by 2.07, 6.9 and 65.5 G here.
     whole = plan(count, count, "partition")
     key, start = np.array([7], dtype=np.uint64), np.array([0])
-    order = sampling.draw(whole, np.array([count]), start, key, None, count).rows[0, 0]
+    order = drawer_of(whole).draw(np.array([count]), start, key, None, count).rows[0, 0]
     updates = []
     for rows in worst_rows(count):
         table = np.empty_like(rows)
@@ -74,8 +75,8 @@ def test_one_record_moves_a_poisson_batch_by_no_more_than_twice_the_clip(model, 
     # Half of the rows are drawn; the coins are fixed, and the table is the worst one for these coins.
     monkeypatch.setattr("os.urandom", lambda size: bytes(size))
     half = plan(2 * count, count, "poisson")
-    room = sampling.room(half, 2 * count)
-    drawn = sampling.poisson(np.array([2 * count]), count, streams.secure_words((1, 1, room)))
+    room = drawer_of(half).room(2 * count)
+    drawn = poisson.poisson(np.array([2 * count]), count, streams.secure_words((1, 1, room)))
     chosen = drawn.rows[0, 0, : drawn.counts[0, 0]]
     updates = []
     for rows in worst_rows(len(chosen)):

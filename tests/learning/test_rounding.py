@@ -10,7 +10,8 @@ import pytest
 from scipy import special, stats
 
 from choral.errors import PlanError
-from choral.learning import local, models, rounding, sampling, streams
+from choral.learning import local, models, rounding, streams
+from choral.learning.batches import Batches, drawer_of, poisson
 from choral.learning.local import Recipe, add_in_two_floats, local_update, norm, sensitivity_factor
 from choral.plan import Plan
 
@@ -141,10 +142,10 @@ def test_a_clip_that_vanishes_or_overflows_in_float32_is_refused_with_its_number
 def test_a_drawn_record_has_every_place_of_the_room_with_the_same_chance_and_no_order():
     # 12 ways to put two records into four places; chi-square at a fixed seed.
     count, places = 24_000, []
-    drawn = sampling.Batches(rows=np.int32([[[5, 8, 0, 0]] * count]), counts=np.full((1, count), 2, np.int32))
+    drawn = Batches(rows=np.int32([[[5, 8, 0, 0]] * count]), counts=np.full((1, count), 2, np.int32))
     key = np.uint64([[[11]]])
     numbers = np.arange(4 * count).reshape(1, count, 4)
-    spread = sampling.scattered(drawn, lambda number: streams.words(key, numbers + number))
+    spread = poisson.scattered(drawn, lambda number: streams.words(key, numbers + number))
     assert (spread.counts == 4).all()
     assert ((spread.rows >= 0).sum(axis=-1) == 2).all()
     places = 4 * (spread.rows == 5).argmax(axis=-1) + (spread.rows == 8).argmax(axis=-1)
@@ -154,17 +155,17 @@ def test_a_drawn_record_has_every_place_of_the_room_with_the_same_chance_and_no_
 
 
 def test_equal_words_are_drawn_again():
-    drawn = sampling.Batches(rows=np.int32([[[5, 8, 0]]]), counts=np.int32([[2]]))
+    drawn = Batches(rows=np.int32([[[5, 8, 0]]]), counts=np.int32([[2]]))
     tries = [np.uint64([[[1, 2, 1]]]), np.uint64([[[9, 4, 6]]])]
-    assert sampling.scattered(drawn, lambda number: tries[number]).rows.tolist() == [[[-1, 5, 8]]]
+    assert poisson.scattered(drawn, lambda number: tries[number]).rows.tolist() == [[[-1, 5, 8]]]
 
 
 @pytest.mark.parametrize(("batch", "deployed"), [(20, True), (500, True), (500, False)])
 def test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records(batch, deployed):
     plan = Plan(devices=1, cohort=1, rounds=1, rows=1000, batch=batch, step_size=1.0, clip=1.0, noise=0.0)
-    room = sampling.room(plan, 1000)
+    room = drawer_of(plan).room(1000)
     source = (lambda _: streams.secure_words((1, 1, room))) if deployed else None
-    batches = sampling.draw(plan, np.array([1000]), np.array([0]), np.array([3], dtype=np.uint64), source, room)
+    batches = drawer_of(plan).draw(np.array([1000]), np.array([0]), np.array([3], dtype=np.uint64), source, room)
     used = np.flatnonzero(batches.rows[0, 0] >= 0)
     assert len(used) < used[-1]  # by chance below 1e-6: with all empty places behind, it would be len(used) − 1
     assert len(np.unique(batches.rows[0, 0][used])) == len(used)

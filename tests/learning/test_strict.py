@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from choral.errors import PlanError
 from choral.learning import local, models
 from choral.learning.local import Recipe
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from choral.secagg.codec import longest, quantise, sensitivity
 from tests.learning import reference
@@ -50,7 +50,7 @@ def plan(rows, **changes):
 
 def update(model, features, labels, parameters):
     """What a deployed device computes; with one order of its rows, so that neighbours have the same batches."""
-    trainer = Trainer(model=model, plan=plan(len(labels)), features=features, labels=labels, order=7)
+    trainer = LocalTraining(model=model, plan=plan(len(labels)), features=features, labels=labels, order=7)
     return trainer.update(parameters)
 
 

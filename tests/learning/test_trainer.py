@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from choral.errors import TableError, TrainingError
 from choral.learning import models
+from choral.learning.batches.partition import Partition
 from choral.learning.local import sensitivity_factor
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from tests.learning import reference
 
@@ -21,16 +22,17 @@ PLAN = Plan(devices=3, cohort=3, rounds=4, rows=40, batch=10, local_steps=3, ste
 
 
 def trainer(**changes):
-    return Trainer(**{"model": MODEL, "plan": PLAN, "features": FEATURES, "labels": LABELS, **changes})
+    return LocalTraining(**{"model": MODEL, "plan": PLAN, "features": FEATURES, "labels": LABELS, **changes})
 
 
 def test_a_device_follows_the_papers_algorithm_with_noise_that_it_drew_itself(monkeypatch):
     monkeypatch.setattr("os.urandom", lambda count: bytes(count))  # a stream that can be drawn again
-    from choral.learning import noise, sampling, streams
+    from choral.learning import noise, streams
+    from choral.learning.batches import poisson
 
     start = MODEL.start(1)
     found = trainer().update(start)
-    batches = sampling.poisson(np.array([40]), 10, streams.secure_words((1, 3, trainer().room)))
+    batches = poisson.poisson(np.array([40]), 10, streams.secure_words((1, 3, trainer().room)))
     drawn = noise.secure_normal((4, MODEL.size)).astype(np.float64)
     expected = reference.local_update(
         MODEL.widths,
@@ -68,7 +70,7 @@ def test_passes_that_continue_use_every_record_equally_and_survive_a_restart():
 @pytest.fixture
 def untrained(monkeypatch):
     """Trainers that draw and count as ever, and take no steps: nothing is compiled."""
-    monkeypatch.setattr("choral.learning.trainer._update", lambda *_: np.zeros(MODEL.size, np.float32))
+    monkeypatch.setattr("choral.learning.jax_trainer._update", lambda *_: np.zeros(MODEL.size, np.float32))
 
 
 @pytest.mark.usefixtures("untrained")
@@ -101,17 +103,15 @@ def test_a_trainer_that_keeps_to_its_passes_is_never_refused_over_rounds_and_res
 
 
 def test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step(monkeypatch):
-    from choral.learning import sampling
-
     plan = dataclasses.replace(PLAN, sampling="partition", local_steps=2)  # 4 batches a pass
-    honest, trained = sampling.draw, []
+    honest, trained = Partition.draw, []
 
     def twice(*given):
         found = honest(*given)
         return dataclasses.replace(found, rows=np.repeat(found.rows[:, :1], 2, axis=1))
 
-    monkeypatch.setattr("choral.learning.trainer._update", lambda *given: trained.append(given))
-    monkeypatch.setattr(sampling, "draw", twice)
+    monkeypatch.setattr("choral.learning.jax_trainer._update", lambda *given: trained.append(given))
+    monkeypatch.setattr(Partition, "draw", twice)
     for passes in ("continue", "reshuffle"):
         with pytest.raises(
             TrainingError, match="CH703 round 1: a record would be used 2 times; charges pay for 1"
@@ -141,7 +141,7 @@ def test_a_trial_uses_no_record_and_moves_no_pass():
 
 def test_neither_records_nor_the_secret_order_are_printed():
     one = trainer()
-    assert repr(one) == "Trainer(mlp, 40 rows, 0 rounds)"
+    assert repr(one) == "LocalTraining(mlp, 40 rows, 0 rounds)"
     assert str(one.order) not in repr(one)
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-LOCAL, DRAWING, SAMPLING = "learning/local.py", "backends/drawing.py", "learning/sampling.py"
+LOCAL, DRAWING = "learning/local.py", "backends/drawing.py"
+COINS, PASSES = "learning/batches/poisson.py", "learning/batches/partition.py"
 STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/columns.py"
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/balance.py", "privacy/chain.py", "privacy/published.py"
@@ -78,7 +79,7 @@ MUTANTS = [
         "tests/backends/test_vectorised.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS, "|{purpose}|{round_}", "|{purpose}|",
-        "tests/learning/test_sampling.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
+        "tests/learning/test_batches.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
     bug("noise rounded to half precision", LOCAL, "[deviation * draw(",
         "[jnp.float32(jnp.float16(deviation)) * draw(",
         "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
@@ -96,25 +97,25 @@ MUTANTS = [
     bug("noise without what float32 adds", LOCAL, " * sensitivity_factor(model, batches.shape[-1])\n", "\n",
         "tests/learning/test_rounding.py::"
         "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
-    bug("a drawn record moves the others", SAMPLING, "        if random is None and most <= ONE_PIECE:\n",
+    bug("a drawn record moves the others", COINS, "        if random is None and room <= ONE_PIECE:\n",
         "        if True:\n",
         "tests/learning/test_rounding.py::"
         "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
     # Sampling
-    bug("records drawn half as often again", SAMPLING, "np.log1p(-batch / sizes)",
+    bug("records drawn half as often again", COINS, "np.log1p(-batch / sizes)",
         "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
-        "tests/learning/test_sampling.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
-    bug("the same batch at every step of a pass", SAMPLING, "step % per_pass[:, None]", "0 * step",
-        "tests/learning/test_sampling.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
-    bug("a batch drawn twice", SAMPLING, "    step = first_step[:, None] + np.arange(steps)\n",
+        "tests/learning/test_batches.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
+    bug("the same batch at every step of a pass", PASSES, "step % per_pass[:, None]", "0 * step",
+        "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
+    bug("a batch drawn twice", PASSES, "    step = first_step[:, None] + np.arange(steps)\n",
         "    step = first_step[:, None] + np.maximum(np.arange(steps) - 1, 0)\n",
         "tests/learning/test_trainer.py::"
         "test_a_trainer_that_keeps_to_its_passes_is_never_refused_over_rounds_and_restarts"),
-    bug("records used beyond what is charged", SAMPLING, "        if most > paid:\n", "        if False:\n",
+    bug("records used beyond what is charged", PASSES, "        if most > paid:\n", "        if False:\n",
         "tests/learning/test_trainer.py::test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step"),
-    bug("batches that their records' companions fill", SAMPLING, "        while most < most_rows and steps *",
+    bug("batches that their records' companions fill", COINS, "        while most < most_rows and steps *",
         "        while False and steps *",
-        "tests/learning/test_sampling.py::"
+        "tests/learning/test_batches.py::"
         "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
     bug("Poisson accounting on shuffled batches", EXPOSURE, 'self.sampling == "poisson" and self.batch < self.rows',
         "self.batch < self.rows",

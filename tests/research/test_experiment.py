@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.learning.sampling import OVERFLOW
+from choral.learning.batches import OVERFLOW
 from choral.research import Experiment, Records, Task, logistic
 from choral.run.costs import OUT_OF_RANGE
 

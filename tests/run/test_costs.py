@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.learning.sampling import OVERFLOW
+from choral.learning.batches import OVERFLOW
 from choral.output.logs import _about
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.events import Gaussian, Poisson, epsilon_of

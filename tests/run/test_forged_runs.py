@@ -281,8 +281,8 @@ def test_json_deeper_than_any_run_writes_is_a_clear_error(rehearsal, capsys, nam
 def test_resume_waits_for_no_pipe_either(tmp_path, monkeypatch, name):
     real = RunFolder.add_round
 
-    def stop(folder, line, parameters):
-        real(folder, line, parameters)
+    def stop(folder, *given):
+        real(folder, *given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped, pytest.raises(KeyboardInterrupt):

@@ -74,8 +74,8 @@ def test_a_run_seeded_by_the_flag_is_resumed_in_mid_run_to_the_same_end(monkeypa
     assert main([*command, "whole"]) == 0
     real = RunFolder.add_round
 
-    def stop(folder, line, parameters):
-        real(folder, line, parameters)
+    def stop(folder, *given):
+        real(folder, *given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:

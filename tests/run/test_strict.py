@@ -14,7 +14,7 @@ from choral.cli import main
 from choral.deploy.policy import Policy
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.privacy.events import Skellam, Zcdp
 from choral.report.verify import verify
 from choral.run.folder import RunFolder, read_run
@@ -83,8 +83,8 @@ def test_the_noise_of_an_opened_sum_is_that_of_its_devices(law):
 @pytest.mark.parametrize("law", LAWS)
 def test_a_rehearsal_shows_no_update_without_its_noise(law, tmp_path, monkeypatch):
     """What result.json keeps of a device is what its words say before the masks, not what it computed."""
-    real, clear = Trainer.update, []
-    monkeypatch.setattr(Trainer, "update", lambda *given: clear.append(real(*given)) or clear[-1])
+    real, clear = LocalTraining.update, []
+    monkeypatch.setattr(LocalTraining, "update", lambda *given: clear.append(real(*given)) or clear[-1])
     own = study(law=law, seed=None, **STRICT)
     Run("rehearsal", own, folder=RunFolder.create(tmp_path / "run")).finish()
     shown = np.array(read_run(tmp_path / "run").result["sight"]["computed"])

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from choral.audit.bounds import Scores
 from choral.audit.verdict import Finding, Trial
-from choral.learning import noise, sampling, streams
+from choral.learning import noise, streams
+from choral.learning.batches import drawer_of
+from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.local import Recipe
 from choral.learning.models import Model, logistic
-from choral.learning.trainer import _update as deployed_update
 from choral.plan import Budget, Plan, SecureSum, require_whole
 from choral.privacy.calibrate import smallest_noise
 from choral.privacy.exposure import Exposure
@@ -224,11 +225,12 @@ def _worst_draw(rows: int, epsilon: float, seed: int, watch: Watch) -> tuple[Lay
     """
     layout = Layout(rows=2 * rows, features=2, span=2 * rows, piece=1, step=0.25)
     plan = plan_for(layout, epsilon=epsilon, batch=rows)
-    power, room = layout.power(0.5), sampling.room(plan, layout.rows)
+    power, drawer = layout.power(0.5), drawer_of(plan)
+    room = drawer.room(layout.rows)
     found: list[Batch] = []
     for draw in watch(range(DRAWS), total=DRAWS, label="BATCHES"):
         key = streams.keys(seed, "batches", draw, np.array([0]))
-        batches = sampling.draw(plan, np.array([layout.rows]), np.array([0]), key, None, room)
+        batches = drawer.draw(np.array([layout.rows]), np.array([0]), key, None, room)
         inside = batches.rows[0, 0, : batches.counts[0, 0]]
         like = np.count_nonzero((inside > 0) & (inside <= layout.like_the_record))
         decides = abs(0.5 * layout.step * like - power) < 0.5

@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.learning import noise, sampling, streams
+from choral.learning import noise, streams
+from choral.learning.batches import Batches, drawer_of
 from choral.learning.local import Recipe, local_update
 from choral.learning.models import Model, linear
 from choral.plan import Plan
@@ -78,15 +79,13 @@ def _updates(
     return jax.vmap(one, in_axes=(0, None, None, 0, 0, 0))(parameters, features, labels, rows, counts, keys)
 
 
-def _drawn(
-    watched: Watched, lanes: NDArray[np.int64], number: int, seed: int
-) -> tuple[sampling.Batches, NDArray[np.uint32]]:
+def _drawn(watched: Watched, lanes: NDArray[np.int64], number: int, seed: int) -> tuple[Batches, NDArray[np.uint32]]:
     """The batches of a round, and the keys of its noise, as a simulation draws them."""
     plan = watched.plan
-    going_on = plan.sampling == "partition" and plan.passes == "continue"
-    key = streams.keys(seed, "batches", 0 if going_on else number, lanes)
+    drawer = drawer_of(plan)
+    key = streams.keys(seed, "batches", 0 if drawer.one_order else number, lanes)
     sizes, before = np.full(len(lanes), plan.rows), np.full(len(lanes), number)
-    batches = sampling.draw(plan, sizes, before, key, None, sampling.room(plan, plan.rows))
+    batches = drawer.draw(sizes, before, key, None, drawer.room(plan.rows))
     steps = np.arange(plan.local_steps + 1)
     return batches, noise.split(streams.words(streams.keys(seed, "noise", number, lanes)[:, None], steps))
 

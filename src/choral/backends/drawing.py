@@ -3,14 +3,15 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.compiled import Call
-from choral.learning import noise, sampling, streams
+from choral.learning import noise, streams
+from choral.learning.batches import Batches, Drawer
 from choral.learning.feed import Feed
 from choral.plan import Plan
 
@@ -25,14 +26,14 @@ Before = NDArray[np.int64]  # in how many rounds each device of a cohort took pa
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawing:
-    """Draws by a plan from a seed, in calls of so many lanes, each batch with so much room."""
+    """Draws for a plan from a seed, in calls of so many lanes, each batch with so much room."""
 
+    drawer: Drawer
     plan: Plan
     seed: int
     feed: Feed
     lanes: int
     room: int
-    orders: sampling.Orders = field(default_factory=sampling.Orders)
 
     def calls(self, turn: Turn, before: Before) -> list[Call]:
         """A round as compiled calls, their inputs on the way to the processor."""
@@ -62,15 +63,14 @@ class Drawing:
             yield from waiting.popleft().result()
             waiting.extend(islice(coming, 1))
 
-    def batches(self, turns: Sequence[Turn], before: Before) -> sampling.Batches:
+    def batches(self, turns: Sequence[Turn], before: Before) -> Batches:
         """The batches of these rounds, one after the other."""
-        # One order for all rounds, if passes continue.
-        going_on = self.plan.sampling == "partition" and self.plan.passes == "continue"
-        keys = [streams.keys(self.seed, "batches", 0 if going_on else number, cohort) for number, cohort, _ in turns]
+        one = self.drawer.one_order
+        keys = [streams.keys(self.seed, "batches", 0 if one else number, cohort) for number, cohort, _ in turns]
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
-        return sampling.draw(self.plan, sizes, before, np.concatenate(keys), None, self.room, self.orders)
+        return self.drawer.draw(sizes, before, np.concatenate(keys), None, self.room)
 
-    def _calls(self, turn: Turn, batches: sampling.Batches) -> list[Call]:
+    def _calls(self, turn: Turn, batches: Batches) -> list[Call]:
         """A round as calls of so many devices as there are lanes."""
         number, cohort, included = turn
         steps = np.arange(self.plan.local_steps + 1)

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from choral.backends.compiled import FINE, NOT_FINITE, Call, add, halves_of, mean_of, updates_of, whole
 from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included
 from choral.errors import PlanError, TableError, TrainingError
-from choral.learning import noise, sampling, streams
+from choral.learning import noise, streams
+from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
@@ -99,7 +100,8 @@ class Vectorised:
         self.model, self.records, self.plan, self.codec = model, records, plan, codec
         self.recipe = recipe or Recipe.of(plan)
         self.processors = processors(accelerator)
-        self.room = sampling.room(plan, int(records.sizes.max()))
+        drawer = drawer_of(plan, remembering=True)
+        self.room = drawer.room(int(records.sizes.max()))
         weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
         self.shares = SHARES.get(self.processors[0].platform, 1)
@@ -108,8 +110,8 @@ class Vectorised:
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
-        self.drawing = Drawing(plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
-        self.usual = min(self.room, sampling.capacity(plan.batch, self.lanes, RARE))
+        self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
+        self.usual = drawer.usual(self.room, self.lanes, RARE)
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):

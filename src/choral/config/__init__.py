@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.config.lines import line_of
 from choral.errors import ConfigError, TableError
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
@@ -27,6 +28,7 @@ from choral.plan import (
     SumKind,
     usual_sampling,
 )
+from choral.server_step import DEFAULT, STEPS, ServerStep, step_of
 
 T = TypeVar("T")
 BUILT_IN = ("logistic", "linear", "mlp")  # models that are named; any other is somebody's own code
@@ -60,6 +62,11 @@ class FederationSettings:
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
     packed: bool = _setting(YesNo(), False)
     deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
+    server: str = _setting(Text(choices=tuple(STEPS)), DEFAULT)
+    server_step_size: float | None = _setting(Number(above=0, below=1e4, suggest="0.1"))
+    server_momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
+    server_decay: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.99"))
+    server_floor: float | None = _setting(Number(above=0, below=1e4, suggest="1e-3"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +135,7 @@ class Job:
 
     def where(self, table: str, key: str = "") -> str:
         """`choral.toml:7` for a key that stands on line 7."""
-        return _where(self.source, self.text, table, key)
+        return line_of(self.source, self.text, table, key)
 
     @property
     def model_kind(self) -> str:
@@ -139,6 +146,17 @@ class Job:
     def sampling(self) -> Sampling:
         """How batches are drawn: as is said, else as is usual for the law of the noise."""
         return self.local.sampling or usual_sampling(self.privacy.law)
+
+    @property
+    def server_step(self) -> ServerStep:
+        """What the server does with each mean, with the numbers that are given.
+
+        >>> job_of(epsilon=2.0, server="momentum", server_momentum=0.5).server_step
+        Momentum(step_size=1.0, momentum=0.5)
+        """
+        own, where = self.federation, self.where("federation", "server")
+        numbers = {f.name.removeprefix("server_"): f.name for f in fields(own) if f.name.startswith("server_")}
+        return step_of(own.server, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
 
     def seeded(self, seed: int) -> "Job":
         """The same job with this seed, which a run keeps beside the job's text.
@@ -256,7 +274,7 @@ def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
             raise ConfigError(
                 "CH101",
                 f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" stands outside any table.',
-                where=_where(source, text, name, ""),
+                where=line_of(source, text, name, ""),
                 fix=_did_you_mean(name, _TABLES, _owner(name)),
             )
     tables: dict[str, Any] = {
@@ -270,7 +288,7 @@ def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
 def _table(kind: type[T], name: str, values: Mapping[str, Any], source: str, text: str) -> T:
     known: dict[str, Field[Any]] = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for key, value in values.items():
-        place = _where(source, text, name, key)
+        place = line_of(source, text, name, key)
         if key not in known:
             raise ConfigError(
                 "CH101", f'unknown key "{key}" in [{name}].', where=place, fix=_did_you_mean(key, known, _owner(key))
@@ -337,6 +355,7 @@ def _check_together(job: Job) -> None:
             where=job.where("federation", "cohort"),
             fix=f"Use at most {devices}.",
         )
+    _ = job.server_step  # CH104 for a number that it does not use
     _check_model(job)
 
 
@@ -373,22 +392,3 @@ def _check_model(job: Job) -> None:
             if other
             else 'Use kind = "linear" or "mlp", or leave label_bounds out.',
         )
-
-
-def _where(source: str, text: str, table: str, key: str) -> str:
-    """file:line of a key (or of its table's header, or the file alone): TOML readers forget the lines."""
-    key_here = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*(=|\.)""")
-    dotted = re.compile(rf"""\s*["']?{re.escape(table)}["']?\s*(\.\s*["']?{re.escape(key)}["']?\s*)?[=.]""")
-    header = re.compile(r"""\s*\[+\s*([^\]]+?)\s*\]""")
-    found, current = 0, ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if match := header.match(line):
-            current = re.sub(r"[\"'\s]", "", match.group(1))
-            if current == f"{table}.{key}" or (current == table and (not key or not found)):
-                found = number
-            if current == f"{table}.{key}" or (current == table and not key):
-                break
-        elif (key and current == table and key_here.match(line)) or (not current and dotted.match(line)):
-            found = number
-            break
-    return f"{source}:{found}" if found else source

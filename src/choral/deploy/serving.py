@@ -27,8 +27,9 @@ from choral.run.agreement import Agreement
 from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.result import model_card
+from choral.run.result import model_card, model_summary
 from choral.run.statement import planned_statement, privacy_statement, releases
+from choral.server_step import State, described
 
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -182,15 +183,16 @@ class Conductor:
 
     def _rounds(self) -> tuple[NDArray[np.float32], list[dict[str, Any]], float]:
         folder, study = self.run_folder, self.study
-        last, parameters = folder.checkpoint()
-        parameters = study.model.start(0) if parameters is None else parameters
+        last, kept = folder.checkpoint()
+        parameters = study.model.start(0) if kept is None else kept
+        state = folder.server_state(study.job.server_step.init(parameters))
         lines, begin = folder.forget_after(last), time.monotonic()
         before = sum(line["seconds"] for line in lines[-1:])
         for line in lines:
             self.counts[line["included"]] += 1
         first_attempt = self._after_a_crash(last + 1)
         if self._used_up():
-            lines.append(self._pass_over(last + 1, parameters, before))
+            lines.append(self._pass_over(last + 1, parameters, state, before))
             last, first_attempt = last + 1, 0
         steps = federation.rounds(
             study.plan,
@@ -204,6 +206,8 @@ class Conductor:
             first=last + 1,
             first_attempt=first_attempt,
             counts=self.counts,
+            server=study.job.server_step,
+            state=state,
         )
         for step in steps:
             parameters = step.parameters
@@ -220,7 +224,7 @@ class Conductor:
             line |= ({"spoilt": self.spoilt} if self.spoilt else {}) | self.findings.as_dict()
             self.findings = Findings(terms=study.terms)
             lines.append(line)
-            folder.add_round(line, parameters)
+            folder.add_round(line, parameters, step.state)
         return parameters, lines, before + time.monotonic() - begin
 
     def _after_a_crash(self, round: int) -> int:
@@ -237,13 +241,12 @@ class Conductor:
         """Whether the round under way has cost some device all the attempts that a device pays for."""
         return max(Counter(self.wasted).values(), default=0) >= MOST_CHARGED
 
-    def _pass_over(self, round: int, parameters: NDArray[np.float32], seconds: float) -> dict[str, Any]:
+    def _pass_over(self, round: int, parameters: NDArray[np.float32], state: State, seconds: float) -> dict[str, Any]:
         """The line of a round that can't be tried any more: the model stays as it is, and the next round is due."""
         note = f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
         line = {"round": round, "seconds": seconds, "cohort": [], "included": [], "test": self._metrics(parameters)}
-        line |= {"note": note, "wasted": sorted(self.wasted)}
-        self.wasted = []
-        self.run_folder.add_round(line, parameters)
+        line["note"], line["wasted"], self.wasted = note, sorted(self.wasted), []
+        self.run_folder.add_round(line, parameters, state)
         return line
 
     def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
@@ -290,11 +293,8 @@ class Conductor:
             "plan": plan.to_dict(),
             "plan_digest": plan.digest,
             "secure_sum": asdict(study.secure),
-            "model": {
-                "kind": study.model.name,
-                "hidden": list(study.model.widths[1:-1]),
-                "parameters": study.model.size,
-            },
+            **described(study.job.server_step),
+            "model": model_summary(study.model),
             "delta": study.limit.delta,
             "planned": planned_statement(study.costs),
             "devices": [{"name": name, "rows": plan.rows, "limit": study.limit.epsilon} for name in self.names],

@@ -19,7 +19,7 @@ from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
@@ -62,7 +62,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Holdings:
     """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
 
-    trainer: Trainer
+    trainer: LocalTraining
     costs: Costs
     table: str  # of what the study reads, in the order of its rows
     whole: str  # of all columns, in any order of rows
@@ -323,7 +323,7 @@ class Home:
             code_path="" if code is None else code.path,
             code_sha256="" if code is None else code.sha256,
             parameters=terms.parameters,
-            rows=len(held.trainer.labels),
+            rows=held.trainer.rows,
             rounds=study.plan.rounds,
             planned_rounds=planned,
             upload_bytes=terms.upload_bytes,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral.errors import TableError, TrainingError
 from choral.learning.models import Model
-from choral.learning.records import Labels, Records
+from choral.learning.records import Labels, Records, by
 
 CHUNK = 2**22  # numbers in a chunk of rows
 
@@ -144,20 +144,20 @@ def _chunks(records: Records, model: Model) -> Iterator[tuple[NDArray[np.float32
     count = len(records.labels)
     if count == 0:
         raise TableError("CH308", "there are no rows to evaluate on.", fix="Give a table with rows.")
-    if records.features.shape[1] != model.features:
+    if records.shape != model.row:
         raise TableError(
             "CH312",
-            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
+            f"the rows have {by(records.shape)} features, the model takes {by(model.row)}.",
             fix="Evaluate on a table with the columns of the training table.",
         )
-    size = min(count, max(1, CHUNK // max(records.features.shape[1], *model.widths, 1)))
-    filled = records.sizes > 0
+    size = min(count, max(1, CHUNK // max(model.features, *model.widths, 1)))
+    filled, flat = records.sizes > 0, ((0, 0),) * len(records.shape)
     weight = np.repeat(1 / (filled.sum() * np.maximum(records.sizes, 1)), records.sizes).astype(np.float32)
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         missing = size - (rows.stop - rows.start)
         yield (
-            np.pad(records.features[rows], ((0, missing), (0, 0)), mode="edge"),  # a real row: its loss is finite
+            np.pad(records.features[rows], ((0, missing), *flat), mode="edge"),  # a real row: its loss is finite
             np.pad(records.labels[rows], (0, missing), mode="edge"),
             np.pad(weight[rows], (0, missing)),
         )

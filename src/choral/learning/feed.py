@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from choral.learning.batches import EMPTY
 from choral.learning.records import Records
-from choral.learning.sampling import EMPTY
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
 RESIDENT_ELSEWHERE = 2**35
@@ -34,7 +34,7 @@ class Feed:
         mapped = isinstance(records.features, np.memmap)
         small = size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped
         self.resident = in_place or small
-        self.bytes_in_flight = 0 if self.resident else self.slot * (4 * records.features.shape[1] + 4)
+        self.bytes_in_flight = 0 if self.resident else self.slot * (4 * math.prod(records.shape) + 4)
         self.held: list[tuple[Array, Array]] = []
         if self.resident:
             arrays = (np.asarray(records.features), np.asarray(records.labels))
@@ -59,7 +59,7 @@ class Feed:
         if self.resident:
             (where,) = self.put((self.places(devices, wanted),), at)
             return *self.held[at], where
-        features = np.zeros((self.slots * self.slot, self.records.features.shape[1]), dtype=np.float32)
+        features = np.zeros((self.slots * self.slot, *self.records.shape), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
         places, empty, wanted = np.empty_like(wanted), wanted < 0, np.maximum(wanted, 0)
         for number, device in enumerate(devices):

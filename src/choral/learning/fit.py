@@ -1,17 +1,23 @@
 """Whether a model, records and a plan go together, asked before anything is compiled."""
 
-from choral.errors import PlanError, TableError
+from choral.errors import PlanError, TableError, TrainingError
 from choral.learning.models import Model
-from choral.learning.records import Records
+from choral.learning.records import Records, by
 from choral.plan import Plan
 
 
 def check_fit(model: Model, records: Records, plan: Plan) -> None:
-    """Refuse a model, records and a plan that do not go together."""
-    if records.features.shape[1] != model.features:
+    """Refuse a model, records and a plan that do not go together, and a model that JAX does not train."""
+    if model.trainer is not None:
+        raise TrainingError(
+            "CH701",
+            f'the model "{model.name}" has a trainer of its own, which the engine can\'t compile.',
+            fix="Rehearse it without a seed, or deploy it.",
+        )
+    if records.shape != model.row:
         raise TableError(
             "CH312",
-            f"the rows have {records.features.shape[1]} features, the model takes {model.features}.",
+            f"the rows have {by(records.shape)} features, the model takes {by(model.row)}.",
             fix="Make the model for the features that the table has.",
         )
     if plan.devices != records.devices:

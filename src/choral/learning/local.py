@@ -104,7 +104,7 @@ def local_update(
     they are used. Features that are known to be `finite` need no guard.
     """
     start = model.unravel(parameters)
-    spread = recipe.batch * recipe.noise * sensitivity_factor(model, batches.shape[-1])
+    spread = noise_on_sum(model, recipe, batches.shape[-1])
 
     def noisy_gradient(tree: Tree, batch: Array, count: Array, key: Array) -> Tree:
         total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
@@ -134,6 +134,16 @@ def local_update(
         spread = recipe.update_noise * (1 + rounding.in_clipping(model.sizes))
         update = add_noise(model, (update, None), spread, keys[-1], draw)
     return model.ravel(update)
+
+
+def noise_on_sum(model: Model, recipe: Recipe, room: int) -> float:
+    """The standard deviation of the noise on the sum over a batch with this room: γσ, and what float32 adds to it.
+
+    >>> from choral.learning.models import logistic
+    >>> round(noise_on_sum(logistic(104), Recipe(steps=1, batch=64, step_size=0.1, clip=1.0, noise=0.5), 128), 2)
+    32.03
+    """
+    return recipe.batch * recipe.noise * sensitivity_factor(model, room)
 
 
 def sensitivity_factor(model: Model, room: int) -> float:

@@ -1,11 +1,11 @@
 """Models as pure functions over a flat float32 vector: dense stacks in closed form, and a user's own."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
+from choral.learning.records import by
 from choral.plan import require_whole
+
+if TYPE_CHECKING:
+    from choral.learning.trainer import MakeTrainer
 
 Tree = Any  # a pytree of arrays: whatever a user's init returns
 Link = Literal["softmax", "sigmoid", "squared"]
@@ -43,6 +47,13 @@ class Model:
     predict: Callable[[Tree, Array], Array]
     widths: tuple[int, ...] = ()
     link: Link = "softmax"
+    shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
+    trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return self.shape or (self.features,)
 
     @cached_property
     def _shapes(self) -> tuple[list[tuple[int, ...]], Any]:
@@ -187,34 +198,50 @@ def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> Model:
     return _dense("mlp", (features, *hidden, classes), "softmax", classes)
 
 
+# The kinds that a choral.toml can name, from the number of features, the classes and the hidden sizes.
+KINDS: dict[str, Callable[[int, int, tuple[int, ...]], Model]] = {
+    "logistic": lambda features, classes, _: logistic(features, classes),
+    "linear": lambda features, *_: linear(features),
+    "mlp": lambda features, classes, hidden: mlp(features, hidden, classes),
+}
+
+
 def own(
     init: Callable[[int], Tree],
     loss: Callable[[Tree, Array, Array], Array],
     predict: Callable[[Tree, Array], Array],
     *,
-    features: int,
+    features: int | Sequence[int],
     classes: int = 2,
     name: str = "own",
+    trainer: "MakeTrainer | None" = None,
 ) -> Model:
     """A user's own model in JAX, its shapes checked before anything is trained.
+
+    `features` is how many each row has, or the shape of a row where rows are images, say.
+    `trainer` makes what takes the local steps on a device, where that is another framework.
 
     >>> def loss(w, x, y):
     ...     return jnp.square(x @ w - y)
     >>> own(lambda seed: jnp.zeros(3), loss, lambda w, rows: rows @ w[:, None], features=3, classes=0).size
     3
     """
-    model = Model(name=name, features=features, classes=classes, init=init, loss=loss, predict=predict)
-    row, label = _shape((features,), jnp.float32), _shape((), jnp.int32 if classes else jnp.float32)
+    shape = (features,) if isinstance(features, int) else tuple(features)
+    count = math.prod(require_whole("features", size) for size in shape)
+    model = Model(
+        name=name, features=count, classes=classes, init=init, loss=loss, predict=predict, shape=shape, trainer=trainer
+    )
+    row, label = _shape(shape, jnp.float32), _shape((), jnp.int32 if classes else jnp.float32)
     tree = jax.eval_shape(lambda: init(0))
     if not jax.tree.leaves(tree) or model.size > MOST_PARAMETERS:
         raise PlanError("CH200", f'the model "{name}" has {model.size:,} parameters.', fix="Use 1 to 2,147,483,647.")
     try:
         lost = jax.eval_shape(loss, tree, row, label)
-        outputs = jax.eval_shape(predict, tree, _shape((2, features), jnp.float32))
+        outputs = jax.eval_shape(predict, tree, _shape((2, *shape), jnp.float32))
     except (TypeError, ValueError) as error:
         raise TrainingError(
             "CH701",
-            f'the model "{name}" does not accept {features} features: {str(error).splitlines()[0]}',
+            f'the model "{name}" does not accept {by(shape)} features: {str(error).splitlines()[0]}',
             fix="loss takes (parameters, one row, one label), predict takes (parameters, rows).",
         ) from error
     if lost.shape != ():

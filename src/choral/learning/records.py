@@ -12,6 +12,15 @@ from choral.errors import TableError
 Labels: TypeAlias = NDArray[np.number[Any]]  # int32 for classes by number, float32 for numbers scaled to −1…1
 
 
+def by(shape: tuple[int, ...]) -> str:
+    """A shape for people.
+
+    >>> by((5,)), by((8, 8))
+    ('5', '8 × 8')
+    """
+    return " × ".join(map(str, shape))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Records:
     """The rows of all devices, those of device i at offsets[i] to offsets[i + 1]; devices may differ in size.
@@ -29,7 +38,7 @@ class Records:
 
     def __post_init__(self) -> None:
         shapes_agree = (
-            self.features.ndim == 2
+            self.features.ndim >= 2
             and self.labels.shape == (len(self.features),)
             and self.offsets.shape == (len(self.names) + 1,)
             and self.offsets[0] == 0
@@ -60,6 +69,11 @@ class Records:
     def devices(self) -> int:
         """n, the number of devices."""
         return len(self.names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row's features: (d,) in a table, (height, width) of an image, and so on."""
+        return self.features.shape[1:]
 
     @property
     def sizes(self) -> NDArray[np.int64]:

@@ -291,7 +291,7 @@ def _from_arrays(
     except (TypeError, ValueError):
         raise TableError("CH312", "features are not numbers.", fix="Encode them first, or give a data frame.") from None
     classes = np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.bool_)
-    fits = matrix.ndim == 2 and given.shape == matrix.shape[:1] and matrix.size
+    fits = matrix.ndim >= 2 and given.shape == matrix.shape[:1] and matrix.size
     if not fits or (number is None and (not classes or given.min() < 0)):
         raise TableError(
             "CH312",
@@ -299,12 +299,13 @@ def _from_arrays(
             fix="Give features as rows × columns and one whole label from 0 a row, or label_bounds with numbers.",
         )
     if not np.isfinite(matrix).all():
-        row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
+        row = int(np.argwhere(~np.isfinite(matrix))[0, 0])
         raise TableError(
             "CH303", f"features: row {row + 1:,} is not finite.", fix="Replace NaN by a constant you choose."
         )
     codes = given.astype(np.int32) if number is None else _labels(number, given.tolist(), "labels")
-    return matrix, codes, tuple(f"x{i}" for i in range(matrix.shape[1])), "declared"
+    names = tuple("x" + "_".join(map(str, place)) for place in np.ndindex(matrix.shape[1:]))
+    return matrix, codes, names, "declared"
 
 
 def _shares(

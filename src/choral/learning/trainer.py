@@ -1,22 +1,44 @@
-"""A device on its own machine: the local steps of a simulation, with randomness that nobody can foresee."""
+"""A device on its own machine: batches and noise that nobody can foresee, local steps by any framework."""
 
-from functools import partial
+from collections.abc import Callable
+from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.errors import TableError, TrainingError
-from choral.learning import noise, sampling, streams
-from choral.learning.local import COMPILED, Recipe, local_update
+from choral.learning import noise, streams
+from choral.learning.batches import Batches, drawer_of
+from choral.learning.jax_trainer import JaxTrainer
+from choral.learning.local import Recipe
 from choral.learning.models import Model
-from choral.learning.records import Labels
+from choral.learning.records import Labels, by
 from choral.plan import Plan
 
+Vector = NDArray[np.float32]
 
-class Trainer:
+
+class Trainer(Protocol):
+    """Lines 5 to 10 of Algorithm 1 in one framework, on the records that it was made with.
+
+    choral draws the batches and the noise, counts uses and charges for them; a trainer computes. The accounting rests
+    on this: in every step each example's gradient is clipped to `recipe.clip` before it is added to any other, the sum
+    over the batch gets this step's noise times `local.noise_on_sum` (or more, if the framework rounds more coarsely
+    than float32), and the divisor is `recipe.batch`, whatever the batch holds.
+    """
+
+    def train(self, parameters: Vector, batches: Batches, noise: NDArray[Any]) -> Vector:
+        """θ_i − θ after the recipe's steps from θ on the only device of these batches.
+
+        `noise` holds a row of standard Gaussians for each step, and one row more for a recipe that clips the whole
+        update; without noise its rows have one number.
+        """
+
+
+MakeTrainer = Callable[[Model, Recipe, NDArray[np.float32], Labels], Trainer]  # of a device's features and labels
+
+
+class LocalTraining:
     """One device's records, what they have been used for, and its noisy updates.
 
     Batches and noise come from the operating system's randomness. `rounds` and `order`, the secret that fixes the order
@@ -34,10 +56,10 @@ class Trainer:
         rounds: int = 0,
         order: int | None = None,
     ) -> None:
-        if features.shape != (len(labels), model.features):
+        if features.shape != (len(labels), *model.row):
             raise TableError(
                 "CH312",
-                f"features {features.shape} and labels {labels.shape}, the model takes {model.features} features.",
+                f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
                 fix="Give one label a row, and the columns that the plan names.",
             )
         if len(labels) < plan.rows:
@@ -46,46 +68,44 @@ class Trainer:
                 f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
                 fix="Do not take part, or ask for a plan with fewer rows.",
             )
-        self.model, self.plan, self.recipe = model, plan, recipe or Recipe.of(plan)
-        self.features, self.labels = features, labels
+        self.model, self.plan, self.recipe, self.rows = model, plan, recipe or Recipe.of(plan), len(labels)
+        self.trainer: Trainer = (model.trainer or JaxTrainer)(model, self.recipe, features, labels)
         self.rounds = rounds
         self.order = int(streams.secure_words((1,))[0]) if order is None else order
-        self.uses = sampling.Uses(plan, len(labels))
-        self.room = sampling.room(plan, len(labels))
+        self.drawer = drawer_of(plan)
+        self.uses = self.drawer.uses(self.rows)
+        self.room = self.drawer.room(self.rows)
 
     def __repr__(self) -> str:
         """The model and sizes only: records and the order of passes are secret."""
-        return f"Trainer({self.model.name}, {len(self.labels)} rows, {self.rounds} rounds)"
+        return f"LocalTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
 
-    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+    def update(self, parameters: Vector) -> Vector:
         """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent.
 
         CH703 ahead of the first step if a record would be used more often than so many rounds are charged for.
         """
         batches, before = self._draw(), self.rounds
         self.rounds += 1
-        self.uses.count(batches, before)
+        if self.uses is not None:
+            self.uses.count(batches, before)
         return self._train(parameters, batches)
 
-    def trial(self, parameters: NDArray[np.float32]) -> None:
+    def trial(self, parameters: Vector) -> None:
         """Train as in the next round and drop the update: all is compiled and known to work, and no record is used."""
         self._train(parameters, self._draw())
 
-    def _draw(self) -> sampling.Batches:
+    def _draw(self) -> Batches:
         """The next round's batches."""
-        order = self.order if self.plan.passes == "continue" else int(streams.secure_words((1,))[0])
+        order = self.order if self.drawer.one_order else int(streams.secure_words((1,))[0])
         key, before = np.array([order], dtype=np.uint64), np.array([self.rounds])
         shape = (1, self.plan.local_steps, self.room)
-        sizes = np.array([len(self.labels)])
-        return sampling.draw(self.plan, sizes, before, key, lambda _: streams.secure_words(shape), self.room)
+        return self.drawer.draw(np.array([self.rows]), before, key, lambda _: streams.secure_words(shape), self.room)
 
-    def _train(self, parameters: NDArray[np.float32], batches: sampling.Batches) -> NDArray[np.float32]:
+    def _train(self, parameters: Vector, batches: Batches) -> Vector:
         """The noisy update of these batches; CH700 if it is not finite."""
         drawn = noise.secure_normal((self.plan.local_steps + 1, self.model.size if self.recipe.private else 1))
-        # Products before the clip may be short without harm to anybody's privacy; a device trains as well as it can.
-        with jax.default_matmul_precision("highest"):
-            given = (parameters, self.features, self.labels, batches.rows[0], batches.counts[0], drawn)
-            update = np.asarray(_update(self.model, self.recipe, *given))
+        update = self.trainer.train(parameters, batches, drawn)
         if not np.isfinite(update).all():
             raise TrainingError(
                 "CH700",
@@ -94,13 +114,3 @@ class Trainer:
                 fix="Ask for a plan with a smaller step size, and check the ranges of the table.",
             )
         return update
-
-
-def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
-    """A leaf's piece of Gaussians that were drawn before."""
-    return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
-
-
-@partial(jax.jit, static_argnames=("model", "recipe"), compiler_options=COMPILED)
-def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
-    return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from choral.backends.vectorised import Vectorised
 from choral.federation import balanced_cohorts
+from choral.learning.batches import OVERFLOW
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.records import Records
-from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.plan import Plan, Sampling
 from choral.privacy.account import account

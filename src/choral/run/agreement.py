@@ -111,7 +111,7 @@ class Agreement:
                 fix="Give every card, or leave devices out of the file.",
             )
         features = sum(len(column.features) for column in columns_of(job))
-        model = model_of(job, features=features, classes=len(job.data.classes or ()))
+        model = model_of(job, shape=(features,), classes=len(job.data.classes or ()))
         rows = job.federation.rows or 0
         check_delta(job, rows * len(devices))
         plan, secure = plan_of(job, model, devices=len(devices), rows=rows)
@@ -250,7 +250,7 @@ class Agreement:
         kind = self.job.model_kind
         if kind not in BUILT_IN and self.maker is None:
             raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
-        return model_of(self.job, features=len(self.features), classes=len(self.classes), maker=self.maker)
+        return model_of(self.job, shape=(len(self.features),), classes=len(self.classes), maker=self.maker)
 
     @property
     def run_name(self) -> str:

@@ -65,7 +65,7 @@ def _calm_step(study: Study) -> float:
     """The plan's step size, or what does not swing without a clip; of a squared loss the rows' lengths decide that."""
     most = STEP_SIZE
     if study.data.target is not None:
-        rows = study.split.train.features
+        rows = study.split.train.features.reshape(len(study.split.train.labels), -1)
         most = _SHARE / (1 + float(np.einsum("ij,ij->i", rows, rows).max()))
     return min(study.plan.step_size, most)
 

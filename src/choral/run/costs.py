@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.sampling import OVERFLOW
+from choral.learning.batches import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import rules
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of

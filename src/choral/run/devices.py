@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from choral.learning.models import Model
 from choral.learning.records import Labels
-from choral.learning.trainer import Trainer
+from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from choral.secagg.keys import digest
 
@@ -20,13 +20,13 @@ def trainer_of(
     run: str,
     rounds: int,
     table: str = "",
-) -> Trainer:
-    """The trainer of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far.
+) -> LocalTraining:
+    """The training of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far.
 
     `table` is the digest of a table that was approved: another one has another order of passes.
     """
     named = [run.encode(), table.encode()] if table else [run.encode()]  # as rehearsals have always had it
-    return Trainer(
+    return LocalTraining(
         model=model,
         plan=plan,
         features=features,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError, StorageError
 from choral.privacy import durable
+from choral.server_step import State
 
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
@@ -212,8 +213,11 @@ class RunFolder:
         """Write what is run."""
         write_json(self.path / "run.json", {"format": FORMAT, **about})
 
-    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32] | None) -> None:
-        """Add a finished round: its line first, then the checkpoint, if any, which says that the round is over."""
+    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32] | None, state: State) -> None:
+        """Add a finished round: its line first, then the checkpoint, if any, which says that the round is over.
+
+        `state` is what the server's step remembers.
+        """
         text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
         path = self.path / "rounds.jsonl"
         try:
@@ -226,7 +230,8 @@ class RunFolder:
                 "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
             ) from None
         if parameters is not None:
-            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, {"round": str(line["round"])}))
+            about = {"round": str(line["round"])}
+            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, about, state))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""
@@ -237,6 +242,18 @@ class RunFolder:
         if not about.get("round", "").isdecimal():
             raise _damaged(path)
         return int(about["round"]), parameters
+
+    def server_state(self, initial: State) -> State:
+        """What the server's step remembered at the checkpoint; before the first, what is given."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            return initial
+        _, *found = _read_tensors(path, *map(_in_checkpoint, initial))
+        if any(
+            one.shape != old.shape or one.dtype != old.dtype for one, old in zip(found, initial.values(), strict=True)
+        ):
+            raise _damaged(path)
+        return dict(zip(initial, found, strict=True))
 
     def forget_after(self, last: int) -> list[dict[str, Any]]:
         """The lines of rounds that are over; a line that a crash left without its checkpoint is taken out."""
@@ -274,21 +291,32 @@ def hashes(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.exists()}
 
 
-def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str]) -> bytes:
+def _in_checkpoint(name: str) -> str:
+    return f"server/{name}"
+
+
+def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: State | None = None) -> bytes:
     from safetensors.numpy import save
 
-    return bytes(save({"parameters": np.ascontiguousarray(parameters)}, metadata=metadata))
+    named = {"parameters": parameters, **{_in_checkpoint(name): value for name, value in (state or {}).items()}}
+    return bytes(save({name: np.ascontiguousarray(value) for name, value in named.items()}, metadata=metadata))
 
 
-def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
-    """The flat vector in a safetensors file of a run, and what is noted beside it."""
+def _read_tensors(path: Path, *names: str) -> tuple[Any, ...]:
+    """What is noted in a safetensors file of a run, and the arrays of these names."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(inside(path.parent, path.name), framework="numpy") as file:
-            return file.get_tensor("parameters"), file.metadata() or {}
+            return file.metadata() or {}, *(file.get_tensor(name) for name in names)
     except (SafetensorError, OSError):
         raise _damaged(path) from None
+
+
+def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
+    """The flat vector in a safetensors file of a run, and what is noted beside it."""
+    about, parameters = _read_tensors(path, "parameters")
+    return parameters, about
 
 
 def _damaged(path: Path) -> StorageError:

@@ -14,6 +14,7 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import explained, predict
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
+from choral.learning.records import by
 from choral.run.folder import RunRecord
 
 
@@ -63,14 +64,19 @@ class Result:
 
     def _features(self, rows: DataSource) -> NDArray[np.float32]:
         if isinstance(rows, np.ndarray):
-            if rows.ndim != 2 or rows.shape[1] != self.model.features:
+            if rows.shape[1:] != self.model.row:
                 raise TableError(
                     "CH312",
-                    f"rows have shape {rows.shape}, the model takes {self.model.features} features.",
+                    f"rows have shape {rows.shape}, the model takes {by(self.model.row)} features.",
                     fix="Give a data frame with the table's columns, or rows × features.",
                 )
             return rows.astype(np.float32)
         return tables.encode(from_frame(rows), self.columns)
+
+
+def model_summary(model: Model) -> dict[str, Any]:
+    """What run.json says of the model."""
+    return {"kind": model.name, "hidden": list(model.widths[1:-1]), "parameters": model.size}
 
 
 def model_card(

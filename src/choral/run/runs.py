@@ -22,12 +22,13 @@ from choral.run.books import Books
 from choral.run.folder import DEVICES, FORMAT, RunFolder, RunRecord, charged_rounds, of_right_form, read_run, versions
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
-from choral.run.result import Result, model_card
+from choral.run.result import Result, model_card, model_summary
 from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.secagg.masks import ring
+from choral.server_step import described
 
 Kind = Literal["simulation", "rehearsal"]
 Line = dict[str, Any]
@@ -125,6 +126,8 @@ class Run:
         self.watch: Watch = unwatched
         self.lines: list[Line] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
+        self.server = study.job.server_step
+        self.state = self.server.init(self.parameters)
         self.sight: dict[str, Any] | None = None
         self.first = 1
         self.wasted: list[int] = []  # charged after the last round that is over
@@ -138,6 +141,7 @@ class Run:
         self.lines = self.folder.forget_after(last)
         self.first = last + 1
         self.parameters = self.parameters if parameters is None else parameters
+        self.state = self.folder.server_state(self.state)
 
     @property
     def rounds_left(self) -> int:
@@ -188,6 +192,8 @@ class Run:
                 first=self.first,
                 first_attempt=place.first_attempt(self.first),
                 counts=_participation(self.lines, study.plan.devices),
+                server=self.server,
+                state=self.state,
             )
             for step in steps:
                 self.parameters = step.parameters
@@ -198,7 +204,7 @@ class Run:
                 if self.folder is not None:
                     # A simulation repeats rounds bit for bit; a rehearsal would have to pay for them again.
                     kept = self.kind == "rehearsal" or self._due(step.round)
-                    self.folder.add_round(line, step.parameters if kept else None)
+                    self.folder.add_round(line, step.parameters if kept else None, step.state)
                 if self.log is not None:
                     self.log.round(line)
                 yield line
@@ -280,11 +286,8 @@ class Run:
             "plan": study.plan.to_dict(),
             "plan_digest": study.plan.digest,
             "secure_sum": asdict(study.secure),
-            "model": {
-                "kind": study.model.name,
-                "hidden": list(study.model.widths[1:-1]),
-                "parameters": study.model.size,
-            },
+            **described(self.server),
+            "model": model_summary(study.model),
             "delta": study.limits[0].delta,
             "planned": planned_statement(study.costs),
             "devices": [

@@ -12,9 +12,10 @@ from typing import Any
 from choral.config import FederationSettings, Job
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
-from choral.learning.models import Model, linear, logistic, mlp
+from choral.learning.batches import OVERFLOW
+from choral.learning.models import KINDS, Model
 from choral.learning.reading import DataSource
-from choral.learning.sampling import OVERFLOW
+from choral.learning.records import by
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
@@ -89,7 +90,7 @@ def settle(
     split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
     check_delta(job, int(split.train.sizes.sum()))
     reached()
-    model = model_of(job, features=len(data.features), classes=len(data.classes))
+    model = model_of(job, shape=data.records.shape, classes=len(data.classes))
     plan, secure = plan_of(job, model, devices=data.records.devices, rows=_smallest(job, int(split.train.sizes.min())))
     reached()
     study = Study(
@@ -172,20 +173,23 @@ def check_delta(job: Job, rows: int) -> None:
         )
 
 
-def model_of(job: Job, *, features: int, classes: int, maker: Maker | None = None) -> Model:
-    """The model that [model] names: one of choral's own, or what "module:function" returns for these shapes.
+def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
+    """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
     Without a `maker` the function is looked for among what Python has installed, then beside the job's file.
     """
-    kind = job.model_kind
-    if kind == "logistic":
-        return logistic(features, classes)
-    if kind == "linear":
-        return linear(features)
-    if kind == "mlp":
-        return mlp(features, tuple(job.model.hidden or ()), classes)
+    kind, flat = job.model_kind, len(shape) == 1
+    if kind in KINDS and not flat:
+        raise TableError(
+            "CH312",
+            f'rows have {by(shape)} features, and the model "{kind}" takes them one after the other.',
+            where=job.where("model", "kind"),
+            fix="Give rows × columns, features.reshape(len(features), -1), or your own model: choral.model.",
+        )
+    if kind in KINDS:
+        return KINDS[kind](shape[0], classes, tuple(job.model.hidden or ()))
     try:
-        made = (maker or maker_beside(kind, job.folder))(features=features, classes=classes)
+        made = (maker or maker_beside(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
         raise
     except Exception as error:  # whatever a user's own code raises is told without a traceback
@@ -202,11 +206,11 @@ def model_of(job: Job, *, features: int, classes: int, maker: Maker | None = Non
             where=job.where("model", "kind"),
             fix="Return choral.model(init, loss, predict, features=…, classes=…).",
         )
-    if (made.features, made.classes) != (features, classes):
+    if (made.row, made.classes) != (shape, classes):
         raise ConfigError(
             "CH102",
-            f'"{kind}" is a model of {made.features} features and {made.classes} classes, '
-            f"the data has {features} and {classes}.",
+            f'"{kind}" is a model of {by(made.row)} features and {made.classes} classes, '
+            f"the data has {by(shape)} and {classes}.",
             where=job.where("model", "kind"),
             fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
@@ -217,7 +221,7 @@ def maker_beside(kind: str, folder: Path) -> Maker:
     """The function that "module:function" names: among what Python has installed, then in this folder."""
     module, _, function = kind.partition(":")
 
-    def make(**shapes: int) -> object:
+    def make(**shapes: object) -> object:
         if (beside := str(folder.resolve())) not in sys.path:
             sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
         return getattr(import_module(module), function)(**shapes)

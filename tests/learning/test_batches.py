@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from choral.errors import PlanError, TrainingError
-from choral.learning import sampling, streams
+from choral.learning import streams
+from choral.learning.batches import Batches, drawer_of, partition, poisson
 from choral.plan import Plan
 from choral.privacy.exposure import Exposure
 
@@ -15,7 +16,7 @@ from choral.privacy.exposure import Exposure
 def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):
     key = streams.keys(seed, "batches", round_number, np.arange(len(sizes)))[:, None, None]
     places = np.arange(steps * room).reshape(steps, room)
-    return sampling.poisson(np.array(sizes), batch, streams.words(key, places))
+    return poisson.poisson(np.array(sizes), batch, streams.words(key, places))
 
 
 def used(batches, device, step):
@@ -25,14 +26,14 @@ def used(batches, device, step):
 @pytest.mark.parametrize(("batch", "least"), [(64, 100), (32, 60), (5, 17), (244, 330)])
 def test_the_tail_bound_lies_above_the_exact_tails_and_close_to_them(batch, least):
     exact = stats.poisson.sf(least - 1, batch)
-    assert exact <= sampling.poisson_tail(batch, least) <= 1.3 * exact
+    assert exact <= poisson.poisson_tail(batch, least) <= 1.3 * exact
     for rows in (batch, 2 * batch, 10 * batch, 10_000):
-        assert stats.binom.sf(least - 1, rows, batch / rows) <= sampling.poisson_tail(batch, least)
+        assert stats.binom.sf(least - 1, rows, batch / rows) <= poisson.poisson_tail(batch, least)
 
 
 @given(batch=st.integers(1, 2000), steps=st.integers(1, 10**6), exponent=st.integers(1, 15))
 def test_the_room_keeps_the_chance_of_an_overflow_below_what_is_charged(batch, steps, exponent):
-    room = sampling.capacity(batch, steps, 10.0**-exponent)
+    room = poisson.capacity(batch, steps, 10.0**-exponent)
     assert room % 8 == 0
     assert steps * stats.poisson.sf(room, batch) <= 10.0**-exponent
 
@@ -45,11 +46,11 @@ def test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_th
 ):
     batch = min(1 + int(fraction * rows), rows, 2**17)
     shape = {"rounds": rounds, "rows": rows, "batch": batch, "local_steps": steps}
-    room = sampling.room(Plan(devices=1, cohort=1, step_size=1.0, clip=1.0, noise=1.0, **shape), rows)
+    room = drawer_of(Plan(devices=1, cohort=1, step_size=1.0, clip=1.0, noise=1.0, **shape)).room(rows)
     # docs/accounting.md: K of the other m − 1 records are drawn in a step, and δ grows by Cτ·Pr[K ≥ room]; by SciPy.
-    assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= sampling.OVERFLOW
+    assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= poisson.OVERFLOW
     for fewer in {batch, (batch + rows) // 2}:  # other devices of the same plan have the same room
-        assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= sampling.OVERFLOW
+        assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= poisson.OVERFLOW
 
 
 def test_poisson_batches_have_the_size_and_membership_of_independent_coins():
@@ -97,8 +98,8 @@ def test_a_devices_batches_do_not_depend_on_who_else_is_drawn():
     among = poisson_batches([50, 90, 400], 8, 3, 24)
     assert (alone.rows[0] == among.rows[0]).all()
     key = streams.keys(0, "batches", 0, np.array([4, 9]))
-    both = sampling.partition(np.array([40, 50]), 8, np.array([0, 3]), 7, key)
-    second = sampling.partition(np.array([50]), 8, np.array([3]), 7, key[1:])
+    both = partition.partition(np.array([40, 50]), 8, np.array([0, 3]), 7, key)
+    second = partition.partition(np.array([50]), 8, np.array([3]), 7, key[1:])
     assert (both.rows[1] == second.rows[0]).all()
 
 
@@ -112,7 +113,7 @@ def test_a_devices_batches_do_not_depend_on_who_else_is_drawn():
 def test_a_pass_uses_no_record_twice_and_every_batch_is_full(sizes, batch, first, steps):
     sizes = np.array(sizes)
     key = streams.keys(1, "batches", 0, np.arange(len(sizes)))
-    drawn = sampling.partition(sizes, batch, np.full(len(sizes), first), steps, key)
+    drawn = partition.partition(sizes, batch, np.full(len(sizes), first), steps, key)
     assert (drawn.counts == batch).all()
     for device, size in enumerate(sizes):
         passes = (first + np.arange(steps)) // (size // batch)
@@ -124,8 +125,8 @@ def test_a_pass_uses_no_record_twice_and_every_batch_is_full(sizes, batch, first
 
 def test_passes_that_continue_do_so_across_rounds():
     sizes, key = np.array([10]), streams.keys(1, "batches", 0, np.array([0]))
-    whole = sampling.partition(sizes, 2, np.array([0]), 8, key).rows[0]
-    parts = [sampling.partition(sizes, 2, np.array([at]), 4, key).rows[0] for at in (0, 4)]
+    whole = partition.partition(sizes, 2, np.array([0]), 8, key).rows[0]
+    parts = [partition.partition(sizes, 2, np.array([at]), 4, key).rows[0] for at in (0, 4)]
     assert (np.concatenate(parts) == whole).all()
 
 
@@ -135,16 +136,16 @@ def test_passes_that_continue_do_so_across_rounds():
     rounds=st.lists(st.integers(0, 30), min_size=1, max_size=6),
 )
 def test_orders_that_are_kept_change_no_batch(sizes, most, rounds):
-    sizes, orders = np.array(sizes), sampling.Orders(most=most)
+    sizes, orders = np.array(sizes), partition.Orders(most=most)
     key = streams.keys(1, "batches", 0, np.arange(len(sizes)))
     for number in rounds:
         first = np.full(len(sizes), 3 * number)
-        kept = sampling.partition(sizes, 4, first, 3, key, orders).rows
-        assert (kept == sampling.partition(sizes, 4, first, 3, key).rows).all()
+        kept = partition.partition(sizes, 4, first, 3, key, orders).rows
+        assert (kept == partition.partition(sizes, 4, first, 3, key).rows).all()
 
 
 def test_a_long_pass_is_put_in_order_once_and_what_is_kept_is_bounded():
-    orders, keys = sampling.Orders(most=3 * 4 * 100), streams.keys(1, "batches", 0, np.arange(4))
+    orders, keys = partition.Orders(most=3 * 4 * 100), streams.keys(1, "batches", 0, np.arange(4))
     assert orders.of(100, keys[0], 0) is orders.of(100, keys[0], 0)
     first = orders.of(100, keys[0], 1)
     for key in keys[1:]:  # with the fourth of 400 bytes all others are forgotten
@@ -157,7 +158,7 @@ def test_every_order_of_a_pass_is_equally_likely():
     # 6 orders of 3 records over 6,000 devices: chi-square with 5 degrees of freedom.
     devices = 6000
     key = streams.keys(3, "batches", 0, np.arange(devices))
-    drawn = sampling.partition(np.full(devices, 3), 1, np.zeros(devices, dtype=np.int64), 3, key).rows[:, :, 0]
+    drawn = partition.partition(np.full(devices, 3), 1, np.zeros(devices, dtype=np.int64), 3, key).rows[:, :, 0]
     counts = np.unique(drawn @ [9, 3, 1], return_counts=True)[1]
     assert len(counts) == 6
     assert stats.chisquare(counts).pvalue > 1e-5
@@ -179,7 +180,7 @@ def partitions(rows, batch, steps, rounds, passes):
 
 def batches_of(plan, number, secret=7):
     key = np.array([secret if plan.passes == "continue" else 100 + number], dtype=np.uint64)
-    return sampling.draw(plan, np.array([plan.rows]), np.array([number]), key, None, plan.batch)
+    return drawer_of(plan).draw(np.array([plan.rows]), np.array([number]), key, None, plan.batch)
 
 
 @given(**PARTITIONS, data=st.data())
@@ -187,7 +188,7 @@ def test_uses_are_what_a_plain_count_finds_and_never_more_than_is_charged_for(da
     plan = partitions(**numbers)
     # A process counts its own rounds, each at its place in the run: others were before it, or failed ahead of training.
     mine = sorted(data.draw(st.sets(st.integers(0, plan.rounds - 1), min_size=1)))
-    uses, plain = sampling.Uses(plan, plan.rows), np.zeros(plan.rows, dtype=int)
+    uses, plain = drawer_of(plan).uses(plan.rows), np.zeros(plan.rows, dtype=int)
     for number in mine:
         drawn = batches_of(plan, number)
         uses.count(drawn, number)
@@ -203,7 +204,7 @@ def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**nu
         name: getattr(plan, name) for name in ("local_steps", "rows", "batch", "noise", "clip", "sampling", "passes")
     }
     charged = Exposure(rounds=plan.rounds, cohort=1, devices=1, **one).most_uses
-    uses = sampling.Uses(plan, plan.rows)
+    uses = drawer_of(plan).uses(plan.rows)
     for number in range(plan.rounds):
         uses.count(batches_of(plan, number), number)
     assert uses._paid_for(0, plan.rounds) == charged
@@ -213,7 +214,7 @@ def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**nu
         fullest = uses.of_row.argmax()
         for _ in range(charged + 1 - int(uses.of_row[fullest])):
             again = np.full((1, 1, 1), fullest, dtype=np.int32)
-            uses.count(sampling.Batches(rows=again, counts=np.ones((1, 1), np.int32)), plan.rounds - 1)
+            uses.count(Batches(rows=again, counts=np.ones((1, 1), np.int32)), plan.rounds - 1)
 
 
 @given(**PARTITIONS, data=st.data())
@@ -221,7 +222,7 @@ def test_a_round_that_is_trained_again_without_a_charge_is_refused(data, **numbe
     plan = partitions(**{**numbers, "passes": "continue"})
     per_pass = plan.rows // plan.batch
     first = data.draw(st.integers(0, plan.rounds - 1))  # after a restart, the rounds before it are not in the count
-    uses = sampling.Uses(plan, plan.rows)
+    uses = drawer_of(plan).uses(plan.rows)
     uses.count(batches_of(plan, first), first)
     started, ended = first * plan.local_steps // per_pass, -(-(first + 1) * plan.local_steps // per_pass)
     whole = first * plan.local_steps % per_pass == (first + 1) * plan.local_steps % per_pass == 0
@@ -233,15 +234,12 @@ def test_a_round_that_is_trained_again_without_a_charge_is_refused(data, **numbe
 def test_a_round_that_no_charge_paid_for_is_refused():
     plan = partitions(rows=12, batch=4, steps=2, rounds=3, passes="continue")
     with pytest.raises(TrainingError, match="CH703 round 0: a record would be used 1 times; charges pay for 0"):
-        sampling.Uses(plan, 12).count(batches_of(plan, 0), -1)
+        drawer_of(plan).uses(12).count(batches_of(plan, 0), -1)
 
 
 def test_poisson_batches_have_no_number_of_uses_to_be_held_to():
     plan = dataclasses.replace(partitions(rows=12, batch=4, steps=2, rounds=3, passes="continue"), sampling="poisson")
-    uses, all_of_it = sampling.Uses(plan, 12), np.zeros((1, 2, 8), dtype=np.int32)
-    for _ in range(9):
-        uses.count(sampling.Batches(rows=all_of_it, counts=np.full((1, 2), 8, np.int32)), 0)
-    assert uses.of_row.size == 0  # nothing is counted for nothing
+    assert drawer_of(plan).uses(12) is None  # nothing is counted for nothing
 
 
 @pytest.mark.parametrize("kind", ["poisson", "partition"])
@@ -251,7 +249,7 @@ def test_more_rows_a_round_than_a_machine_can_hold_are_refused(kind):
         sampling=kind,
     )  # fmt: skip
     with pytest.raises(PlanError, match="CH204 1,000 local steps on batches of 1,000,000"):
-        sampling.room(plan, 10**6)
+        drawer_of(plan).room(10**6)
 
 
 def test_secure_words_differ_and_cover_the_range():

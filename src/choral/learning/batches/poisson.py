@@ -1,0 +1,141 @@
+"""Poisson batches: each record enters each local step by its own coin, which is what rule S5 is proved for."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_reason
+from choral.learning.rounding import ONE_PIECE
+from choral.learning.streams import Words, words
+from choral.plan import Plan
+from choral.privacy.poisson import overflow
+
+OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson:
+    """Draws the Poisson batches of a plan.
+
+    >>> plan = Plan(devices=1, cohort=1, rounds=200, rows=99, batch=12, step_size=1.0, clip=1.0, noise=0.0)
+    >>> Poisson(plan=plan).room(99), Poisson(plan=plan).room(10**6)
+    (40, 48)
+    """
+
+    plan: Plan
+    remembering: bool = False  # there is nothing to remember
+    one_order = False
+
+    def room(self, most_rows: int) -> int:
+        """Room that a device's batches of a whole run keep within, except with a chance of OVERFLOW.
+
+        That chance is charged for: it is that of any one record's companions filling the room. It is largest where
+        records are most (Anderson & Samuels 1967).
+        """
+        batch, steps = self.plan.batch, self.plan.rounds * self.plan.local_steps
+        most = min(capacity(batch, steps, OVERFLOW), most_rows)
+        while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > OVERFLOW:
+            most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
+        return within_reason(self.plan, most)
+
+    def usual(self, room: int, lanes: int, rare: float) -> int:
+        """How much of the room so many batches keep to, except with a chance of `rare`."""
+        return min(room, capacity(self.plan.batch, lanes, rare))
+
+    def draw(self, sizes: Rows, before: Rows, key: Words, random: Source | None, room: int) -> Batches:  # noqa: ARG002
+        """One round's batches, from secret words or, in a simulation, from the key's own stream.
+
+        A simulation keeps the records of a batch that is added in one piece in front, so that rare room need not be
+        computed.
+        """
+        steps = self.plan.local_steps
+        places = np.arange(steps * room).reshape(steps, room)
+
+        def own_stream(number: int) -> Words:
+            return words(key[:, None, None], places + number * places.size)
+
+        source = random or own_stream
+        chosen = poisson(sizes, self.plan.batch, source(0))
+        if random is None and room <= ONE_PIECE:
+            return chosen
+        return scattered(chosen, lambda number: source(number + 1))
+
+    def uses(self, rows: int) -> None:  # noqa: ARG002
+        """Nothing: no number of uses is charged for, so none could be passed."""
+        return
+
+
+def poisson_tail(mean: float, least: int) -> float:
+    """An upper bound on the chance that a Poisson batch of this mean has `least` records or more.
+
+    It also bounds Binomial(m, mean/m) for every m, as `least` ≥ mean + 1 (Anderson & Samuels 1967).
+
+    >>> poisson_tail(64.0, 120) < 1e-9
+    True
+    """
+    if least < mean + 1:
+        return 1.0
+    log_term = -mean + least * math.log(mean) - math.lgamma(least + 1)
+    return min(1.0, math.exp(log_term) / (1 - mean / (least + 1)))  # a geometric series above the first term
+
+
+def capacity(batch: int, steps: int, chance: float) -> int:
+    """Room for every one of `steps` Poisson batches but for this chance, of whatever number of records.
+
+    >>> capacity(64, 200, 1e-8)
+    128
+    """
+    room = batch + 1
+    while steps * poisson_tail(batch, room + 1) > chance:
+        room += 1
+    return -(-room // 8) * 8
+
+
+def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
+    """Each of a device's m records with probability γ/m, in each step; `random` is (devices, steps, room) words.
+
+    The gaps between chosen records are geometric, so the work grows with the batch and not with the records.
+
+    >>> poisson(np.array([3]), 3, np.zeros((1, 2, 8), dtype=np.uint64)).rows[0, 0, :3].tolist()
+    [0, 1, 2]
+    """
+    places = (random >> np.uint64(11)).view(np.int64).astype(np.float64)
+    places += 0.5
+    places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
+    with np.errstate(divide="ignore"):  # γ = m: every gap is 1
+        inverse = 1 / np.log1p(-batch / sizes)[:, None, None]
+    np.log(places, out=places)
+    places *= inverse
+    np.floor(places, out=places)
+    places += 1  # geometric gaps
+    np.cumsum(places, axis=-1, out=places)
+    inside = places <= sizes[:, None, None]
+    places *= inside
+    rows = places.astype(np.int32)
+    rows -= inside
+    return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
+
+
+def scattered(batches: Batches, random: Source) -> Batches:
+    """The same batches, each record at a place that is drawn uniformly from the whole room, the other places empty.
+
+    So where one record is does not depend on who else was drawn: a record that joins a batch moves no other. Places are
+    those of the smallest words; equal words would favour an order, so they are all drawn again.
+
+    >>> once = Batches(rows=np.int32([[[7, 9, 0, 0]]]), counts=np.int32([[2]]))
+    >>> scattered(once, lambda number: np.uint64([[[30, 10, 40, 20]]])).rows.tolist()
+    [[[-1, 7, -1, 9]]]
+    """
+    room, number = batches.rows.shape[-1], 0
+    while True:
+        tags = random(number)
+        order = np.argsort(tags, axis=-1)
+        tags = np.take_along_axis(tags, order, axis=-1)
+        if not (tags[..., 1:] == tags[..., :-1]).any():
+            break
+        number += 1
+    rows = np.full_like(batches.rows, EMPTY)
+    drawn = np.where(np.arange(room) < batches.counts[..., None], batches.rows, EMPTY)
+    np.put_along_axis(rows, order, drawn, axis=-1)
+    return Batches(rows=rows, counts=np.full_like(batches.counts, room))

@@ -1,0 +1,130 @@
+"""What the server does with the mean of a round's updates: an init/update pair for each rule, as in optax.
+
+A step sees only the mean, which every device has paid for, so no figure for ε depends on it. Its arithmetic is NumPy's
+float32, one rounded operation at a time: simulations, rehearsals and resumed runs have the same bits. A new step is a
+dataclass with its numbers and the pair, and one line in STEPS.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import PlanError
+
+Vector = NDArray[np.float32]
+State = dict[str, Vector]  # what a step remembers from round to round, each as long as the parameters
+
+
+class ServerStep(Protocol):
+    """A rule that turns means into moves of the parameters: a dataclass whose fields are the numbers it takes."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def init(self, parameters: Vector) -> State:
+        """What it remembers before the first round."""
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """What is added to the parameters, and what is remembered. The mean's memory is used again: keep a copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """Line 12 of Algorithm 1: the mean itself.
+
+    >>> Mean().update(np.float32([0.5]), {})[0].tolist()
+    [0.5]
+    """
+
+    def init(self, parameters: Vector) -> State:  # noqa: ARG002 - it remembers nothing
+        """Nothing."""
+        return {}
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """The mean."""
+        return mean, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum:
+    """Heavy-ball momentum over the means (FedAvgM; Hsu, Qi, Brown 2019).
+
+    >>> step = Momentum(step_size=0.5, momentum=0.5)
+    >>> first, state = step.update(np.float32([1.0]), step.init(np.zeros(1, np.float32)))
+    >>> first.tolist(), step.update(np.float32([1.0]), state)[0].tolist()
+    ([0.5], [0.75])
+    """
+
+    step_size: float = 1.0
+    momentum: float = 0.9
+
+    def init(self, parameters: Vector) -> State:
+        """No velocity."""
+        return {"velocity": np.zeros_like(parameters)}
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """The velocity times the step size."""
+        velocity = self.momentum * state["velocity"] + mean
+        return self.step_size * velocity, {"velocity": velocity}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """FedAdam: each parameter's mean of means over the root of its mean square (Reddi et al. 2021, Algorithm 2).
+
+    As printed there: nothing is corrected for the start, where the squares are floor².
+
+    >>> step = Adam(step_size=1.0, momentum=0.5, decay=0.5, floor=1.0)
+    >>> step.update(np.float32([1.0]), step.init(np.zeros(1, np.float32)))[0].tolist()
+    [0.25]
+    """
+
+    step_size: float = 0.1
+    momentum: float = 0.9  # β₁
+    decay: float = 0.99  # β₂
+    floor: float = 1e-3  # τ
+
+    def init(self, parameters: Vector) -> State:
+        """No velocity, and squares as small as the floor's."""
+        return {"velocity": np.zeros_like(parameters), "squares": np.full_like(parameters, self.floor**2)}
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """The velocity over the root of the squares and the floor, times the step size."""
+        velocity = self.momentum * state["velocity"] + (1 - self.momentum) * mean
+        squares = self.decay * state["squares"] + (1 - self.decay) * (mean * mean)
+        move: Vector = np.divide(self.step_size * velocity, np.sqrt(squares) + self.floor)
+        return move, {"velocity": velocity, "squares": squares}
+
+
+STEPS: dict[str, type[ServerStep]] = {"mean": Mean, "momentum": Momentum, "adam": Adam}
+DEFAULT, MEAN = "mean", Mean()
+
+
+def step_of(name: str, numbers: Mapping[str, float | None], *, where: str = "") -> ServerStep:
+    """The step of this name with the numbers that are given, or CH104 for a number that it does not use.
+
+    >>> step_of("momentum", {"momentum": 0.5, "floor": None})
+    Momentum(step_size=1.0, momentum=0.5)
+    """
+    given = {number: value for number, value in numbers.items() if value is not None}
+    known = [field.name for field in fields(STEPS[name])]
+    for number in [number for number in given if number not in known]:
+        raise PlanError(
+            "CH104",
+            f'server = "{name}" does not use server_{number}.',
+            where=where,
+            fix=f"It uses {' and '.join(f'server_{one}' for one in known) or 'no number'}.",
+        )
+    return STEPS[name](**given)
+
+
+def described(step: ServerStep) -> dict[str, dict[str, str | float]]:
+    """The step as run.json names it; nothing for the default, which older runs did not name.
+
+    >>> described(Momentum()), described(Mean())
+    ({'server': {'step': 'momentum', 'step_size': 1.0, 'momentum': 0.9}}, {})
+    """
+    name = next(name for name, kind in STEPS.items() if type(step) is kind)
+    return {} if name == DEFAULT else {"server": {"step": name, **asdict(step)}}
