@@ -83,8 +83,7 @@ def _drawn(
 ) -> tuple[sampling.Batches, NDArray[np.uint32]]:
     """The batches of a round, and the keys of its noise, as a simulation draws them."""
     plan = watched.plan
-    going_on = plan.sampling == "partition" and plan.passes == "continue"
-    key = streams.keys(seed, "batches", 0 if going_on else number, lanes)
+    key = streams.keys(seed, "batches", 0 if plan.continues else number, lanes)
     sizes, before = np.full(len(lanes), plan.rows), np.full(len(lanes), number)
     batches = sampling.draw(plan, sizes, before, key, None, sampling.room(plan, plan.rows))
     steps = np.arange(plan.local_steps + 1)

@@ -65,8 +65,10 @@ class Drawing:
     def batches(self, turns: Sequence[Turn], before: Before) -> sampling.Batches:
         """The batches of these rounds, one after the other."""
         # One order for all rounds, if passes continue.
-        going_on = self.plan.sampling == "partition" and self.plan.passes == "continue"
-        keys = [streams.keys(self.seed, "batches", 0 if going_on else number, cohort) for number, cohort, _ in turns]
+        keys = [
+            streams.keys(self.seed, "batches", 0 if self.plan.continues else number, cohort)
+            for number, cohort, _ in turns
+        ]
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
         return sampling.draw(self.plan, sizes, before, np.concatenate(keys), None, self.room, self.orders)
 

@@ -16,7 +16,8 @@ from choral.cli import terminal
 from choral.plan import LAWS, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
-from choral.privacy.rules import ADJACENCY, NOISE
+from choral.privacy.mechanisms import mechanism_of
+from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
 
 EPILOG = """\
@@ -86,7 +87,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, "
         f"against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
         f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
-        f"step size {plan.step_size:g} · {NOISE[plan.law]} {plan.noise:.5g}",
+        f"step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
         plain,
     )
     yield ""
@@ -123,7 +124,8 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
     yield f"    {'':<36}{'rounds':>6} {'steps':>5} {'batch':>7} {'noise':>9} {'guide':>7}"
     for number, option in enumerate(options):
         plan, mark = option.plan, "→" if number == 0 else " "
-        numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {plan.noise:>9.5g} {option.guide:>7.2g}"
+        noise = figures_up(plan.noise, 5)
+        numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {noise:>9} {option.guide:>7.2g}"
         yield f"  {mark} {option.name:<36}{numbers}"
         everyone = (
             "" if option.trust == "nobody" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"

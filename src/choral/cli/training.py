@@ -134,11 +134,11 @@ def headline(privacy: dict[str, Any]) -> str:
 
 def head(run: "Run") -> str:
     """What is about to run: the kind of run, the data and the plan."""
-    from choral.privacy.rules import NOISE
+    from choral.privacy.mechanisms import mechanism_of
 
     study, plan = run.study, run.study.plan
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
-    size = f"batches of about {plan.batch:,}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch:,}"
+    mechanism = mechanism_of(plan)
     limits = sorted({limit.epsilon for limit in study.limits})
     ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
@@ -149,8 +149,8 @@ def head(run: "Run") -> str:
         "",
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {size}",
-        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {NOISE[plan.law]} {plan.noise:.4g}",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
     if plan.strict:
         codec = study.codec

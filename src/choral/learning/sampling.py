@@ -16,13 +16,13 @@ from choral.errors import PlanError, TrainingError
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
+from choral.privacy.calibrate import OVERFLOW
 from choral.privacy.poisson import overflow
 
 Rows = NDArray[np.int64]
 Source = Callable[[int], Words]  # words of one shape: fresh ones for each number
 MOST_ROWS = 2**27  # that one device may use in a round
 EMPTY = -1  # at a place that no record was drawn for
-OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

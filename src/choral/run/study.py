@@ -14,14 +14,13 @@ from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
 from choral.learning.models import Model, linear, logistic, mlp
 from choral.learning.reading import DataSource
-from choral.learning.sampling import OVERFLOW
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import proposal_of, task_of
-from choral.privacy import calibrate
+from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
-from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
@@ -288,8 +287,6 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
             sampling=job.sampling,
             law=privacy.law,
-            trust="nobody",
-            **dict.fromkeys(("noise", "colluders", "dropouts", "row_length")),
             **given,
         )
         proposed = proposal_of(task).plan  # without noise a cohort may be one device
@@ -302,7 +299,4 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         require_company(plan.cohort, devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
-    plan = replace(plan, noise=1.0)  # where the search starts
-    part = exposure_of(plan, SecureSum.for_cohort(plan.cohort), rows=rows, rounds=rounds_each(plan))
-    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - OVERFLOW - OUT_OF_RANGE)
-    return replace(plan, noise=calibrate.smallest_noise(part, budget))
+    return calibrated(plan, Budget(epsilon=privacy.epsilon, delta=privacy.delta))
