@@ -18,7 +18,7 @@ from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import proposal_of, task_of
-from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.calibrate import OUT_OF_RANGE, RESERVED, calibrated
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
 from choral.run.watch import unheard
@@ -262,10 +262,10 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
     return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
 
 
-def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
-    federation, local, privacy = job.federation, job.local, job.privacy
-    given: dict[str, Any] = {
+def _given(job: Job) -> dict[str, Any]:
+    """The numbers of a plan that a job may give, None where it does not."""
+    federation, local = job.federation, job.local
+    return {
         "cohort": federation.cohort,
         "rounds": federation.rounds,
         "batch": local.batch,
@@ -273,13 +273,23 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         "step_size": local.step_size,
         "clip": local.clip,
     }
+
+
+def left_open(job: Job) -> tuple[str, ...]:
+    """The numbers that a job leaves to the planner."""
+    return tuple(name for name, value in _given(job).items() if value is None)
+
+
+def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
+    local, privacy, given = job.local, job.privacy, _given(job)
     for name, most in (("cohort", devices), ("batch", rows)):
         if given[name] is not None and given[name] > most:
             raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
     if None in given.values():
         task = task_of(
             epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
-            delta=privacy.delta,
+            delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
             devices=devices,
             rows=rows,
             features=model.features,
