@@ -55,7 +55,7 @@ def accountants() -> dict[str, float]:
     from choral.privacy.exposure import Exposure
 
     steps, z, q, delta = PLAN["rounds"] * PLAN["local-steps"], PLAN["noise"] * PLAN["batch"], 0.1, PLAN["delta"]
-    part = Exposure(**{name.replace("-", "_"): value for name, value in PLAN.items() if name != "delta"})
+    part = Exposure.of(**{name.replace("-", "_"): value for name, value in PLAN.items() if name != "delta"})
 
     def event(noise: float) -> dp_accounting.DpEvent:
         step = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(noise))

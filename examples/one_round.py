@@ -7,7 +7,6 @@ process; their keys, masks, noise and ledgers are real. Run it with `python exam
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,14 @@ import numpy as np
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
 from choral.federation import cohort_of
-from choral.learning.batches import OVERFLOW
 from choral.learning.evaluate import evaluate
 from choral.learning.models import logistic
 from choral.learning.splits import hold_out
 from choral.learning.tables import load_adult
 from choral.learning.trainer import LocalTraining
 from choral.plan import Budget, Plan, SecureSum
-from choral.privacy.calibrate import smallest_noise
+from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.costs import Costs
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
@@ -31,7 +30,6 @@ from choral.protocol.messages import Turn, Vector
 from choral.protocol.round import Sum
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
-from choral.run.costs import OUT_OF_RANGE, Costs, exposure_of
 from choral.secagg.codec import Codec, Integers, mean
 from choral.secagg.keys import Identity, Roster
 from choral.secagg.masks import Stream, Words
@@ -62,9 +60,8 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
     # The plan holds every public number. Part of δ is kept for the rare batch or update that does not fit its room.
     secure = SecureSum.for_cohort(5)  # opens no sum of fewer than 4; one device may drop out, another may collude
     plan = Plan(devices=6, cohort=5, rounds=1, rows=int(min(rows.sizes)), batch=500, local_steps=10, step_size=2.0,
-                clip=1.0, noise=1.0)  # fmt: skip
-    usable = replace(LIMIT, delta=LIMIT.delta - OVERFLOW - OUT_OF_RANGE)
-    plan = replace(plan, noise=smallest_noise(exposure_of(plan, secure, rows=plan.rows, rounds=1), usable))
+                clip=1.0, noise=0.0)  # fmt: skip
+    plan = calibrated(plan, LIMIT)
     costs = Costs(plan=plan, secure=secure, rows=rows.sizes, limits=(LIMIT,) * rows.devices, names=rows.names)
     print(f"CALIBRATE  clip {plan.clip:g}, noise {plan.noise:.4f}: a device's limit pays for one round")
 

@@ -1,6 +1,5 @@
 """The planner: its proposals keep the budget, respect what is given, learn, and say why not when they can't."""
 
-import inspect
 import math
 import re
 import subprocess
@@ -18,9 +17,10 @@ from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
 from choral.planner import plan_for, proposal_of, task_of
 from choral.privacy.account import account
+from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Gaussian
 from choral.privacy.ledger import Balance, Charge, Reservation
-from choral.privacy.rules import poisson_steps
+from choral.privacy.mechanisms.poisson import poisson_steps
 from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}
@@ -51,7 +51,7 @@ def test_every_option_fills_the_budget_and_never_passes_it(epsilon, trust):
 def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_round_more():
     told = plan_for(epsilon=1.0, **ADULT)
     plan, rounds = told.plan, told.chosen.part.rounds
-    full = told.budget.delta * 0.005 / rounds  # half of what is reserved, spread over the rounds as a device spreads it
+    full = RESERVED / rounds  # all that is reserved, though a device is charged for its share of all rounds only
     event = poisson_steps(
         steps=plan.local_steps, rows=plan.rows, batch=plan.batch, noise=plan.noise, clip=plan.clip, overflow=full
     )
@@ -67,16 +67,16 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
         balance.take(Charge(rule="S5", plan=plan.digest, round=rounds, event=event))
 
 
-def test_a_hundredth_of_delta_is_left_for_what_a_device_charges_besides():
+def test_just_as_much_of_delta_is_left_as_rounds_are_charged_for_besides():
     told = plan_for(epsilon=1.0, sampling="partition", **ADULT)
     rounds = told.chosen.part.rounds
     mu = told.chosen.loss(told.chosen.part).event.mu / math.sqrt(rounds)
     balance = Balance(device="07", limit=told.budget)
-    event = Gaussian(mu=mu, delta=told.budget.delta * 0.0099 / rounds)
+    event = Gaussian(mu=mu, delta=RESERVED / rounds)
     balance.reserve(Reservation(rule="S1", plan=told.plan.digest, uploads=(event,) * rounds))
     for number in range(rounds):
         balance.take(Charge(rule="S1", plan=told.plan.digest, round=number, event=event))
-    assert balance.epsilon > 0.9995  # and no more than that is left
+    assert balance.epsilon > 0.9999  # and no more than that is left
 
 
 def test_without_knowing_the_data_the_proposal_is_near_what_worked_on_adult():
@@ -238,8 +238,7 @@ def test_a_single_device_has_no_secure_sum_to_trust():
     """Such a task comes from runs without noise only."""
     task = {"epsilon": 1.0, "devices": 1, "rows": 100_000, "features": 5, "classes": 2, "model": "logistic"}
     words = {"sampling": "partition", "law": "gaussian", "trust": "nobody"}
-    free = dict.fromkeys(inspect.signature(task_of).parameters)
-    told = proposal_of(task_of(**free | task | words))
+    told = proposal_of(task_of(**task | words))
     assert (told.alternatives, told.epsilon_by_colluders) == ((), ())
     assert not any("secure sum" in line for line in told.advice)
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import sys
+from collections.abc import Collection
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
@@ -21,7 +22,7 @@ LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 MOST_WHOLE = 2**63 - 1  # what arrays, files and messages hold
-# The least deviation of whole noise, in grid steps: the codec keeps to it, and rule S6 counts on it.
+# The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
 
 
@@ -81,13 +82,22 @@ def require_one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
+def require_keywords(given: Collection[str], known: type) -> None:
+    """Nothing, or a TypeError for a keyword that a TypedDict needs or does not know, as Python has for a signature."""
+    needed: frozenset[str] = known.__required_keys__  # type: ignore[attr-defined]
+    if missing := sorted(needed.difference(given)):
+        raise TypeError(f"missing keyword argument: {missing[0]!r}")
+    if unknown := sorted(set(given) - set(known.__annotations__)):
+        raise TypeError(f"unexpected keyword argument: {unknown[0]!r}")
+
+
 def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
     """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
 
     >>> require_law("skellam", local_steps=1, sampling="partition")
     """
     require_one_of("law", law, LAWS)
-    if law != "gaussian" and (local_steps != 1 or sampling != "partition"):
+    if law in LEAST_SCALE and (local_steps != 1 or sampling != "partition"):
         raise PlanError(
             "CH204",
             f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
@@ -116,7 +126,7 @@ def usual_sampling(law: Law) -> Sampling:
     >>> usual_sampling("gaussian"), usual_sampling("skellam")
     ('poisson', 'partition')
     """
-    return "poisson" if law == "gaussian" else "partition"
+    return "partition" if law in LEAST_SCALE else "poisson"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +328,12 @@ class Plan:
     @property
     def strict(self) -> bool:
         """Whether the noise is whole, and no float carries any of it."""
-        return self.law != "gaussian" and self.noise > 0
+        return self.law in LEAST_SCALE and self.noise > 0
+
+    @property
+    def continues(self) -> bool:
+        """Whether a pass over the records goes on in a device's next round."""
+        return self.sampling == "partition" and self.passes == "continue"
 
     @property
     def batches_per_pass(self) -> int:

@@ -8,7 +8,7 @@ from choral.audit.bounds import held_out, least_epsilon
 from choral.audit.canary import LANES, SIGHTS, device_scores, in_small, others_noise, worst_case
 from choral.plan import Plan, SecureSum
 from choral.privacy.calibrate import noise_for
-from choral.run.costs import rounds_each
+from choral.privacy.exposure import rounds_each
 
 DELTA = 1e-5
 

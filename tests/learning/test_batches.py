@@ -203,7 +203,7 @@ def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**nu
     one = {
         name: getattr(plan, name) for name in ("local_steps", "rows", "batch", "noise", "clip", "sampling", "passes")
     }
-    charged = Exposure(rounds=plan.rounds, cohort=1, devices=1, **one).most_uses
+    charged = Exposure.of(rounds=plan.rounds, cohort=1, devices=1, **one).most_uses
     uses = drawer_of(plan).uses(plan.rows)
     for number in range(plan.rounds):
         uses.count(batches_of(plan, number), number)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 LOCAL, DRAWING = "learning/local.py", "backends/drawing.py"
 COINS, PASSES = "learning/batches/poisson.py", "learning/batches/partition.py"
 STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/columns.py"
+PARTITION = "privacy/mechanisms/partition.py"
 RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/balance.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
@@ -117,9 +118,9 @@ MUTANTS = [
         "        while False and steps *",
         "tests/learning/test_batches.py::"
         "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
-    bug("Poisson accounting on shuffled batches", EXPOSURE, 'self.sampling == "poisson" and self.batch < self.rows',
-        "self.batch < self.rows",
-        "tests/privacy/test_rules.py::"
+    bug("Poisson accounting on shuffled batches", RULES, "(plan.law, plan.sampling) == (self.law, self.sampling)",
+        "plan.law == self.law",
+        "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("a table whose order has changed", PINNED, "    if found != approved:\n", "    if False:\n",
         "tests/attacks/test_deployed_sites.py::"
@@ -129,13 +130,13 @@ MUTANTS = [
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
     # Accounting
-    bug("sensitivity of a removal for a replacement", RULES, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
+    bug("sensitivity of a removal for a replacement", PARTITION, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
         'mu=1 / multiplier * math.sqrt(require_whole("uses"', TIGHT),
     bug("charged for r instead of r_eff", EXPOSURE, "self.cohort - self.dropouts - self.colluders if", "self.cohort if",
-        "tests/privacy/test_rules.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
-    bug("charged for one use of a record only", RULES, 'math.sqrt(require_whole("uses", uses) / _noises',
-        "math.sqrt(1 / _noises",
-        "tests/privacy/test_rules.py::"
+        "tests/privacy/test_mechanisms.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
+    bug("charged for one use of a record only", PARTITION, 'math.sqrt(require_whole("uses", uses) / noises',
+        "math.sqrt(1 / noises",
+        "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("sampled steps by removal", POISSON, "NeighboringRelation.REPLACE_ONE", "NeighboringRelation.ADD_OR_REMOVE_ONE",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
@@ -182,7 +183,7 @@ MUTANTS = [
         "tests/secagg/test_codec.py::test_a_grid_coarser_than_a_third_of_the_noise_is_refused"),
     # Whole noise
     bug("no noise in strict mode", CODEC,
-        'None if self.law == "gaussian" else self.whole_noise(size, noise or Stream.fresh())', "None", CHARGED_NOISE),
+        'self.whole_noise(size, noise or Stream.fresh()) if self.law in LEAST_SCALE else None', "None", CHARGED_NOISE),
     bug("whole noise from a fixed key", CODEC, "noise or Stream.fresh()", "noise or Stream(bytes(32))", CHARGED_NOISE),
     bug("whole noise without what rounding costs", CODEC, " + math.sqrt(dimensions)) * _SLACK", ") * _SLACK",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),

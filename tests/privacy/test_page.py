@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "accounting.md"
-CODE = "\n".join(path.read_text() for path in sorted((ROOT / "src/choral/privacy").glob("*.py")))
+CODE = "\n".join(path.read_text() for path in sorted((ROOT / "src/choral/privacy").rglob("*.py")))
 
 
 def test_the_examples_of_the_page_run():
@@ -28,12 +28,12 @@ def test_what_the_code_names_the_page_explains_and_the_other_way_round(pattern):
 
 
 def test_the_measured_figures_of_the_counterexample_are_those_of_its_test():
-    from choral.privacy import published, rules
+    from choral.privacy import mechanisms, published
 
     from .test_theorem_1_fails import DELTA, EXPOSURE, lower_bound
 
     page = PAGE.read_text()
     assert f"ε = {published.theorem_1(EXPOSURE).epsilon(DELTA):.2f} at δ = 1e-5" in page
     assert f"ε > {lower_bound(14.0):.1f} with confidence" in page
-    assert f"S1 gives {rules.against_everyone(EXPOSURE).epsilon(DELTA):.2f}" in page
-    assert f"(c = 15) {rules.with_secure_sum(EXPOSURE).epsilon(DELTA):.2f}" in page
+    assert f"S1 gives {mechanisms.against_everyone(EXPOSURE).epsilon(DELTA):.2f}" in page
+    assert f"(c = 15) {mechanisms.with_secure_sum(EXPOSURE).epsilon(DELTA):.2f}" in page

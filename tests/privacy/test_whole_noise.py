@@ -14,12 +14,13 @@ from choral.errors import PlanError
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.account import account
 from choral.privacy.calibrate import loss_under, smallest_noise
+from choral.privacy.costs import Costs
 from choral.privacy.discrete import discrete_gaussian, skellam_divergence
 from choral.privacy.events import Gaussian, Skellam, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
+from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.mechanisms.integer_noise import whole_noise
 from choral.privacy.published import dp_sgd_corrected, theorem_1, without_secure_sum
-from choral.privacy.rules import against_everyone, of_clipped_updates, whole_noise, with_secure_sum
-from choral.run.costs import Costs
 
 from .oracles import brackets, concentrated_delta
 
@@ -31,7 +32,7 @@ def part(law="discrete_gaussian", **changes):
         "rounds": 12, "local_steps": 1, "cohort": 10, "devices": 16, "rows": 400, "batch": 100, "noise": 0.1,
         "clip": 1.0, "sampling": "partition", "colluders": 2, "dropouts": 1, "law": law,
     }  # fmt: skip
-    return Exposure(**{**given, **changes})
+    return Exposure.of(**{**given, **changes})
 
 
 def test_a_discrete_gaussian_is_charged_twice_the_uses_over_z_squared():

@@ -4,9 +4,11 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import choral
+from choral.privacy.ledger import Ledger
 from choral.report import page, write_report
 from choral.report.scene import scene
 from choral.run.folder import read_run
@@ -42,3 +44,24 @@ def test_a_real_run_has_a_live_page_at_every_moment(folder, tmp_path):
         assert f"round {done} of 2" in shown["progress"]
         assert "has not ended" in page(read_run(tmp_path))
     assert "Against everyone" in scene(read_run(folder))["claims"]
+
+
+def test_the_page_names_every_rule_by_which_the_ledgers_charge(tmp_path):
+    """Devices of 12, 40 and 40 rows: a batch of 12 is all rows of the first (S1) and a sample of the others' (S5)."""
+    rng, sizes = np.random.default_rng(3), {"a": 12, "b": 40, "c": 40}
+    table = pd.DataFrame(rng.normal(size=(92, 2)), columns=["x", "y"]).assign(
+        label=rng.integers(0, 2, 92), site=np.repeat(list(sizes), list(sizes.values()))
+    )
+    out = tmp_path / "mixed"
+    choral.simulate(
+        table, device_column="site", cohort=3, rounds=2, rows=12, batch=12, local_steps=1, step_size=0.5, clip=1.0,
+        epsilon=8.0, delta=1e-4, validation=0.0, test=0.0, out=out,
+    )  # fmt: skip
+    charged = {charge.rule for path in out.glob("ledgers/*") for charge in Ledger.read(path).balance.charges}
+    assert charged == {"S1", "S5"}
+    terms = (
+        "rule S1: every noisy step counted on its own, and S5: secret Poisson batches inside each device; one record"
+    )
+    assert terms in write_report(out).read_text()
+    (out / "result.json").unlink()  # as it was while it ran
+    assert terms.replace("; one record", "; holds") in scene(read_run(out))["progress"] + page(read_run(out))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from choral.learning.batches import OVERFLOW
+from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
 from choral.research import Experiment, Records, Task, logistic
-from choral.run.costs import OUT_OF_RANGE
 
 ROWS = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
 RECORDS = Records.of([(name, ROWS[:size], ROWS[:size, 0] > 0) for name, size in (("a", 500), ("b", 400), ("c", 300))])

@@ -28,8 +28,8 @@ from choral.learning.local import clip_factor, clipped_sum, norm
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Labels, Records
 from choral.plan import require_whole
-from choral.privacy.rules import against_everyone
-from choral.run.costs import rounds_each
+from choral.privacy.exposure import rounds_each
+from choral.privacy.mechanisms import against_everyone
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unheard, unwatched
 from choral.secagg.keys import Identity, Roster, digest

@@ -21,8 +21,8 @@ from choral.learning.models import linear
 from choral.learning.records import Records
 from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
-from choral.privacy.exposure import Exposure
-from choral.run.costs import exposure_of, rounds_each
+from choral.privacy.exposure import Exposure, exposure_of, rounds_each
+from choral.privacy.mechanisms import mechanism_of
 from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec
 
@@ -65,7 +65,7 @@ def in_small(plan: Plan) -> Plan:
     >>> in_small(plan).rows, in_small(plan).noise
     (40, 0.305)
     """
-    if plan.sampling == "poisson":
+    if mechanism_of(plan).secret_batches:
         batch = min(plan.batch, 4)
         # No more likely to be drawn than in the plan, so that the bound holds for the plan too.
         rows = -(-batch * plan.rows // plan.batch)

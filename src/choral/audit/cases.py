@@ -18,7 +18,7 @@ from choral.errors import ConfigError
 from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import noise_for
-from choral.run.costs import exposure_of
+from choral.privacy.exposure import exposure_of
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-4

@@ -24,9 +24,8 @@ from choral.learning.local import Recipe
 from choral.learning.models import Model, logistic
 from choral.plan import Budget, Plan, SecureSum, require_whole
 from choral.privacy.calibrate import smallest_noise
-from choral.privacy.exposure import Exposure
-from choral.privacy.rules import against_everyone
-from choral.run.costs import exposure_of
+from choral.privacy.exposure import Exposure, exposure_of
+from choral.privacy.mechanisms import against_everyone
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-5

@@ -21,7 +21,7 @@ from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
 from choral.learning.records import Labels
 from choral.plan import Plan
-from choral.run.costs import rounds_each
+from choral.privacy.exposure import rounds_each
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 

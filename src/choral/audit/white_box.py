@@ -16,9 +16,9 @@ from choral.audit.verdict import Finding, Trial
 from choral.learning.local import Recipe
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.calibrate import loss_under, smallest_noise
-from choral.privacy.exposure import Exposure
+from choral.privacy.exposure import Exposure, exposure_of
+from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import Loss
-from choral.run.costs import exposure_of
 from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec
 
@@ -86,7 +86,7 @@ def steps_of(plan: Plan, rounds: int) -> tuple[Watched, Weigh]:
     """The canary in so many rounds of a plan whose every noisy step is seen, and the weight of what a step shows."""
     watched = Watched(plan=plan, recipe=Recipe.of(plan), rounds=rounds, reach=plan.step_size * plan.clip / plan.batch)
     multiplier = plan.noise * plan.batch / plan.clip
-    if plan.sampling == "poisson":
+    if mechanism_of(plan).secret_batches:
         return watched, perhaps_there(multiplier, plan.batch / plan.rows)
     return watched, always_there(multiplier)
 

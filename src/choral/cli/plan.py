@@ -3,6 +3,10 @@
 Give ε, the devices, the rows of the smallest device and the features of the
 model; every other flag fixes a number that would else be proposed. No record is
 read: everything follows from these public numbers. Nothing is written.
+
+Or give a choral.toml: its data is read for the rows of each device and the
+shape of the model, and the answer is the plan that `choral simulate` of that
+file would follow, to the digest.
 """
 
 import argparse
@@ -11,20 +15,40 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
 from choral.plan import LAWS, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
-from choral.privacy.rules import ADJACENCY, NOISE
+from choral.privacy.mechanisms import mechanism_of
+from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
+
+if TYPE_CHECKING:
+    from choral.run.study import Study
 
 EPILOG = """\
 examples:
   choral plan --epsilon 1 --devices 16 --rows 2440 --features 104
   choral plan --epsilon 0.3 --devices 16 --rows 2440 --features 104 \\
               --trust secure_sum
-  choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json"""
+  choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json
+  choral plan choral.toml"""
+
+_NEEDED = {
+    "epsilon": (float, "X", "ε that no device may pass"),
+    "devices": (int, "N", "devices enrolled"),
+    "rows": (int, "N", "records of the smallest device"),
+    "features": (int, "N", "inputs of the model, one-hot counted"),
+}
+_WORDS: dict[str, tuple[Sequence[str], str]] = {
+    "model": (MODELS, "what is trained (logistic)"),
+    "sampling": (SAMPLINGS, "how batches are drawn (poisson; partition if strict)"),
+    "law": (LAWS, "of the noise (gaussian); the others are the strict mode"),
+    "trust": (TRUSTS, "whose good faith the noise may rely on (nobody)"),
+}
 
 _WHOLE = {
     "classes": "classes of the label (2); 0 for an mlp that learns a number",
@@ -46,29 +70,29 @@ _WIDTH = 80
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the task's flags; those left out are proposed."""
-    need = parser.add_argument_group("the task")
-    need.add_argument("--epsilon", type=float, required=True, metavar="X", help="ε that no device may pass")
-    need.add_argument("--devices", type=int, required=True, metavar="N", help="devices enrolled")
-    need.add_argument("--rows", type=int, required=True, metavar="N", help="records of the smallest device")
-    need.add_argument("--features", type=int, required=True, metavar="N", help="inputs of the model, one-hot counted")
-    parser.add_argument("--model", choices=MODELS, default="logistic", help="what is trained (logistic)")
-    parser.add_argument("--sampling", choices=SAMPLINGS, help="how batches are drawn (poisson; partition if strict)")
-    parser.add_argument(
-        "--law", choices=LAWS, default="gaussian", help="of the noise (gaussian); the others are the strict mode"
-    )
-    parser.add_argument(
-        "--trust", choices=TRUSTS, default="nobody", help="whose good faith the noise may rely on (nobody)"
-    )
+    """Declare the file and the task's flags; those left out are proposed."""
+    parser.add_argument("job", nargs="?", metavar="choral.toml", help="plan for this file and its data, without flags")
+    need = parser.add_argument_group("the task, without a file")
+    for name, (kind, mark, line) in _NEEDED.items():
+        need.add_argument(f"--{name}", type=kind, metavar=mark, help=line)
+    for name, (choices, line) in _WORDS.items():
+        parser.add_argument(f"--{name}", choices=choices, help=line)
     for kind, mark, flags in ((int, "N", _WHOLE), (float, "X", _NUMBERS)):
         for name, line in flags.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=line)
+    parser.set_defaults(refuse=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the proposal as a page or as JSON."""
-    names = ("epsilon", "devices", "rows", "features", "model", "sampling", "law", "trust", *_WHOLE, *_NUMBERS)
+    """Print the proposal, or the plan of a file, as a page or as JSON."""
+    names = (*_NEEDED, *_WORDS, *_WHOLE, *_NUMBERS)
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.job is not None:
+        if given:
+            args.refuse(f"--{next(iter(given)).replace('_', '-')} is not used with a file: {args.job} has its numbers")
+        return _of_file(args)
+    if missing := [f"--{name}" for name in _NEEDED if name not in given]:
+        args.refuse(f"the following arguments are required: {', '.join(missing)}")
     with terminal.stages("PLAN", 4, show=not args.json) as done:
         proposal = plan_for(**given, reached=done)
     if args.json:
@@ -79,6 +103,65 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _of_file(args: argparse.Namespace) -> int:
+    """Settle the file as a simulation would, and print what it would do."""
+    with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
+        from choral import config
+        from choral.run.statement import planned_statement
+        from choral.run.study import settle
+
+        done()
+        study = settle(config.read(args.job), reached=done)
+    planned = planned_statement(study.costs)
+    if args.json:
+        print(json.dumps(_as_object(args.job, study, planned)))
+    else:
+        terminal.say(*_file_lines(args.job, study, planned))
+    return 0
+
+
+def _as_object(file: str, study: "Study", planned: dict[str, Any] | None) -> dict[str, Any]:
+    from choral.privacy.exposure import rounds_each
+    from choral.run.study import left_open
+
+    plan, rows, allowed = study.plan, study.split.train.sizes, study.costs.allowed_rounds
+    return {
+        "file": file,
+        "plan": plan.to_dict() | {"digest": plan.digest},
+        "proposed": list(left_open(study.job)),
+        "rounds_each": rounds_each(plan),
+        "allowed_rounds": {"least": int(allowed.min()), "most": int(allowed.max())},
+        "rows": {"least": int(rows.min()), "most": int(rows.max()), "all": int(rows.sum())},
+        "secure_sum": asdict(study.secure),
+        "privacy": planned,
+    }
+
+
+def _file_lines(file: str, study: "Study", planned: dict[str, Any] | None) -> Iterator[str]:
+    from choral.cli.training import claims, plan_lines
+
+    told = _as_object(file, study, planned)
+    rows, allowed, proposed = told["rows"], told["allowed_rounds"], ", ".join(told["proposed"])
+    yield (
+        f"FILE   {file} · {study.source}: {rows['all']:,} rows to train on, {_range(rows)} "
+        f"on each of {study.plan.devices:,} devices"
+    )
+    yield from plan_lines(study)
+    yield (f"       a device takes part in about {told['rounds_each']} rounds; its limit pays for {_range(allowed)}")
+    yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
+    yield f"DIGEST {study.plan.digest}"
+    if planned:
+        yield ""
+        yield "At most, for a device that takes part as often as plan and limit allow:"
+        yield from claims(planned).splitlines()
+    yield f"NEXT       choral simulate {file}"
+
+
+def _range(numbers: dict[str, int]) -> str:
+    least, most = numbers["least"], numbers["most"]
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
 def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
     plan, chosen = told.plan, told.chosen
     yield from _wrapped(
@@ -86,7 +169,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, "
         f"against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
         f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
-        f"step size {plan.step_size:g} · {NOISE[plan.law]} {plan.noise:.5g}",
+        f"step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
         plain,
     )
     yield ""
@@ -123,7 +206,8 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
     yield f"    {'':<36}{'rounds':>6} {'steps':>5} {'batch':>7} {'noise':>9} {'guide':>7}"
     for number, option in enumerate(options):
         plan, mark = option.plan, "→" if number == 0 else " "
-        numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {plan.noise:>9.5g} {option.guide:>7.2g}"
+        noise = figures_up(plan.noise, 5)
+        numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {noise:>9} {option.guide:>7.2g}"
         yield f"  {mark} {option.name:<36}{numbers}"
         everyone = (
             "" if option.trust == "nobody" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"

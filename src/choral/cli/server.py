@@ -81,7 +81,7 @@ def _init(args: argparse.Namespace) -> int:
 
 def _enrol(args: argparse.Namespace) -> int:
     from choral.deploy.enrolment import enrol
-    from choral.privacy.rules import NOISE
+    from choral.privacy.mechanisms import mechanism_of
 
     study = enrol(args.study, args.cards)
     told = _described(study)
@@ -93,7 +93,7 @@ def _enrol(args: argparse.Namespace) -> int:
         f"ENROLLED  {len(told['devices'])} devices; compare each number with its site by phone",
         *(line for one in told["devices"] for line in (f"  {one['id']}", *terminal.digits(one["safety_number"]))),
         f"PLAN      {told['model']} with {told['parameters']:,} parameters · {plan['rounds']} rounds · "
-        f"{plan['cohort']} of {plan['devices']} devices a round · {NOISE[study.plan.law]} {plan['noise']:.4g}",
+        f"{plan['cohort']} of {plan['devices']} devices a round · {mechanism_of(study.plan).noise} {plan['noise']:.4g}",
         f"          planned: ε ≤ {limit['epsilon']:g} (δ = {limit['delta']:g}, {told['adjacency']}, "
         f"rule {told['rule']}, against {told['adversary']})",
         f"SUMS      of at least {told['secure_sum']['smallest_sum']}, against a {told['secure_sum']['adversary']} "

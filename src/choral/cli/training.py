@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from choral.config import Job
     from choral.run.result import Result
     from choral.run.runs import Kind, Run
+    from choral.run.study import Study
 
 LABELS = {
     "rehearsal": "REHEARSAL: real keys, real masks, one machine",
@@ -134,23 +135,31 @@ def headline(privacy: dict[str, Any]) -> str:
 
 def head(run: "Run") -> str:
     """What is about to run: the kind of run, the data and the plan."""
-    from choral.privacy.rules import NOISE
-
     study, plan = run.study, run.study.plan
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
-    size = f"batches of about {plan.batch:,}, Poisson" if plan.sampling == "poisson" else f"batches of {plan.batch:,}"
-    limits = sorted({limit.epsilon for limit in study.limits})
-    ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
         f"choral {__version__} · {study.name} · {study.source}, "
         f"{len(study.data.records.labels):,} people on {plan.devices:,} devices",
         kind,
         *study.data.notes,
         "",
+        *plan_lines(study),
+    ]
+    return "\n".join(map(terminal.wrap, lines))
+
+
+def plan_lines(study: "Study") -> list[str]:
+    """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
+    from choral.privacy.mechanisms import mechanism_of
+
+    plan, mechanism = study.plan, mechanism_of(study.plan)
+    limits = sorted({limit.epsilon for limit in study.limits})
+    ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
+    lines = [
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {size}",
-        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {NOISE[plan.law]} {plan.noise:.4g}",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
+        f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
     if plan.strict:
         codec = study.codec
@@ -159,7 +168,7 @@ def head(run: "Run") -> str:
     if plan.noise > 0:
         lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
         lines.append("       the server and all other devices together); beyond it refuses")
-    return "\n".join(map(terminal.wrap, lines))
+    return lines
 
 
 def body(run: "Run", result: "Result") -> str:
@@ -169,7 +178,7 @@ def body(run: "Run", result: "Result") -> str:
         parts.append(_budgets(result.privacy))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
-    parts += [_claims(result.privacy), _saved(result)]
+    parts += [claims(result.privacy), _saved(result)]
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
@@ -220,7 +229,8 @@ def _sight(sight: dict[str, Any], included: int) -> str:
     )
 
 
-def _claims(privacy: dict[str, Any]) -> str:
+def claims(privacy: dict[str, Any]) -> str:
+    """The three ε of a privacy statement, each with its terms."""
     if "against_everyone" not in privacy:
         return f"PRIVACY    {privacy['none']}"
     proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))

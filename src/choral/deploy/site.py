@@ -21,13 +21,14 @@ from choral.deploy.reserving import SLACK, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
+from choral.privacy.costs import Costs
+from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.code import Code
-from choral.run.costs import Costs, rounds_each
 from choral.run.devices import trainer_of
 from choral.run.folder import read_json
 from choral.run.names import require_device_name

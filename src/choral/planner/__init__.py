@@ -1,21 +1,22 @@
 """From a budget, rows, devices and a model to a whole plan, with the reason for every number."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Unpack
 
 from choral.convergence_bounds import Convergence, largest_step_size
-from choral.plan import Budget, Law, Plan, Sampling, require_company
+from choral.plan import Budget, Plan, require_company
 from choral.planner.options import (
     Option,
-    calibrated,
     check_that_it_learns,
     epsilon_by_colluders,
     epsilon_by_round,
     option,
+    solved,
 )
-from choral.planner.task import ModelKind, Task, Trust, task_of
+from choral.planner.task import Numbers, Task, task_of
 from choral.planner.words import Choice, advice, choices
+from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 
 __all__ = ["Choice", "Option", "Proposal", "plan_for", "proposal_of", "task_of"]
@@ -57,45 +58,18 @@ class Proposal:
         }
 
 
-def plan_for(
-    *,
-    epsilon: float,
-    devices: int,
-    rows: int,
-    features: int,
-    delta: float | None = None,
-    classes: int = 2,
-    model: ModelKind = "logistic",
-    cohort: int | None = None,
-    rounds: int | None = None,
-    local_steps: int | None = None,
-    batch: int | None = None,
-    clip: float | None = None,
-    step_size: float | None = None,
-    noise: float | None = None,
-    sampling: Sampling | None = None,
-    law: Law = "gaussian",
-    colluders: int | None = None,
-    dropouts: int | None = None,
-    row_length: float | None = None,
-    trust: Trust = "nobody",
-    reached: Callable[[], None] = lambda: None,
-) -> Proposal:
+def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Numbers]) -> Proposal:
     """A plan within (ε, δ) for these devices and rows; what is given is kept, the rest is proposed.
 
-    A cohort of one is refused, as a run would. `reached` is called four times on the way, for who waits.
+    Needed are epsilon, devices, rows and features; the names of all others are those of `choral plan --help`. A cohort
+    of one is refused, as a run would. `reached` is called four times on the way, for who waits.
 
     >>> told = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
     >>> told.plan.cohort, told.chosen.rule, told.chosen.epsilon <= 1.0
     (10, 'S1', True)
     """
-    task = task_of(
-        epsilon=epsilon, delta=delta, devices=devices, rows=rows, features=features, classes=classes, model=model,
-        cohort=cohort, rounds=rounds, local_steps=local_steps, batch=batch, clip=clip, step_size=step_size,
-        noise=noise, sampling=sampling, law=law, colluders=colluders, dropouts=dropouts, row_length=row_length,
-        trust=trust,
-    )  # fmt: skip
-    require_company(task.cohort, task.devices)
+    task = task_of(**numbers)
+    require_company(task.draft.cohort, task.draft.devices)
     return proposal_of(task, reached)
 
 
@@ -115,11 +89,12 @@ def proposal_of(task: Task, reached: Callable[[], None] = lambda: None) -> Propo
 
 
 def _summed(task: Task) -> Option | None:
-    """One step a round with the secure sum's gain, or None where a cohort of one has nobody to sum with."""
-    if task.cohort < 2:
-        return None
+    """One step a round with the secure sum's gain, or None where nobody is there to sum with or nothing is proved."""
     chosen = task.trust == "secure_sum"
-    steps = (task.local_steps if chosen else None) or 1
+    alone = task.draft.cohort < 2
+    if alone or (not chosen and isinstance(with_secure_sum(task.exposure(replace(task.draft, local_steps=1))), str)):
+        return None
+    steps = (task.fixed("local_steps") if chosen else None) or 1
     name = "one step a round, secure sum trusted"
     return option(task, name, trust="secure_sum", local_steps=steps, given_noise=chosen)
 
@@ -127,17 +102,16 @@ def _summed(task: Task) -> Option | None:
 def _other_sampler(task: Task, chosen: Option) -> Option | None:
     """The chosen plan with the other way to draw batches, or None where every batch is all rows, or whole noise."""
     plan = chosen.plan
-    if plan.batch == plan.rows or plan.strict:
+    sampling = mechanism_of(plan).other_sampling
+    if plan.batch == plan.rows or sampling is None:
         return None
-    sampling: Sampling = "partition" if plan.sampling == "poisson" else "poisson"
-    name = f"the same by {sampling}"
-    return calibrated(task, name, chosen.trust, plan.rounds, plan.local_steps, plan.batch, sampling)
+    return solved(task, f"the same by {sampling}", chosen.trust, replace(plan, sampling=sampling))
 
 
 def _proposal(
     task: Task, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
 ) -> Proposal:
-    plan, delta = chosen.plan, task.calibrated.delta
+    plan, delta = chosen.plan, task.spendable.delta
     certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=plan.local_steps)
     step_size = min(plan.step_size, certified) * (1 - 1e-12)  # so that rounding can't lift the condition above 1
     steps = plan.rounds * plan.local_steps

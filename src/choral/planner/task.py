@@ -1,23 +1,26 @@
 """What is to be planned: the user's numbers, checked, and what its public shape tells of the loss."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from choral.convergence_bounds import Convergence, convergence
 from choral.errors import PlanError
 from choral.plan import (
-    SAMPLINGS,
     Budget,
     Law,
+    Plan,
     Sampling,
-    require_law,
+    require_keywords,
     require_number,
     require_one_of,
     require_whole,
     usual_sampling,
 )
+from choral.privacy.calibrate import spendable
+from choral.privacy.exposure import Exposure, in_crowd, rounds_each
+from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.zcdp import rho_for
 
 ModelKind = Literal["logistic", "linear", "mlp"]
@@ -25,8 +28,36 @@ Trust = Literal["nobody", "secure_sum"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
 TRUSTS: tuple[Trust, ...] = ("nobody", "secure_sum")
 
-_RESERVED = 0.01  # of δ, for overflowing batches, ranges and rounding, which a device charges besides
+_SCREENED = 0.99  # of δ: closed forms only choose by it, and it stays as it was so that proposed plans do
 _MOST_BATCHES = 50
+
+
+class _Wishes(TypedDict, total=False):
+    delta: float | None
+    classes: int
+    model: ModelKind
+    cohort: int | None
+    rounds: int | None
+    local_steps: int | None
+    batch: int | None
+    clip: float | None
+    step_size: float | None
+    noise: float | None
+    sampling: Sampling | None
+    law: Law
+    colluders: int | None
+    dropouts: int | None
+    row_length: float | None
+    trust: Trust
+
+
+class Numbers(_Wishes):
+    """What a plan is made for: what is left out, or None, is proposed or has its usual value."""
+
+    epsilon: float
+    devices: int
+    rows: int
+    features: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,68 +108,71 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The user's numbers, None where the planner may choose."""
+    """The user's numbers, checked: `draft` is a plan that holds those that are `given`, and stopgaps for the others."""
 
     budget: Budget
-    devices: int
-    rows: int
     model: ModelKind
     shape: Shape
-    cohort: int
+    draft: Plan
     colluders: int
     dropouts: int
-    sampling: Sampling
-    law: Law
     trust: Trust
-    clip: float
-    rounds: int | None
-    local_steps: int | None
-    batch: int | None
-    step_size: float | None
     noise: float | None
     given: frozenset[str]
 
+    def fixed(self, name: str) -> Any:  # noqa: ANN401 - any number of a plan
+        """A number of the plan as the user gave it, or None where the planner may choose."""
+        return getattr(self.draft, name) if name in self.given else None
+
     @property
-    def calibrated(self) -> Budget:
-        """The budget less the part of δ that overflowing batches, ranges and rounding may use up."""
-        return Budget(epsilon=self.budget.epsilon, delta=self.budget.delta * (1 - _RESERVED))
+    def spendable(self) -> Budget:
+        """The budget that noise may use up."""
+        return spendable(self.budget)
 
     @cached_property
     def mu(self) -> float:
-        """The μ of Gaussian privacy that fills the budget."""
-        return math.sqrt(2 * rho_for(epsilon=self.budget.epsilon, delta=self.calibrated.delta, conversion="exact"))
+        """The μ of Gaussian privacy that fills the budget, to choose by."""
+        delta = self.budget.delta * _SCREENED
+        return math.sqrt(2 * rho_for(epsilon=self.budget.epsilon, delta=delta, conversion="exact"))
 
     @property
     def honest_noises(self) -> int:
         """r_eff of the secure sum."""
-        return self.cohort - self.colluders - self.dropouts
+        return self.draft.cohort - self.colluders - self.dropouts
 
     def rounds_each(self, rounds: int) -> int:
         """C: in how many of the rounds a device takes part when all take turns."""
-        return -(-rounds * self.cohort // self.devices)
+        return rounds_each(replace(self.draft, rounds=rounds))
+
+    def exposure(self, plan: Plan) -> Exposure:
+        """What a device with just the plan's rows is exposed to when all take turns."""
+        return in_crowd(
+            plan, rows=plan.rows, rounds=rounds_each(plan), colluders=self.colluders, dropouts=self.dropouts
+        )
 
     def screened_noise(self, rounds: int, local_steps: int, *, summed: bool) -> float:
         """The noise of full batches in closed form, which sampled batches come near to."""
         uses = self.rounds_each(rounds) * local_steps / (self.honest_noises if summed else 1)
-        return 2 * self.clip * math.sqrt(uses) / (self.rows * self.mu)
+        return 2 * self.draft.clip * math.sqrt(uses) / (self.draft.rows * self.mu)
 
     def fitting_batch(self, rounds: int, local_steps: int, noise: float) -> int:
         """The smallest batch whose own luck stays below the noise and whose sampling still hides a record well."""
-        if self.batch is not None:
-            return self.batch
-        if self.sampling == "partition":
-            return self.rows  # without amplification a batch of a tenth needs √10 times the noise
+        rows, batch = self.draft.rows, self.fixed("batch")
+        if batch is not None:
+            return int(batch)
+        if not mechanism_of(self.draft).secret_batches:
+            return rows  # without amplification a batch of a tenth needs √10 times the noise
         # z = σγ/G from about 1.2 on: below, sampling hides less than its share (sinh(1/z²) grows faster than 1/z²).
-        hidden = 0.6 * self.mu * self.rows / math.sqrt(self.rounds_each(rounds) * local_steps)
+        hidden = 0.6 * self.mu * rows / math.sqrt(self.rounds_each(rounds) * local_steps)
         least = max(self.shape.smoothness / noise**2, hidden, 1.0)
-        return self.rows // min(_MOST_BATCHES, max(1, math.floor(self.rows / least)))
+        return rows // min(_MOST_BATCHES, max(1, math.floor(rows / least)))
 
     def fitting_step_size(self, rounds: int, local_steps: int, batch: int, noise: float) -> float:
         """The step size that balances start against variance in the bound, at most at the edge of stability, 2/L."""
-        if self.step_size is not None:
-            return self.step_size
+        if "step_size" in self.given:
+            return self.draft.step_size
         shape, steps = self.shape, rounds * local_steps
-        variance = (shape.gradient**2 / batch + shape.dimension * noise**2) / self.cohort
+        variance = (shape.gradient**2 / batch + shape.dimension * noise**2) / self.draft.cohort
         balanced = math.sqrt(2 * shape.gap / (steps * shape.smoothness * variance))
         return float(f"{min(2 / shape.smoothness, balanced):.2g}")
 
@@ -149,9 +183,9 @@ class Task:
     def drowned(self, rounds: int, local_steps: int, noise: float) -> bool:
         """Whether the noise alone leaves a bound that says no more than standing still."""
         shape, steps = self.shape, rounds * local_steps
-        pull = shape.smoothness * shape.dimension * noise**2 / self.cohort
-        if self.step_size is not None:
-            return self.step_size * pull >= shape.standstill
+        pull = shape.smoothness * shape.dimension * noise**2 / self.draft.cohort
+        if "step_size" in self.given:
+            return self.draft.step_size * pull >= shape.standstill
         eta = min(2 / shape.smoothness, math.sqrt(2 * shape.gap / (steps * pull)))
         return 2 * shape.gap / (eta * steps) + eta * pull >= shape.standstill
 
@@ -160,66 +194,51 @@ class Task:
         shape = self.shape
         return convergence(
             kind="non_convex", initial_gap=shape.gap, step_size=step_size, smoothness=shape.smoothness, steps=steps,
-            noise=noise, dimension=shape.dimension, cohort=self.cohort, batch=batch * self.cohort,
+            noise=noise, dimension=shape.dimension, cohort=self.draft.cohort, batch=batch * self.draft.cohort,
             local_steps=local_steps, gradient_deviation=shape.gradient,
         )  # fmt: skip
 
 
-def task_of(
-    *, epsilon: float, delta: float | None, devices: int, rows: int, features: int, classes: int, model: ModelKind,
-    cohort: int | None, rounds: int | None, local_steps: int | None, batch: int | None, clip: float | None,
-    step_size: float | None, noise: float | None, sampling: Sampling | None, law: Law, colluders: int | None,
-    dropouts: int | None, row_length: float | None, trust: str,
-) -> Task:  # fmt: skip
+def task_of(**numbers: Unpack[Numbers]) -> Task:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
-    given = frozenset(name for name, value in locals().items() if value is not None)
-    require_whole("devices", devices)
-    require_whole("rows", rows)
-    require_whole("features", features)
-    classes = 0 if require_one_of("model", model, MODELS) == "linear" else classes
+    require_keywords(numbers, Numbers)
+    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    given = {"classes": 2, "model": "logistic", "law": "gaussian", "trust": "nobody", **given}
+    devices, rows, features = (require_whole(name, given.get(name)) for name in ("devices", "rows", "features"))
+    model, law = given["model"], given["law"]
+    classes = 0 if require_one_of("model", model, MODELS) == "linear" else given["classes"]
     if classes or model == "logistic":  # a network without classes learns numbers
         require_whole("classes", classes, least=2)
-    for name, value in {"rounds": rounds, "local_steps": local_steps}.items():
-        if value is not None:
-            require_whole(name, value)
-    for name, number in {"clip": clip, "step_size": step_size, "noise": noise, "row_length": row_length}.items():
-        if number is not None:
-            require_number(name, number)
-    if batch is not None:
-        require_whole("batch", batch, most=rows)
-    sampling = usual_sampling(law) if sampling is None else sampling
-    require_one_of("sampling", sampling, SAMPLINGS)
-    require_law(law, local_steps=local_steps or 1, sampling=sampling)
-    shape = Shape.of(features=features, classes=classes, row_length=row_length)
+    for name in ("noise", "row_length"):
+        if name in given:
+            require_number(name, given[name])
+    shape = Shape.of(features=features, classes=classes, row_length=given.get("row_length"))
     # As many as hide one well; more would not help: every device would take part, and pay, more often.
-    among = min(devices, max(10, min(100, round(2.5 * math.sqrt(devices))))) if cohort is None else cohort
-    require_whole("cohort", among, most=devices)
-    colluders = among // 5 if colluders is None else require_whole("colluders", colluders, least=0)
-    dropouts = among // 5 if dropouts is None else require_whole("dropouts", dropouts, least=0)
-    if colluders + dropouts >= among:
+    cohort = given.get("cohort", min(devices, max(10, min(100, round(2.5 * math.sqrt(devices))))))
+    stopgaps = {"rounds": 1, "batch": rows, "step_size": 1.0, "clip": float(f"{shape.gradient:.2g}")}
+    planned = {name: given[name] for name in (*stopgaps, "local_steps") if name in given}
+    sampling = given.get("sampling", usual_sampling(law))
+    draft = Plan(
+        devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law, **(stopgaps | planned)
+    )
+    crowd = {name: given.get(name, cohort // 5) for name in ("colluders", "dropouts")}
+    for name, value in crowd.items():
+        require_whole(name, value, least=0)
+    if sum(crowd.values()) >= cohort:
         raise PlanError(
-            "CH204", f"{colluders} colluders and {dropouts} drop-outs leave none of {among} in the cohort.",
+            "CH204",
+            f"{crowd['colluders']} colluders and {crowd['dropouts']} drop-outs leave none of {cohort} in the cohort.",
             fix="Together they must be fewer than the cohort.",
-        )  # fmt: skip
+        )
     return Task(
-        budget=Budget(epsilon=epsilon, delta=_delta(delta, devices, rows)),
-        devices=devices,
-        rows=rows,
+        budget=Budget(epsilon=numbers["epsilon"], delta=_delta(given.get("delta"), devices, rows)),
         model=model,
         shape=shape,
-        cohort=among,
-        colluders=colluders,
-        dropouts=dropouts,
-        sampling=sampling,
-        law=law,
-        trust="nobody" if require_one_of("trust", trust, TRUSTS) == "nobody" else "secure_sum",
-        clip=float(f"{shape.gradient:.2g}") if clip is None else clip,
-        rounds=rounds,
-        local_steps=1 if local_steps is None and law != "gaussian" else local_steps,
-        batch=batch,
-        step_size=step_size,
-        noise=noise,
-        given=given,
+        draft=draft,
+        trust="nobody" if require_one_of("trust", given["trust"], TRUSTS) == "nobody" else "secure_sum",
+        noise=given.get("noise"),
+        given=frozenset(given),
+        **crowd,
     )
 
 

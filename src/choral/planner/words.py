@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.planner.options import Option
 from choral.planner.task import Task
+from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.shown import figures_up
 
 
@@ -22,7 +23,7 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
     """A Choice for every number of the chosen plan."""
     plan, shape, each = chosen.plan, task.shape, chosen.part.rounds
     share, steps = plan.batch / plan.rows, plan.rounds * plan.local_steps
-    delta = task.calibrated.delta
+    delta = task.spendable.delta
     half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
     rows = (
         ("rounds", f"{plan.rounds}",
@@ -50,7 +51,7 @@ def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[C
          f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
         *_law(plan),
-        ("noise", f"{plan.noise:.5g}",
+        ("noise", figures_up(plan.noise, 5),
          f"the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
          f"against {chosen.adversary}.",
          f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
@@ -70,20 +71,16 @@ def _law(plan: Plan) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
-    if chosen.plan.strict:
-        why = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
-        return why, "Batches of all rows need the least noise."
+    mechanism = mechanism_of(chosen.plan)
+    if mechanism.other_sampling is None:
+        return mechanism.why_batches, "Batches of all rows need the least noise."
     if other is None:
         return (
             "every step uses all rows, so how they are drawn makes no difference.",
             "Smaller batches would make it matter.",
         )
     ratio = other.plan.noise / chosen.plan.noise
-    if chosen.plan.sampling == "poisson":
-        why = "each record is in a batch by its own secret coin, which hides it further."
-        return why, f"A partition of the rows needs {ratio:.2f} times the noise."
-    why = "the rows are split into batches, each record in one of them."
-    return why, f"Poisson sampling needs {ratio:.2f} times the noise."
+    return mechanism.why_batches, f"{mechanism_of(other.plan).name} needs {ratio:.2f} times the noise."
 
 
 def advice(task: Task, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
@@ -101,7 +98,7 @@ def advice(task: Task, chosen: Option, summed: Option | None, certified: float) 
         lines.append(
             f"Should the secure sum fail, ε is {figures_up(chosen.epsilon_against_everyone)} against everyone."
         )
-    if task.cohort < task.devices:
+    if task.draft.cohort < task.draft.devices:
         each = chosen.part.rounds
         lines.append(f"Counted for {each} rounds a device, all taking turns; who is drawn more often refuses the rest.")
     if chosen.plan.step_size > certified:

@@ -1,37 +1,21 @@
 """What a run costs one device, by every rule: proved first, then with the secure sum, then as published."""
 
-from typing import Any
+from typing import Any, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Law, Passes, Sampling
-from choral.privacy import published, rules
+from choral.privacy import published
 from choral.privacy.events import Gaussian, Zcdp
-from choral.privacy.exposure import Exposure
+from choral.privacy.exposure import Exposure, Numbers
+from choral.privacy.mechanisms import against_everyone, with_secure_sum
+from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import require_delta
 
 
-def account(
-    *,
-    rounds: int,
-    local_steps: int,
-    cohort: int,
-    devices: int,
-    rows: int,
-    batch: int,
-    noise: float,
-    clip: float,
-    delta: float,
-    sampling: Sampling = "poisson",
-    passes: Passes = "continue",
-    secure_sum: bool = True,
-    colluders: int = 0,
-    dropouts: int = 0,
-    step_size: float | None = None,
-    smoothness: float | None = None,
-    convex: bool = False,
-    law: Law = "gaussian",
-) -> dict[str, Any]:
+def account(*, delta: float, **numbers: Unpack[Numbers]) -> dict[str, Any]:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
+
+    Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law,
+    secure_sum, colluders, dropouts, step_size, smoothness and convex have the usual values of a run where left out.
 
     >>> told = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
     ...                delta=1e-4)
@@ -41,26 +25,7 @@ def account(
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
     delta = require_delta(delta)
-    part = Exposure(
-        rounds=rounds,
-        local_steps=local_steps,
-        cohort=cohort,
-        devices=devices,
-        rows=rows,
-        batch=batch,
-        noise=noise,
-        clip=clip,
-        sampling=sampling,
-        passes=passes,
-        secure_sum=secure_sum,
-        colluders=colluders,
-        dropouts=dropouts,
-        step_size=step_size,
-        smoothness=smoothness,
-        convex=convex,
-        law=law,
-    )
-    return account_of(part, delta)
+    return account_of(Exposure.of(**numbers), delta)
 
 
 def account_of(part: Exposure, delta: float) -> dict[str, Any]:
@@ -71,7 +36,7 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
             f"noise = {part.noise:g} with clip = {part.clip:g} is out of any useful range.",
             fix="Noise is the standard deviation on the averaged gradient, of the order of clip/batch.",
         )
-    everyone, summed = rules.against_everyone(part), rules.with_secure_sum(part)
+    everyone, summed = against_everyone(part), with_secure_sum(part)
     event = everyone.event
     mu = event.mu if isinstance(event, Gaussian) else None
     return {
@@ -90,17 +55,18 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
                 "adversary": everyone.adversary,
                 "because": everyone.certificate,
             },
-            "with_secure_sum": summed
-            and {
+            "with_secure_sum": None
+            if isinstance(summed, str)
+            else {
                 "rule": summed.rule,
                 "epsilon": summed.epsilon(delta),
                 "certificate": summed.certificate,
                 "adversary": summed.adversary,
             },
-            "no_certificate": rules.why_no_certificate(part) or None,
+            "no_certificate": summed if isinstance(summed, str) else None,
         },
         "delta": delta,
-        "adjacency": rules.ADJACENCY,
+        "adjacency": ADJACENCY,
     }
 
 

@@ -1,18 +1,22 @@
 """Noise for a budget and rounds for a noise, under any rule; the way out when a budget can't be reached.
 
+`calibrated` is what the planner and every run use: it alone decides how much of δ is kept for rare failures.
+
 Every result lands between 0.999 and 1.000 times the target: never above it.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Budget, Law, Passes, Sampling, require_number, require_one_of
-from choral.privacy import published, rules
-from choral.privacy.events import Gaussian, Poisson, Zcdp
-from choral.privacy.exposure import Exposure
+from choral.plan import Budget, Plan, require_number, require_one_of
+from choral.privacy import published
+from choral.privacy.events import Event, Gaussian, Poisson, Zcdp
+from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
+from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.rules import ADJACENCY, Loss
 from choral.privacy.shown import figures_up
 from choral.privacy.zcdp import rho_for
 
@@ -25,81 +29,111 @@ PAPER_RULES: dict[str, Callable[[Exposure], published.Published]] = {
     "dp_sgd": published.dp_sgd_corrected,
     "dp_sgd_as_printed": published.dp_sgd_as_printed,
 }
-RULES: tuple[str, ...] = ("proved", "with_secure_sum", "clipped_updates", *PAPER_RULES)
+_PROVED: dict[str, Callable[[Exposure], Loss | str]] = {
+    "proved": against_everyone,
+    "with_secure_sum": with_secure_sum,
+    "clipped_updates": of_clipped_updates,
+}
+RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
+OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room
+OUT_OF_RANGE = 1e-8  # the chance over a run that one device's updates leave the codec's range
+RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for besides their noise
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _BAND = 5e-4  # how far below its target a search may stop
 
 
-def loss_under(rule: str, part: Exposure) -> rules.Loss | published.Published:
+def spendable(budget: Budget) -> Budget:
+    """The budget that noise may use up: without the share of δ that is reserved for rare failures.
+
+    >>> spendable(Budget(epsilon=1.0, delta=1e-5)).delta == 1e-5 - 2e-8
+    True
+    """
+    left = budget.delta - OVERFLOW - OUT_OF_RANGE
+    if left <= 0:
+        raise PlanError(
+            "CH201",
+            f"epsilon {budget.epsilon:g} is not reachable with delta = {budget.delta:g} ({ADJACENCY}).",
+            why=f"Batches that overflow and updates that leave their range take {RESERVED:g} of δ.",
+            fix=f"Use delta = {10 * RESERVED:g} or more.",
+        )
+    return replace(budget, delta=left)
+
+
+def calibrated(plan: Plan, budget: Budget, *, rule: str = "proved", colluders: int = 0, dropouts: int = 0) -> Plan:
+    """The plan with the least noise for which every device that takes its turns stays within the budget.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=2440, local_steps=10, step_size=0.5, clip=1.0,
+    ...             noise=0.0)
+    >>> round(calibrated(plan, Budget(epsilon=1.0, delta=1e-5)).noise, 4)
+    0.0372
+    """
+    plan = replace(plan, noise=1.0)  # where the search starts
+    part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
+    return replace(plan, noise=smallest_noise(part, spendable(budget), rule))
+
+
+def loss_under(rule: str, part: Exposure) -> Loss | published.Published:
     """What a rule says of an exposure; an error where it has no certificate."""
     require_one_of("rule", rule, RULES)
-    if rule in PAPER_RULES:
-        return PAPER_RULES[rule](part)
-    if rule == "proved":
-        return rules.against_everyone(part)
-    if rule == "clipped_updates":
-        return rules.of_clipped_updates(part)
-    if loss := rules.with_secure_sum(part):
-        return loss
-    raise PlanError(
-        "CH204",
-        f"nothing is proved of the secure sum here: {rules.why_no_certificate(part)}.",
-        fix='Use rule = "proved", local_steps = 1, or a partition with step_size and smoothness.',
-    )
+    loss = (PAPER_RULES | _PROVED)[rule](part)
+    if isinstance(loss, str):
+        raise PlanError(
+            "CH204",
+            f"nothing is proved of the secure sum here: {loss}.",
+            fix='Use rule = "proved", local_steps = 1, or a partition with step_size and smoothness.',
+        )
+    return loss
 
 
 def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most_noise: float = math.inf) -> float:
     """The least noise with which the exposure stays within the budget; `part.noise` only starts the search.
 
-    >>> part = Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
+    >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
     >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
     >>> 0.999 <= loss_under("proved", replace(part, noise=noise)).epsilon(1e-5) / 2.0 <= 1.0
     True
     """
-    if rule == "paper":
-        _require_whole_passes(part)
+    _HYPOTHESES.get(rule, lambda _: None)(part)
     loss = loss_under(rule, part)
     if isinstance(loss, published.Published):
         ratio = loss.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="paper")
         noise = part.noise * math.sqrt(ratio) * (1 + _SLACK)
-    elif isinstance(loss.event, Gaussian):
-        mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
-        noise = part.noise * loss.event.mu / mu * (1 + _SLACK)
-    elif isinstance(loss.event, Poisson):
-        # Without sampling this multiplier would do, so with sampling it is too much.
-        mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
-        enough = part.noise * (2 * math.sqrt(part.steps) / mu) / loss.event.noise_multiplier
-        noise = _search(lambda trial: _epsilon(rule, replace(part, noise=trial), budget.delta), budget.epsilon, enough)
     else:
-        noise = _whole_noise(part, budget, rule)
+        noise = _noise_of(loss.event, part, budget, rule)
     if noise > most_noise:
         raise _unreachable(replace(part, noise=most_noise), budget, rule, f"noise at most {most_noise:g}")
     return noise
 
 
-def _whole_noise(part: Exposure, budget: Budget, rule: str) -> float:
-    """The least whole noise (Rule S6): in closed form if it is discrete Gaussian, from there by search if Skellam."""
-    loss = loss_under(rule, replace(part, law="discrete_gaussian"))
-    event = loss.event if isinstance(loss, rules.Loss) else None
-    assert isinstance(event, Zcdp)  # noqa: S101 - what whole_noise gives for this law
-    noise = part.noise * math.sqrt(event.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta)) * (1 + _SLACK)
-    if part.law == "discrete_gaussian":
-        return noise
+def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str) -> float:
+    """The least noise by the event that a rule charges: in closed form, or by search from a noise that is enough."""
+    if isinstance(event, Zcdp):
+        rho = rho_for(epsilon=budget.epsilon, delta=budget.delta)
+        return part.noise * math.sqrt(event.rho / rho) * (1 + _SLACK)
 
     def epsilon_at(trial: float) -> float:
         return _epsilon(rule, replace(part, noise=trial), budget.delta)
 
-    while epsilon_at(noise) > budget.epsilon:
-        noise *= 2
-    return _search(epsilon_at, budget.epsilon, noise)
+    mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
+    if isinstance(event, Gaussian):
+        return part.noise * event.mu / mu * (1 + _SLACK)
+    if isinstance(event, Poisson):
+        # Without sampling this multiplier would do, so with sampling it is too much.
+        enough = part.noise * (2 * math.sqrt(part.steps) / mu) / event.noise_multiplier
+        return _search(epsilon_at, budget.epsilon, enough)
+    # Skellam noise costs a little more than the discrete Gaussian, whose noise has a closed form.
+    enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule)
+    while epsilon_at(enough) > budget.epsilon:
+        enough *= 2
+    return _search(epsilon_at, budget.epsilon, enough)
 
 
 def most_rounds(part: Exposure, budget: Budget, rule: str = "proved") -> int:
     """The most rounds that the exposure's noise allows within the budget; `part.rounds` is not used.
 
-    >>> part = Exposure(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
+    >>> part = Exposure.of(rounds=1, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0)
     >>> most_rounds(part, Budget(epsilon=2.0, delta=1e-5))
     15
     """
@@ -123,56 +157,23 @@ def noise_for(
     epsilon: float,
     delta: float,
     rule: Rule = "proved",
-    rounds: int,
-    local_steps: int,
-    cohort: int,
-    devices: int,
-    rows: int,
-    batch: int,
-    clip: float,
-    sampling: Sampling = "poisson",
-    passes: Passes = "continue",
-    secure_sum: bool = True,
-    colluders: int = 0,
-    dropouts: int = 0,
-    step_size: float | None = None,
-    smoothness: float | None = None,
-    convex: bool = False,
-    law: Law = "gaussian",
     most_noise: float | None = None,
+    **numbers: Unpack[Conditions],
 ) -> float:
-    """The smallest noise for a budget under a rule, with the numbers of `account`.
+    """The smallest noise for a budget under a rule, with the numbers of `account` as keywords.
 
     >>> round(noise_for(epsilon=10.0, delta=1e-4, rule="paper", rounds=13, local_steps=10, cohort=10, devices=16,
     ...                 rows=2440, batch=244, clip=1.0), 6)
     0.004902
     """
-    part = Exposure(
-        rounds=rounds,
-        local_steps=local_steps,
-        cohort=cohort,
-        devices=devices,
-        rows=rows,
-        batch=batch,
-        noise=1.0,
-        clip=clip,
-        sampling=sampling,
-        passes=passes,
-        secure_sum=secure_sum,
-        colluders=colluders,
-        dropouts=dropouts,
-        step_size=step_size,
-        smoothness=smoothness,
-        convex=convex,
-        law=law,
-    )
+    part = Exposure.of(noise=1.0, **numbers)
     most = math.inf if most_noise is None else require_number("most_noise", most_noise)
     return smallest_noise(part, Budget(epsilon=epsilon, delta=delta), rule, most_noise=most)
 
 
 def _require_whole_passes(part: Exposure) -> None:
     """Refuse to calibrate a partition by Theorem 1 where its hypotheses can't hold: γ | m and E | τ."""
-    if part.sampling != "partition":
+    if part.sampled:
         return
     batches, left = divmod(part.rows, part.batch)
     if left or part.local_steps % batches:
@@ -190,6 +191,9 @@ def _require_whole_passes(part: Exposure) -> None:
             why="The paper's rule needs whole passes.",
             fix=f'Use {whole}, or sampling = "poisson".',
         )
+
+
+_HYPOTHESES = {"paper": _require_whole_passes}
 
 
 def _epsilon(rule: str, part: Exposure, delta: float) -> float:

@@ -1,30 +1,26 @@
 """One device's part in a run as far as its records' privacy goes: every number that a rule may use, checked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypedDict, Unpack
 
 from choral.errors import PlanError
-from choral.plan import (
-    PASSES,
-    SAMPLINGS,
-    Law,
-    Passes,
-    Sampling,
-    require_law,
-    require_number,
-    require_one_of,
-    require_whole,
-)
+from choral.plan import Law, Passes, Plan, Sampling, SecureSum, require_keywords, require_number, require_whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exposure:
-    """What one device's records are exposed to; `rounds` is C, the rounds in which this device itself takes part.
+class _Optional(TypedDict, total=False):
+    sampling: Sampling
+    passes: Passes
+    law: Law
+    secure_sum: bool
+    colluders: int
+    dropouts: int
+    step_size: float | None
+    smoothness: float | None
+    convex: bool
 
-    >>> part = Exposure(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
-    ...                 sampling="partition", colluders=2, dropouts=1)
-    >>> part.batches_per_pass, part.most_uses, part.honest_noises
-    (10, 13, 7)
-    """
+
+class Conditions(_Optional):
+    """The public numbers of one device's part in a run, all but its noise."""
 
     rounds: int
     local_steps: int
@@ -32,31 +28,47 @@ class Exposure:
     devices: int
     rows: int
     batch: int
-    noise: float
     clip: float
-    sampling: Sampling = "poisson"
-    passes: Passes = "continue"
+
+
+class Numbers(Conditions):
+    """Everything that `choral.account` is asked about."""
+
+    noise: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure(Plan):
+    """A plan as it concerns one device: `rounds` is C, those in which this device takes part, `rows` are its own.
+
+    >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    ...                    sampling="partition", colluders=2, dropouts=1)
+    >>> part.batches_per_pass, part.most_uses, part.honest_noises
+    (10, 13, 7)
+    """
+
     secure_sum: bool = True
     colluders: int = 0
     dropouts: int = 0
-    step_size: float | None = None
     smoothness: float | None = None
     convex: bool = False
-    law: Law = "gaussian"
+
+    @classmethod
+    def of(cls, **numbers: Unpack[Numbers]) -> Self:
+        """The exposure that these numbers describe; a step size counts only together with a smoothness."""
+        require_keywords(numbers, Numbers)
+        given: dict[str, Any] = dict(numbers)
+        if given.get("smoothness") is not None:
+            require_number("smoothness", given["smoothness"])
+        if given.get("step_size") is None:
+            given |= {"step_size": 1.0, "smoothness": None}
+        return cls(**given)
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_steps", "devices", "rows"):
-            require_whole(name, getattr(self, name))
-        require_whole("cohort", self.cohort, most=self.devices)
-        require_whole("batch", self.batch, most=self.rows)
-        for name in ("noise", "clip"):
-            require_number(name, getattr(self, name))
-        for name in ("step_size", "smoothness"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name))
-        require_one_of("sampling", self.sampling, SAMPLINGS)
-        require_one_of("passes", self.passes, PASSES)
-        require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
+        require_number("noise", self.noise)
+        super().__post_init__()
+        if self.smoothness is not None:
+            require_number("smoothness", self.smoothness)
         for name in ("secure_sum", "convex"):
             if not isinstance(getattr(self, name), bool):
                 raise PlanError("CH200", f"{name} = {getattr(self, name)!r}.", fix="Must be true or false.")
@@ -75,26 +87,23 @@ class Exposure:
         return self.rounds * self.local_steps
 
     @property
-    def batches_per_pass(self) -> int:
-        """E = ⌊m/γ⌋, the batches in one pass over the records."""
-        return self.rows // self.batch
-
-    @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing."""
         return self.sampling == "poisson" and self.batch < self.rows
 
-    @property
-    def uses_per_round(self) -> int:
-        """⌈τ/E⌉, how often a record is used in a round that starts with a fresh pass."""
-        return -(-self.local_steps // self.batches_per_pass)
+    def uses_after(self, rounds: int) -> int:
+        """How often the most-used record of a partition enters a noisy step in a device's first rounds.
+
+        That is ⌈Cτ/E⌉ where passes continue from round to round, and C⌈τ/E⌉ where each round starts with a fresh pass.
+        """
+        if self.passes == "continue":
+            return -(-rounds * self.local_steps // self.batches_per_pass)
+        return rounds * -(-self.local_steps // self.batches_per_pass)
 
     @property
     def most_uses(self) -> int:
         """N, how often the most-used record of a partition enters a noisy step."""
-        if self.passes == "continue":
-            return -(-self.steps // self.batches_per_pass)
-        return self.rounds * self.uses_per_round
+        return self.uses_after(self.rounds)
 
     @property
     def honest_noises(self) -> int:
@@ -108,8 +117,27 @@ class Exposure:
 
     @property
     def lipschitz(self) -> float | None:
-        """c, by how much a local step can stretch a distance; None where step_size and smoothness don't tell."""
-        if self.step_size is None or self.smoothness is None:
+        """c, by how much a local step can stretch a distance; None where nothing is known of the loss."""
+        if self.smoothness is None:
             return None
         stretch = self.step_size * self.smoothness
         return 1.0 if self.convex and stretch <= 2 else 1 + stretch
+
+
+def rounds_each(plan: Plan) -> int:
+    """How many rounds a device takes part in when all take part equally often, rounded up."""
+    return -(-plan.rounds * plan.cohort // plan.devices)
+
+
+def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
+    """The exposure of a device with so many rows in so many rounds of a plan."""
+    honest = secure.honest_noises(secure.adversary)
+    return in_crowd(
+        plan, rows=rows, rounds=rounds, colluders=secure.colluders, dropouts=plan.cohort - secure.colluders - honest
+    )
+
+
+def in_crowd(plan: Plan, *, rows: int, rounds: int, colluders: int, dropouts: int) -> Exposure:
+    """The same where of each cohort so many may collude with the server, and so many may be missing from a sum."""
+    shared: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    return Exposure(**shared | {"rows": rows, "rounds": rounds}, colluders=colluders, dropouts=dropouts)

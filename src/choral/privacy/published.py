@@ -35,7 +35,7 @@ def local_step(part: Exposure) -> float:
 def theorem_1(part: Exposure) -> Published:
     """Theorem 1: ρ = 2CτG²/(r m γ σ²).
 
-    >>> part = Exposure(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    >>> part = Exposure.of(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
     ...                 sampling="partition", step_size=0.5, smoothness=0.5, convex=True)
     >>> theorem_1(part).valid
     True
@@ -50,7 +50,7 @@ def theorem_1(part: Exposure) -> Published:
 def without_secure_sum(part: Exposure) -> Published:
     """Theorem 1 for r = 1, where the server sees every update: ρ = 2CτG²/(m γ σ²).
 
-    >>> part = Exposure(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
+    >>> part = Exposure.of(rounds=20, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.02, clip=1.0,
     ...                 sampling="partition")
     >>> without_secure_sum(part).because
     'each record enters 20 noisy steps (Rule S1)'

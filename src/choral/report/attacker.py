@@ -3,6 +3,7 @@
 from typing import Any
 
 from choral.errors import StorageError
+from choral.privacy.mechanisms import rule_in_words
 from choral.privacy.shown import up
 from choral.report import parts, words
 from choral.report.markup import Markup, element, together
@@ -75,7 +76,7 @@ def _terms(attack: dict[str, Any]) -> Markup:
     return element(
         "p",
         f"Limits of choral's plan in the demonstration: ε\xa0≤\xa0{up(attack['epsilon'])} at "
-        f"δ = {words.small(attack['delta'])}; rule {words.rule_in_words(attack['rule'])}; {attack['adjacency']}; "
+        f"δ = {words.small(attack['delta'])}; rule {rule_in_words(attack['rule'])}; {attack['adjacency']}; "
         f"against {attack['adversary']}.",
         class_="quiet",
     )

@@ -138,8 +138,8 @@ def spent(record: RunRecord) -> list[Spent]:
 
 def ledger_terms(record: RunRecord) -> Markup:
     """Everything without which an ε of a ledger means nothing."""
-    rule = words.rule_in_words(words.ledger_rule(record.about))
-    told = f"ε at δ = {words.small(record.about['delta'])}; rule {rule}; {ADJACENCY}; against {EVERYONE}."
+    rules = words.ledger_rules(record.about)
+    told = f"ε at δ = {words.small(record.about['delta'])}; rule {rules}; {ADJACENCY}; against {EVERYONE}."
     return element("p", told, class_="quiet")
 
 

@@ -13,11 +13,11 @@ from choral import __version__, config
 from choral.errors import ChoralError, StorageError
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy import events
+from choral.privacy.costs import Costs
 from choral.report import signed, trust
 from choral.report.registry import entry_text
 from choral.report.sheet import page
 from choral.report.signed import Note, Outside, ledger_of
-from choral.run.costs import Costs
 from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, inside, of_right_form, read_run
 from choral.run.signatures import signs
 from choral.run.statement import planned_statement, privacy_statement

@@ -7,18 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from choral.privacy.rules import ADJACENCY, EVERYONE, NOISE
+from choral.plan import Plan
+from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.privacy.shown import up
 from choral.run.folder import RunRecord, merit
-
-_RULES = {
-    "S1": "every noisy step counted on its own",
-    "S2": "one step a round, noise summed over the honest devices",
-    "S3": "in exact arithmetic: steps that do not expand, last noise summed over the honest devices",
-    "S4": "whole updates clipped, noise summed over the honest devices",
-    "S5": "secret Poisson batches inside each device",
-    "S6": "one step a round, whole-number noise on the grid",
-}
 
 _ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -112,25 +105,10 @@ def label(record: RunRecord) -> tuple[str, str]:
     )
 
 
-def rule_in_words(rule: str) -> str:
-    """The rule with what it counts, where it is one of choral's own.
-
-    >>> rule_in_words("S1")
-    'S1: every noisy step counted on its own'
-    """
-    return f"{rule}: {_RULES[rule]}" if rule in _RULES else rule
-
-
-def ledger_rule(about: dict[str, Any]) -> str:
-    """The proved rule by which the devices' ledgers charge a round of this plan: a batch of all rows hides nobody.
-
-    >>> [ledger_rule({"plan": {"sampling": "poisson", "batch": 8, "rows": rows}}) for rows in (9, 8)]
-    ['S5', 'S1']
-    """
-    plan = about["plan"]
-    if "law" in plan:
-        return "S6"
-    return "S5" if plan["sampling"] == "poisson" and plan["batch"] < plan["rows"] else "S1"
+def ledger_rules(about: dict[str, Any]) -> str:
+    """The rules by which the devices' ledgers charge a round, each with what it counts."""
+    rules = rules_charged(Plan.from_dict(about["plan"]), (device["rows"] for device in about["devices"]))
+    return ", and ".join(map(rule_in_words, rules))
 
 
 def not_covered(about: dict[str, Any]) -> tuple[str, ...]:
@@ -280,8 +258,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about["plan"], record.result
-    sampler = "secret Poisson batches" if plan["sampling"] == "poisson" else "batches of a shuffled partition"
-    law, whole = NOISE.get(plan.get("law"), "Gaussian noise"), " or more, in whole numbers" * ("law" in plan)
+    made = Plan.from_dict(plan)
     noise = "a seed (predictable: simulation only)" if predictable(about) else "a cryptographic source"
     full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
@@ -296,8 +273,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "By what? (mechanism)",
-            f"Gradients clipped to {plan['clip']:g} a record, {sampler}, {law} of standard deviation "
-            f"{plan['noise']:.4g}{whole} on the device, from {noise}.",
+            f"{mechanism_of(made).described(made)}, from {noise}.",
         ),
         (
             "For how long? (composition)",
@@ -373,5 +349,5 @@ def spent_so_far(record: RunRecord) -> str:
     last = record.rounds[-1].get("spent") if record.rounds and record.result is None else None
     if not last:
         return ""
-    terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {rule_in_words(ledger_rule(record.about))}"
+    terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {ledger_rules(record.about)}"
     return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms}; holds if nobody stops by results)."

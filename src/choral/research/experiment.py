@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from choral.backends.vectorised import Vectorised
 from choral.federation import balanced_cohorts
-from choral.learning.batches import OVERFLOW
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
-from choral.plan import Plan, Sampling
+from choral.plan import Budget, Plan, Sampling
 from choral.privacy.account import account
-from choral.privacy.calibrate import PAPER_RULES, Rule, loss_under, noise_for
-from choral.privacy.exposure import Exposure
-from choral.run.costs import OUT_OF_RANGE, rounds_each
+from choral.privacy.calibrate import PAPER_RULES, Rule, loss_under, noise_for, spendable
+from choral.privacy.exposure import Exposure, rounds_each
 
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
@@ -128,10 +126,11 @@ class Experiment:
 
         The proved rules also pay for batches that overflow and updates out of range, as a run does.
         """
-        spare = 0.0 if rule in PAPER_RULES else OVERFLOW + OUT_OF_RANGE
+        if rule not in PAPER_RULES:
+            delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
         exposed = {**self._exposed(rule), "clip": 1.0}
-        noise = _noise(rule, epsilon, delta - spare, tuple(exposed.items()))
+        noise = _noise(rule, epsilon, delta, tuple(exposed.items()))
         if rule == "clipped_updates":
             return replace(self, update_noise=self.update_clip * noise)
         return replace(self, noise=self.clip * noise)
@@ -140,7 +139,7 @@ class Experiment:
         """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
         exposed = self._exposed(rule)
         if rule == "clipped_updates":
-            loss = loss_under(rule, Exposure(noise=self.update_noise, **exposed))
+            loss = loss_under(rule, Exposure.of(noise=self.update_noise, **exposed))
             return {
                 "delta": delta,
                 "adjacency": loss.adjacency,

@@ -26,10 +26,10 @@ from choral.learning.records import Labels
 from choral.learning.tables import encode_declared, read_one
 from choral.plan import Budget, Plan, SecureSum
 from choral.printable import fault_of_word
+from choral.privacy.costs import NO_LIMIT, Costs
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
-from choral.run.costs import NO_LIMIT, Costs
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.study import check_delta, codec_of, maker_beside, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number

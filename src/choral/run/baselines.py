@@ -10,7 +10,7 @@ from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate
 from choral.learning.local import Recipe
 from choral.learning.records import Records
-from choral.run.costs import rounds_each
+from choral.privacy.exposure import rounds_each
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 

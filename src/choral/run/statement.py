@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from choral.plan import Plan
 from choral.privacy.account import account_of
+from choral.privacy.costs import Costs
 from choral.privacy.exposure import Exposure
-from choral.privacy.rules import ADJACENCY, NOISE, with_secure_sum
-from choral.run.costs import Costs
+from choral.privacy.mechanisms import mechanism_of, with_secure_sum
+from choral.privacy.rules import ADJACENCY
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
 
@@ -101,7 +102,7 @@ def _with_colluders(costs: Costs, part: Exposure, colluders: int, delta: float, 
     if not first_form:
         return costs.epsilon_of_sums(part, delta)
     loss = with_secure_sum(part)
-    return None if loss is None else loss.epsilon(delta)
+    return None if isinstance(loss, str) else loss.epsilon(delta)
 
 
 def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0) -> list[dict[str, Any]]:
@@ -109,12 +110,13 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, show
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
     """
+    noise = mechanism_of(plan).noise
     told = [
         {
             "what": "the sum of the included devices' updates",
             "to": "the server",
             "times": rounds,
-            "protected_by": f"clipping to {plan.clip:g}, {NOISE[plan.law]} {plan.noise:.4g}, pairwise masks",
+            "protected_by": f"clipping to {plan.clip:g}, {noise} {plan.noise:.4g}, pairwise masks",
         },
         {
             "what": "the model after each round",
@@ -135,7 +137,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, show
                 "what": f"the first {shown} numbers of one device's update in the last round",
                 "to": "who reads this report",
                 "times": 1,
-                "protected_by": f"clipping to {plan.clip:g}, {NOISE[plan.law]} {plan.noise:.4g}, no mask: "
+                "protected_by": f"clipping to {plan.clip:g}, {noise} {plan.noise:.4g}, no mask: "
                 + ("the ε against everyone covers it, the ε with the secure sum does not" if plan.noise else "nothing"),
             }
         )

@@ -12,7 +12,6 @@ from typing import Any
 from choral.config import FederationSettings, Job
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
-from choral.learning.batches import OVERFLOW
 from choral.learning.models import KINDS, Model
 from choral.learning.reading import DataSource
 from choral.learning.records import by
@@ -20,9 +19,9 @@ from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import proposal_of, task_of
-from choral.privacy import calibrate
+from choral.privacy.calibrate import OUT_OF_RANGE, RESERVED, calibrated
+from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
-from choral.run.costs import NO_LIMIT, OUT_OF_RANGE, Costs, exposure_of, rounds_each
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
@@ -267,10 +266,10 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
     return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
 
 
-def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
-    federation, local, privacy = job.federation, job.local, job.privacy
-    given: dict[str, Any] = {
+def _given(job: Job) -> dict[str, Any]:
+    """The numbers of a plan that a job may give, None where it does not."""
+    federation, local = job.federation, job.local
+    return {
         "cohort": federation.cohort,
         "rounds": federation.rounds,
         "batch": local.batch,
@@ -278,13 +277,23 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         "step_size": local.step_size,
         "clip": local.clip,
     }
+
+
+def left_open(job: Job) -> tuple[str, ...]:
+    """The numbers that a job leaves to the planner."""
+    return tuple(name for name, value in _given(job).items() if value is None)
+
+
+def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
+    local, privacy, given = job.local, job.privacy, _given(job)
     for name, most in (("cohort", devices), ("batch", rows)):
         if given[name] is not None and given[name] > most:
             raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
     if None in given.values():
         task = task_of(
             epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
-            delta=privacy.delta,
+            delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
             devices=devices,
             rows=rows,
             features=model.features,
@@ -292,8 +301,6 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
             sampling=job.sampling,
             law=privacy.law,
-            trust="nobody",
-            **dict.fromkeys(("noise", "colluders", "dropouts", "row_length")),
             **given,
         )
         proposed = proposal_of(task).plan  # without noise a cohort may be one device
@@ -306,7 +313,4 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         require_company(plan.cohort, devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
-    plan = replace(plan, noise=1.0)  # where the search starts
-    part = exposure_of(plan, SecureSum.for_cohort(plan.cohort), rows=rows, rounds=rounds_each(plan))
-    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta - OVERFLOW - OUT_OF_RANGE)
-    return replace(plan, noise=calibrate.smallest_noise(part, budget))
+    return calibrated(plan, Budget(epsilon=privacy.epsilon, delta=privacy.delta))

@@ -233,7 +233,7 @@ class Codec:
         >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
         True
         """
-        noise = self.noise_in_grid * self.grid if self.law == "gaussian" else 0.0
+        noise = 0.0 if self.law in LEAST_SCALE else self.noise_in_grid * self.grid
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     @property
@@ -302,7 +302,7 @@ class Codec:
         words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
         self._require_shape(words, size)
         words[size:] = 0  # the lowest lane fills the rest
-        whole = None if self.law == "gaussian" else self.whole_noise(size, noise or Stream.fresh())
+        whole = self.whole_noise(size, noise or Stream.fresh()) if self.law in LEAST_SCALE else None
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if whole is not None:

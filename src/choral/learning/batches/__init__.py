@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from choral.learning.batches.batch import EMPTY, Batches, Drawer, Uses
 from choral.learning.batches.partition import Partition
-from choral.learning.batches.poisson import OVERFLOW, Poisson
+from choral.learning.batches.poisson import Poisson
 from choral.plan import Plan
 
-__all__ = ["DRAWERS", "EMPTY", "OVERFLOW", "Batches", "Drawer", "Uses", "drawer_of"]
+__all__ = ["DRAWERS", "EMPTY", "Batches", "Drawer", "Uses", "drawer_of"]
 
 DRAWERS: dict[str, Callable[..., Drawer]] = {"poisson": Poisson, "partition": Partition}
 

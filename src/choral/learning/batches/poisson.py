@@ -9,9 +9,8 @@ from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_r
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, words
 from choral.plan import Plan
+from choral.privacy.calibrate import OVERFLOW
 from choral.privacy.poisson import overflow
-
-OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room; added to δ
 
 
 @dataclass(frozen=True, kw_only=True)

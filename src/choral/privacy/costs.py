@@ -7,15 +7,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.batches import OVERFLOW
 from choral.plan import Budget, Plan, SecureSum
-from choral.privacy import rules
-from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
-from choral.privacy.exposure import Exposure
+from choral.privacy.calibrate import RESERVED
+from choral.privacy.events import Event, epsilon_of
+from choral.privacy.exposure import Exposure, exposure_of
 from choral.privacy.ledger import Charge, Reservation
+from choral.privacy.mechanisms import against_everyone, charging, rules_charged, with_secure_sum
+from choral.privacy.rules import Loss
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
-OUT_OF_RANGE = 1e-8  # the share of δ for updates that leave the codec's range, over a whole run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,16 +39,17 @@ class Costs:
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        return _one_round(self.exposure(device, 1), rounds_before, self.charged_delta(1))
+        part = self.exposure(device, 1)
+        return charging(part).event(part, rounds_before, self.charged_delta(1))
 
     def charged_delta(self, rounds: int) -> float:
         """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
-        return rounds * (OVERFLOW + OUT_OF_RANGE) / self.plan.rounds
+        return rounds * RESERVED / self.plan.rounds
 
     def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
         """ε of an exposure with the secure sum, what the rounds take of δ left out; None where nothing is proved."""
-        loss = rules.with_secure_sum(part)
-        if loss is None:
+        loss = with_secure_sum(part)
+        if isinstance(loss, str):
             return None
         epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds))], delta)
         return epsilon if math.isfinite(epsilon) else None
@@ -65,15 +66,14 @@ class Costs:
         events = tuple(self.event(device, before) for before in uploads)
         return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary)
 
-    def rule(self, device: int) -> rules.Loss:
+    def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
-        return rules.against_everyone(self.exposure(device, 1))
+        return against_everyone(self.exposure(device, 1))
 
     @property
     def every_rule(self) -> tuple[str, ...]:
         """The names of all rules by which somebody is charged, sorted: a batch of all rows is no sample of them."""
-        first_of_size = np.unique(self.rows, return_index=True)[1]
-        return tuple(sorted({self.rule(int(device)).rule for device in first_of_size}))
+        return rules_charged(self.plan, self.rows.tolist())
 
     @cached_property
     def allowed_rounds(self) -> NDArray[np.int64]:
@@ -112,46 +112,6 @@ class Costs:
         return spent
 
 
-def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
-    """The exposure of a device with so many rows in so many rounds of a plan."""
-    honest = secure.honest_noises(secure.adversary)
-    return Exposure(
-        rounds=rounds,
-        local_steps=plan.local_steps,
-        cohort=plan.cohort,
-        devices=plan.devices,
-        rows=rows,
-        batch=plan.batch,
-        noise=plan.noise,
-        clip=plan.clip,
-        sampling=plan.sampling,
-        passes=plan.passes,
-        colluders=secure.colluders,
-        dropouts=plan.cohort - secure.colluders - honest,
-        step_size=plan.step_size,
-        law=plan.law,
-    )
-
-
-def _one_round(part: Exposure, rounds_before: int, extra: float) -> Event:
-    """The event of one round: passes that continue cost a device only the uses of a record that this round adds."""
-    if part.sampled:
-        return rules.poisson_steps(
-            steps=part.local_steps, rows=part.rows, batch=part.batch, noise=part.noise, clip=part.clip, overflow=extra
-        )
-    uses = part.uses_per_round
-    if part.passes == "continue":
-        steps, per_pass = part.local_steps, part.batches_per_pass
-        uses = -(-(rounds_before + 1) * steps // per_pass) - -(-rounds_before * steps // per_pass)
-    if uses == 0:
-        return Gaussian(mu=0.0, delta=extra) if part.law == "gaussian" else Zcdp(rho=0.0, delta=extra)
-    if part.law != "gaussian":
-        whole = rules.whole_noise(law=part.law, uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
-        return replace(whole, delta=extra)
-    one = rules.local_composition(uses=uses, batch=part.batch, noise=part.noise, clip=part.clip)
-    return Gaussian(mu=one.mu, delta=extra)
-
-
 def most_uploads(planned: int) -> int:
     """How many uploads a study may make of which so many are planned: a quarter more, at least two, for what fails.
 
@@ -159,8 +119,3 @@ def most_uploads(planned: int) -> int:
     (5, 17)
     """
     return planned + max(2, -(-planned // 4))
-
-
-def rounds_each(plan: Plan) -> int:
-    """How many rounds a device takes part in when all take part equally often, rounded up."""
-    return -(-plan.rounds * plan.cohort // plan.devices)

@@ -1,0 +1,91 @@
+"""A new mechanism is one value and one entry in the list: everything else asks it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import choral
+from choral.errors import PlanError
+from choral.plan import Budget, Plan, SecureSum
+from choral.privacy.calibrate import calibrated, smallest_noise, spendable
+from choral.privacy.costs import Costs
+from choral.privacy.events import Zcdp, epsilon_of
+from choral.privacy.mechanisms import MECHANISMS, mechanism_of, rule_in_words, rules_charged
+from choral.privacy.rules import EVERYONE, Loss, Mechanism
+from choral.run.statement import privacy_statement, releases
+
+NUMBERS = {"rounds": 4, "local_steps": 1, "cohort": 3, "devices": 3, "rows": 20, "batch": 20, "clip": 1.0}
+BUDGET = Budget(epsilon=2.0, delta=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Mechanism):
+    """Plans with a clip of 7 tell a record from another by ρ = (7/σ)²/2 per round, by decree."""
+
+    def describes(self, plan):
+        return plan.clip == 7.0
+
+    def check(self, plan):
+        if plan.local_steps > 3:
+            raise PlanError("CH204", "a toy with more than 3 local steps.", fix="Use fewer.")
+
+    def event(self, part, rounds_before, reserved):  # noqa: ARG002
+        return Zcdp(rho=24.5 / part.noise**2, delta=reserved)
+
+    def against_everyone(self, part):
+        event = Zcdp(rho=part.rounds * 24.5 / part.noise**2)
+        return Loss(rule="T1", event=event, adversary=EVERYONE, certificate="by decree")
+
+    def with_secure_sum(self, part):  # noqa: ARG002
+        return "a toy shares no noise"
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    value = Toy(rules={"T1": "a decree"}, noise="toy noise", planned=("T1", "T1"))
+    monkeypatch.setattr("choral.privacy.mechanisms.MECHANISMS", [value, *MECHANISMS])
+    return value
+
+
+def plan(**other):
+    return Plan(**{**NUMBERS, "step_size": 0.5, "noise": 50.0, "clip": 7.0, **other})
+
+
+def test_a_toy_mechanism_is_accounted_for_by_its_own_rule():
+    told = choral.account(**{**NUMBERS, "clip": 7.0}, noise=50.0, delta=1e-5)["proved"]
+    assert (told["against_everyone"]["rule"], told["against_everyone"]["rho"]) == ("T1", 4 * 24.5 / 2500)
+    assert told["against_everyone"]["epsilon"] == epsilon_of([Zcdp(rho=4 * 24.5 / 2500)], 1e-5)
+    assert (told["with_secure_sum"], told["no_certificate"]) == (None, "a toy shares no noise")
+    assert rule_in_words("T1") == "T1: a decree"
+
+
+def test_a_toy_mechanism_is_calibrated_and_proposed(toy):
+    found = calibrated(plan(noise=0.0), BUDGET)
+    told = choral.account(**{**NUMBERS, "clip": 7.0}, noise=found.noise, delta=spendable(BUDGET).delta)
+    assert 0.999 * 2.0 <= told["proved"]["against_everyone"]["epsilon"] <= 2.0
+    proposed = choral.plan_for(epsilon=2.0, devices=3, rows=10**6, features=2, clip=7.0, local_steps=1, delta=1e-7)
+    assert (proposed.chosen.rule, mechanism_of(proposed.plan)) == ("T1", toy)
+    assert proposed.alternatives == ()  # nothing is proved of its sums, and it draws batches in one way
+    with pytest.raises(PlanError, match="a toy shares no noise"):
+        smallest_noise(costs().exposure(0, 4), BUDGET, "with_secure_sum")
+
+
+def costs():
+    return Costs(plan=plan(), secure=SecureSum.for_cohort(3), rows=np.array([20, 20, 50]), limits=(BUDGET,) * 3,
+                 names=("a", "b", "c"))  # fmt: skip
+
+
+def test_a_toy_mechanism_is_charged_stated_and_named_in_the_releases():
+    charge = costs().charge(0, 0, run="run", round=1, attempt=0)
+    assert (charge.rule, charge.event) == ("T1", Zcdp(rho=24.5 / 2500, delta=costs().charged_delta(1)))
+    assert rules_charged(plan(), [20, 50]) == ("T1",)
+    told = privacy_statement(costs(), np.full(3, 4))
+    assert told["against_everyone"]["rule"] == "T1"
+    assert told["no_certificate"] == "a toy shares no noise"
+    assert "toy noise 50" in releases(plan(), 4, compare=False)[0]["protected_by"]
+
+
+def test_what_a_mechanism_does_not_allow_is_refused_by_its_own_words():
+    with pytest.raises(PlanError, match="CH204 a toy with more than 3 local steps"):
+        rules_charged(plan(local_steps=4), [20])
