@@ -1,13 +1,12 @@
 """What a run costs one device, by every rule: proved first, then with the secure sum, then as published."""
 
-from typing import Any
-
 from choral.errors import PlanError
 from choral.plan import Law, Passes, Sampling
 from choral.privacy import published, rules
 from choral.privacy.events import Gaussian, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.zcdp import require_delta
+from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaValue, Proved
 
 
 def account(
@@ -30,14 +29,14 @@ def account(
     smoothness: float | None = None,
     convex: bool = False,
     law: Law = "gaussian",
-) -> dict[str, Any]:
+) -> Account:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
     >>> told = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
     ...                delta=1e-4)
-    >>> told["proved"]["against_everyone"]["rule"], round(told["proved"]["against_everyone"]["epsilon"], 2)
+    >>> told.proved.against_everyone.rule, round(told.proved.against_everyone.epsilon, 2)
     ('S5', 8.42)
-    >>> told["paper"]["valid"], told["paper"]["because"]
+    >>> told.paper.valid, told.paper.because
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
     delta = require_delta(delta)
@@ -63,8 +62,8 @@ def account(
     return account_of(part, delta)
 
 
-def account_of(part: Exposure, delta: float) -> dict[str, Any]:
-    """The object of `account` for an exposure that is already checked."""
+def account_of(part: Exposure, delta: float) -> Account:
+    """The value of `account` for an exposure that is already checked."""
     if not 1e-60 < part.noise_multiplier < 1e60:
         raise PlanError(
             "CH200",
@@ -74,35 +73,36 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
     everyone, summed = rules.against_everyone(part), rules.with_secure_sum(part)
     event = everyone.event
     mu = event.mu if isinstance(event, Gaussian) else None
-    return {
-        "paper": _published(published.theorem_1(part), delta),
-        "paper_without_secure_sum": _published(published.without_secure_sum(part), delta),
-        "dp_sgd": {
-            "as_printed": _published(published.dp_sgd_as_printed(part), delta),
-            "corrected": _published(published.dp_sgd_corrected(part), delta),
-        },
-        "proved": {
-            "against_everyone": {
-                "rule": everyone.rule,
-                "mu": mu,
-                "rho": event.rho if isinstance(event, Zcdp) else None if mu is None else 0.5 * mu * mu,
-                "epsilon": everyone.epsilon(delta),
-                "adversary": everyone.adversary,
-                "because": everyone.certificate,
-            },
-            "with_secure_sum": summed
-            and {
-                "rule": summed.rule,
-                "epsilon": summed.epsilon(delta),
-                "certificate": summed.certificate,
-                "adversary": summed.adversary,
-            },
-            "no_certificate": rules.why_no_certificate(part) or None,
-        },
-        "delta": delta,
-        "adjacency": rules.ADJACENCY,
-    }
+    return Account(
+        paper=_published(published.theorem_1(part), delta),
+        paper_without_secure_sum=_published(published.without_secure_sum(part), delta),
+        dp_sgd=DpSgd(
+            as_printed=_published(published.dp_sgd_as_printed(part), delta),
+            corrected=_published(published.dp_sgd_corrected(part), delta),
+        ),
+        proved=Proved(
+            against_everyone=EveryoneClaim(
+                rule=everyone.rule,
+                mu=mu,
+                rho=event.rho if isinstance(event, Zcdp) else None if mu is None else 0.5 * mu * mu,
+                epsilon=everyone.epsilon(delta),
+                adversary=everyone.adversary,
+                because=everyone.certificate,
+            ),
+            with_secure_sum=None
+            if summed is None
+            else ClaimOfSums(
+                rule=summed.rule,
+                epsilon=summed.epsilon(delta),
+                certificate=summed.certificate,
+                adversary=summed.adversary,
+            ),
+            no_certificate=rules.why_no_certificate(part) or None,
+        ),
+        delta=delta,
+        adjacency=rules.ADJACENCY,
+    )
 
 
-def _published(figure: published.Published, delta: float) -> dict[str, Any]:
-    return {"rho": figure.rho, "epsilon": figure.epsilon(delta), "valid": figure.valid, "because": figure.because}
+def _published(figure: published.Published, delta: float) -> FormulaValue:
+    return FormulaValue(rho=figure.rho, epsilon=figure.epsilon(delta), valid=figure.valid, because=figure.because)
