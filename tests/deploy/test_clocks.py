@@ -70,7 +70,7 @@ def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch
     with agents(study.homes):
         study.conductor(Sockets(study.homes)).run()
     record = read_run(next((study.study / "runs").iterdir()))
-    assert [line.included for line in record.rounds] == [[0, 1, 2]] * 2
+    assert [line.included for line in record.rounds] == [(0, 1, 2)] * 2
     assert all(0 <= line.seconds < 3600 for line in record.rounds)
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
     stamps = []

@@ -152,7 +152,8 @@ def test_an_attack_of_another_form_is_refused_in_one_line(change, tmp_path, caps
     folder = make_run(tmp_path / "run", attacked=True)
     write_json(folder / "attack.json", {**attack(), **change})
     assert main(["report", str(folder)]) == 1
-    assert capsys.readouterr().err.startswith("CH802 attack.json does not have the form of a demonstration.")
+    said = capsys.readouterr().err
+    assert re.match(r"CH802 .*attack\.json does not have the form that it should: .* choral attack --run\.\n$", said)
 
 
 def test_many_devices_are_summarised(made):

@@ -18,7 +18,7 @@ from choral.run.signatures import sign_off
 from tests.run.forger import boast, cover_up, cut, edit, relabel, write_rounds
 from tests.run.small import rows, study
 
-OLD = "tests/run/old"
+OLD = "tests/vectors/first_version"
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_newer_kind_of_signature_is_not_guessed_at(rehearsal):
 
 
 def test_a_rehearsal_from_before_still_verifies_and_it_is_said_what_its_signatures_cover(tmp_path, capsys):
-    folder = shutil.copytree(f"{OLD}/rehearsal", tmp_path / "run")
+    folder = shutil.copytree(f"{OLD}/rehearsed", tmp_path / "run")
     assert main(["verify", str(folder)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(
@@ -183,13 +183,13 @@ def test_a_rehearsal_from_before_still_verifies_and_it_is_said_what_its_signatur
 
 
 def test_a_deployment_from_before_still_verifies_and_can_be_compared_with_its_study(tmp_path, capsys):
-    folder = shutil.copytree(f"{OLD}/deployment", tmp_path / "run")
-    assert main(["verify", str(folder), "--roster", f"{OLD}/study.toml"]) == 0
+    folder = shutil.copytree(f"{OLD}/hearts", tmp_path / "run")
+    assert main(["verify", str(folder), "--roster", f"{OLD}/hearts.study.toml"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert "Taken on trust: all that the server wrote, also that this was a deployment: an older version" in last
     edit(folder / "run.json", lambda about: about.update(study="0" * 64))
     cover_up(folder)
-    assert "not one of the study that was given" in wrong(folder, roster=[f"{OLD}/study.toml"])
+    assert "not one of the study that was given" in wrong(folder, roster=[f"{OLD}/hearts.study.toml"])
 
 
 def test_the_last_line_says_what_was_proved_and_what_was_taken_on_trust(made, rehearsal, simulation, capsys):

@@ -31,7 +31,7 @@ STRICT = {"local_steps": 1, "sampling": "partition"}
 def outcome(kind, **settings):
     drop = settings.pop("drop", 0.0)
     run = Run(kind, study(**{**STRICT, **settings}), drop=drop)
-    lines = [(line["round"], line["cohort"], line["included"]) for line in run.rounds()]
+    lines = [(line.round, line.cohort, line.included) for line in run.rounds()]
     return run.parameters, lines, run.conclude().privacy
 
 

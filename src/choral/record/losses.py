@@ -141,7 +141,7 @@ class Statement(Record, frozen=True, kw_only=True):
     devices: tuple[SpentByDevice, ...] | None = None
 
     def __post_init__(self) -> None:
-        if (self.none is None) == (self.against_everyone is _NOTHING):
+        if (self.none is None) == (self.against_everyone == _NOTHING):
             raise ValueError("a statement has either claims or the reason why there are none")
 
     def to_dict(self) -> dict[str, object]:

@@ -39,3 +39,10 @@ class ShownAttack(Record, frozen=True, kw_only=True, forbid_unknown_fields=False
     adjacency: str
     adversary: str
     false_alarms: float
+
+    def __post_init__(self) -> None:
+        read = (self.masked.cells, self.opened.cells, *(one.cells for one in self.ordinary.values()))
+        if "network" not in self.ordinary or any(
+            name not in cells for cells in (self.row, *read) for name in self.shown
+        ):
+            raise ValueError("a column that is shown has not been read")

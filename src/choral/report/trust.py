@@ -29,7 +29,7 @@ def standing(record: RunRecord, outside: Outside, *, other_pages: bool) -> Stand
     """What the checks prove of a run in which nothing is wrong, and what they can't."""
     proved, trusted = _of_kind(record, outside)
     if other_pages:
-        trusted.append("the words of a page that this version would word differently")
+        trusted.append("the words of a page that another version wrote, or whose sentences were reworded")
     return Standing(proved="; ".join(proved), trusted="; ".join(trusted))
 
 
