@@ -83,15 +83,15 @@ def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     given |= {"builtin": "adult"} if task.data == "adult" else {}
     study = settle(job_of(**given), None if task.data == "adult" else clusters())
     result = Run("simulation", study).finish()
-    claim = result.privacy["against_everyone"]
-    told = {"accuracy": result.test["accuracy"], "epsilon": claim["epsilon"], "rule": claim["rule"],
-            "adjacency": result.privacy["adjacency"], "adversary": claim["adversary"]}  # fmt: skip
+    claim = result.privacy.against_everyone
+    told = {"accuracy": result.test["accuracy"], "epsilon": claim.epsilon, "rule": claim.rule,
+            "adjacency": result.privacy.adjacency, "adversary": claim.adversary}  # fmt: skip
     plan, train, test = study.plan, study.split.train, study.split.test
     shared = {
         "arrays": {"features": train.features, "labels": train.labels, "offsets": train.offsets,
                    "test_features": test.features, "test_labels": test.labels, "start": study.model.start(0)},
         "layers": list(study.model.widths),
-        "cohorts": [line["included"] for line in result.history],
+        "cohorts": [line.included for line in result.history],
         "steps": plan.local_steps, "batch": plan.batch, "rate": plan.batch / plan.rows,
         "step_size": plan.step_size, "clip": plan.clip, "most_rounds": rounds_each(plan), "seed": seed,
         "noise_multiplier": plan.noise * plan.batch / plan.clip, "epsilon": task.epsilon, "delta": DELTA,

@@ -28,7 +28,7 @@ def simulate(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - th
     >>> import numpy as np
     >>> rows = np.random.default_rng(0).normal(size=(400, 3))
     >>> result = simulate((rows, (rows[:, 0] > 0).astype(int)), devices=4, epsilon=5.0, delta=1e-4, rounds=2, seed=1)
-    >>> result.privacy["against_everyone"]["epsilon"] <= 5.0
+    >>> result.privacy.against_everyone.epsilon <= 5.0
     True
     """
     return _start("simulation", data, settings)

@@ -120,11 +120,11 @@ def step_of(name: str, numbers: Mapping[str, float | None], *, where: str = "") 
     return STEPS[name](**given)
 
 
-def described(step: ServerStep) -> dict[str, dict[str, str | float]]:
-    """The step as run.json names it; nothing for the default, which older runs did not name.
+def described(step: ServerStep) -> dict[str, str | float] | None:
+    """The step as run.json names it; None for the default, which older runs did not name.
 
     >>> described(Momentum()), described(Mean())
-    ({'server': {'step': 'momentum', 'step_size': 1.0, 'momentum': 0.9}}, {})
+    ({'step': 'momentum', 'step_size': 1.0, 'momentum': 0.9}, None)
     """
     name = next(name for name, kind in STEPS.items() if type(step) is kind)
-    return {} if name == DEFAULT else {"server": {"step": name, **asdict(step)}}
+    return None if name == DEFAULT else {"step": name, **asdict(step)}

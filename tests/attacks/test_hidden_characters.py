@@ -18,8 +18,8 @@ from choral.config import toml_of
 from choral.errors import ChoralError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.report.scene import scene
-from choral.run.folder import read_run
 from tests.report.runs import make_run
 from tests.run.consortium import JOB, Consortium
 from tests.run.small import SETTINGS, rows

@@ -83,10 +83,10 @@ def test_the_plan_in_small_costs_what_the_plan_costs():
         plan = plan_of(**configuration)
         small = in_small(plan)
         costs = [
-            account(delta=DELTA, **{**one.to_dict(), "devices": 16, "cohort": 10, "rounds": 3})["proved"]
+            account(delta=DELTA, **{**one.to_dict(), "devices": 16, "cohort": 10, "rounds": 3}).proved
             for one in (plan, small)
         ]
-        whole, little = (cost["against_everyone"]["epsilon"] for cost in costs)
+        whole, little = (cost.against_everyone.epsilon for cost in costs)
         assert little == pytest.approx(whole, rel=0.01) and little <= whole * (1 + 1e-9)
 
 

@@ -14,8 +14,8 @@ from choral.cli import main
 from choral.config import job_of, parse
 from choral.errors import ChoralError
 from choral.learning.tables import load
+from choral.record import read_run
 from choral.report.scene import scene
-from choral.run.folder import read_run
 from choral.run.study import settle
 from tests.run.small import SETTINGS
 

@@ -20,8 +20,9 @@ from choral.cli import training
 from choral.config import job_of
 from choral.learning.splits import hold_out
 from choral.learning.tables import load
+from choral.record import read_run
 from choral.report.scene import scene
-from choral.run.folder import RunFolder, read_run
+from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from choral.run.study import settle
 from tests.run.small import SETTINGS

@@ -35,7 +35,7 @@ def test_json_is_the_object_of_the_function(capsys):
     assert front.main(words({"local-steps": 1}, "--sampling", "partition", "--colluders", "2", "--json")) == 0
     printed = json.loads(capsys.readouterr().out)
     numbers = {name.replace("-", "_"): value for name, value in FLAGS.items()}
-    assert printed == account(**(numbers | {"local_steps": 1}), sampling="partition", colluders=2)
+    assert printed == account(**(numbers | {"local_steps": 1}), sampling="partition", colluders=2).to_dict()
 
 
 def test_the_flags_are_the_arguments_of_the_function():
@@ -73,11 +73,11 @@ def test_no_epsilon_is_printed_smaller_than_it_is(noise, capsys):
     told = account(
         **{name.replace("-", "_"): value for name, value in FLAGS.items()} | {"noise": noise, "local_steps": 1}
     )
-    proved, single = told["proved"], told["dp_sgd"]
-    true = [proved["against_everyone"], proved["with_secure_sum"], told["paper"], told["paper_without_secure_sum"]]
-    true += [single["as_printed"], single["corrected"]]
+    proved, single = told.proved, told.dp_sgd
+    true = [proved.against_everyone, proved.with_secure_sum, told.paper, told.paper_without_secure_sum]
+    true += [single.as_printed, single.corrected]
     for shown, loss in zip(printed, true, strict=True):
-        assert loss["epsilon"] <= shown <= 1.001 * loss["epsilon"]
+        assert loss.epsilon <= shown <= 1.001 * loss.epsilon
 
 
 def test_a_figure_that_is_no_guarantee_says_so_with_the_condition(capsys):

@@ -15,8 +15,8 @@ from choral.deploy.services import serve_study
 from choral.errors import DeploymentError
 from choral.privacy import ledger as ledger_module
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.report.verify import verify
-from choral.run.folder import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
 # Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
@@ -70,8 +70,8 @@ def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch
     with agents(study.homes):
         study.conductor(Sockets(study.homes)).run()
     record = read_run(next((study.study / "runs").iterdir()))
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2]] * 2
-    assert all(0 <= line["seconds"] < 3600 for line in record.rounds)
+    assert [line.included for line in record.rounds] == [(0, 1, 2)] * 2
+    assert all(0 <= line.seconds < 3600 for line in record.rounds)
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
     stamps = []
     for home in study.homes.values():

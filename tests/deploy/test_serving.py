@@ -20,9 +20,9 @@ from choral.privacy.ledger import Ledger
 from choral.protocol.closing import committed
 from choral.protocol.messages import Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.protocol.terms import ENVELOPE_BYTES
+from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.folder import read_run
 from choral.run.runs import resume
 from choral.run.statement import privacy_statement
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
@@ -90,12 +90,12 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
         consortium.conductor(transport).run()
     record = run_of(consortium)
     assert transport.count == 1 + 2 * 3 + 1  # the first call, then OMEGA and FINAL of three rounds, then CLOSE
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2]] * 3
+    assert [line.included for line in record.rounds] == [(0, 1, 2)] * 3
     assert all(charges(home) == [(1, 0), (2, 0), (3, 0)] for home in consortium.homes.values())
-    assert record.result["stopped"] == "all rounds are done"
-    assert 0.4 < record.result["test"]["accuracy"] <= 1
-    assert record.about["kind"] == "deployment"
-    assert not record.about["seeded"]
+    assert record.result.stopped == "all rounds are done"
+    assert 0.4 < record.result.test["accuracy"] <= 1
+    assert record.about.kind == "deployment"
+    assert not record.about.seeded
     assert status(consortium.study)["took_part"] == dict.fromkeys(NAMES, 3)
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
     with pytest.raises(StorageError, match=r"CH802.*deployment"):
@@ -130,11 +130,11 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
     assert turns(first, consortium.agreement.terms)[-1] == Turn(2, 0)
     assert turns(second, consortium.agreement.terms)[0] == Turn(2, 1)
     record = run_of(consortium)
-    assert [line["round"] for line in record.rounds] == [1, 2, 3]
-    assert record.rounds[1]["wasted"] == [0, 1, 2]
+    assert [line.round for line in record.rounds] == [1, 2, 3]
+    assert record.rounds[1].wasted == (0, 1, 2)
     # Four uploads, three of them in a sum; the server counts all four.
     assert all(charges(home) == [(1, 0), (2, 0), (2, 1), (3, 0)] for home in consortium.homes.values())
-    assert [device["rounds"] for device in record.result["privacy"]["devices"]] == [4, 4, 4]
+    assert [device.rounds for device in record.result.privacy.devices] == [4, 4, 4]
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
 
@@ -156,9 +156,9 @@ def test_uploads_of_an_attempt_that_fails_are_counted(consortium):
     with agents(consortium.homes):
         consortium.conductor(Losing(consortium.homes, lost=[3])).run()
     record = run_of(consortium)
-    assert record.rounds[0]["wasted"] == [0, 1, 2]
-    assert "attempt 1" in record.rounds[0]["note"]
-    assert [device["rounds"] for device in record.result["privacy"]["devices"]] == [4, 4, 4]
+    assert record.rounds[0].wasted == (0, 1, 2)
+    assert "attempt 1" in record.rounds[0].note
+    assert [device.rounds for device in record.result.privacy.devices] == [4, 4, 4]
 
 
 def test_a_device_that_cannot_pay_says_so_before_the_others_are_charged(consortium):
@@ -168,8 +168,8 @@ def test_a_device_that_cannot_pay_says_so_before_the_others_are_charged(consorti
     with agents(made.homes):
         made.conductor(Sockets(made.homes)).run()
     record = run_of(made)
-    assert record.result["refused"] == {"lake": "CH401"}
-    assert "after round 0 of 3: too few devices are willing to go on (lake CH401)" in record.result["stopped"]
+    assert record.result.refused == {"lake": "CH401"}
+    assert "after round 0 of 3: too few devices are willing to go on (lake CH401)" in record.result.stopped
     assert charges(made.homes["hill"]) == []
     assert status(made.study)["gone"] == {"lake": "CH401"}
 
@@ -183,10 +183,10 @@ def test_a_device_that_can_pay_for_no_further_round_still_opens_the_one_under_wa
         consortium.conductor(Sockets(consortium.homes)).run()
     record = run_of(consortium)
     # Round 2's FINAL carries the call for round 3, which it can't pay for: it opens, and refuses when it is called.
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
-    assert all("wasted" not in line for line in record.rounds)
+    assert [line.included for line in record.rounds] == [(0, 1, 2), (0, 1, 2)]
+    assert all(not line.wasted for line in record.rounds)
     assert all(len(charges(home)) == 2 for home in consortium.homes.values())
-    assert "lake CH401" in record.result["stopped"]
+    assert "lake CH401" in record.result.stopped
 
 
 def test_a_device_that_refuses_for_good_is_not_called_again_and_the_others_go_on(four, tmp_path):
@@ -198,9 +198,9 @@ def test_a_device_that_refuses_for_good_is_not_called_again_and_the_others_go_on
     with agents(made.homes):
         made.conductor(transport).run()
     record = run_of(made)
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]  # a sum needs three of four
-    assert record.rounds[0]["refused"] == {"moor": "CH401"}
-    assert record.rounds[1]["cohort"] == [0, 1, 2]
+    assert [line.included for line in record.rounds] == [(0, 1, 2), (0, 1, 2)]  # a sum needs three of four
+    assert record.rounds[0].refused == {"moor": "CH401"}
+    assert record.rounds[1].cohort == (0, 1, 2)
 
 
 def test_a_device_of_another_version_is_left_out_and_the_others_go_on(four, tmp_path):
@@ -216,8 +216,8 @@ def test_a_device_of_another_version_is_left_out_and_the_others_go_on(four, tmp_
     with agents(made.homes):
         made.conductor(AnotherVersion(made.homes)).run()
     record = run_of(made)
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
-    assert record.result["refused"] == {"moor": "CH602"}
+    assert [line.included for line in record.rounds] == [(0, 1, 2), (0, 1, 2)]
+    assert record.result.refused == {"moor": "CH602"}
     assert charges(made.homes["moor"]) == []
 
 
@@ -226,7 +226,7 @@ def test_a_device_that_is_gone_costs_its_share_and_not_the_round(four, tmp_path)
     here = {name: made.homes[name] for name in NAMES}
     with agents(here):
         made.conductor(Sockets(made.homes)).run()
-    assert [line["included"] for line in run_of(made).rounds] == [[0, 1, 2], [0, 1, 2]]
+    assert [line.included for line in run_of(made).rounds] == [(0, 1, 2), (0, 1, 2)]
 
 
 def test_too_few_devices_are_told_and_the_run_goes_on_later(consortium):
@@ -273,10 +273,10 @@ def test_a_device_that_breaks_the_protocol_is_named_left_out_and_called_no_more(
     with agents(made.homes):
         made.conductor(Spoiling(made.homes)).run()
     record = run_of(made)
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2], [0, 1, 2]]
+    assert [line.included for line in record.rounds] == [(0, 1, 2), (0, 1, 2)]
     liar = made.agreement.terms.ids[3]
-    assert record.rounds[0]["broke_the_protocol"] == {liar: "sealed shares that do not open what it committed to"}
-    assert record.result["refused"] == {liar: "CH606"}
+    assert record.rounds[0].broke_the_protocol == {liar: "sealed shares that do not open what it committed to"}
+    assert record.result.refused == {liar: "CH606"}
     for name in set(made.homes) - {liar}:
         assert charges(made.homes[name]) == [(1, 0), (1, 1), (2, 0)]
     assert charges(made.homes[liar]) == [(1, 0)]
@@ -302,7 +302,7 @@ def test_a_stop_ends_after_the_round_with_the_model_so_far(consortium):
         consortium.conductor(Stopping(consortium.homes)).run()
     record = run_of(consortium)
     assert len(record.rounds) == 1
-    assert record.result["stopped"] == "after round 1 of 3: the coordinator stopped it"
+    assert record.result.stopped == "after round 1 of 3: the coordinator stopped it"
     assert (record.folder / "model.safetensors").exists()
 
 
@@ -358,7 +358,7 @@ def test_a_study_may_learn_a_number(tmp_path):
     with agents(made.homes):
         made.conductor(Sockets(made.homes)).run()
     record = run_of(made)
-    assert set(record.result["test"]) == {"r2", "loss", "rmse"}
+    assert set(record.result.test) == {"r2", "loss", "rmse"}
     assert json.loads((record.folder / "model.json").read_text())["label_bounds"] == [30, 220]
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
@@ -515,7 +515,7 @@ def test_a_server_that_dies_while_sites_sign_ends_the_run_when_it_is_started_aga
             conductor.run()
         consortium.conductor(Sockets(consortium.homes)).run()
     record = run_of(consortium)
-    assert record.result["stopped"] == "after round 0 of 3: too few devices are willing to go on (lake CH401)"
+    assert record.result.stopped == "after round 0 of 3: too few devices are willing to go on (lake CH401)"
     assert verify(record.folder).good
 
 
@@ -536,10 +536,10 @@ def test_an_upload_that_a_site_paid_for_and_that_never_arrived_is_in_the_claim(f
 
     folder = finished(made, LostUpload(made.homes))
     record = read_run(folder)
-    assert record.rounds[0]["included"] == [0, 1, 2]
+    assert record.rounds[0].included == (0, 1, 2)
     assert charges(made.homes["moor"]) == [(1, 0), (2, 0)]
-    assert record.result["privacy"]["devices"][3]["rounds"] == 2  # not 1, which is all that the server was sent
-    assert record.result["wasted"] == [3]
+    assert record.result.privacy.devices[3].rounds == 2  # not 1, which is all that the server was sent
+    assert record.result.wasted == (3,)
     assert verify(folder).good
 
 

@@ -19,8 +19,8 @@ from choral.deploy.agent import Agent
 from choral.deploy.serving import Conductor, keep_test
 from choral.deploy.site import Home
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.run.agreement import Agreement
-from choral.run.folder import read_run
 from choral.run.study import settle
 from examples.hospitals import make_tables
 from tests.run.consortium import Sockets
@@ -73,10 +73,10 @@ def said(command):
 
 def check_the_end(folder):
     record = read_run(next((folder / "study" / "runs").iterdir()))
-    assert record.result["stopped"] == "all rounds are done"
-    assert [line["included"] for line in record.rounds] == [[0, 1, 2]] * 12
-    assert record.result["test"]["accuracy"] > 0.7  # 0.77 when it was written; guessing the larger class gives 0.63
-    claimed = record.result["privacy"]["against_everyone"]["epsilon"]
+    assert record.result.stopped == "all rounds are done"
+    assert [line.included for line in record.rounds] == [(0, 1, 2)] * 12
+    assert record.result.test["accuracy"] > 0.7  # 0.77 when it was written; guessing the larger class gives 0.63
+    claimed = record.result.privacy.against_everyone.epsilon
     for site in SITES:
         ledger = Ledger.read(folder / f"home-{site}" / "ledger")
         assert len(ledger.balance.charges) == 12

@@ -17,7 +17,8 @@ import choral
 from choral.cli import main
 from choral.errors import ConfigError, StorageError
 from choral.output.logs import Log
-from choral.run.folder import RunFolder, read_run
+from choral.record import read_run
+from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
@@ -82,12 +83,12 @@ def expected(folder):
     """The figures that the run's own files hold."""
     record, found = read_run(folder), {}
     for line in record.rounds:
-        for name, value in line["test"].items():
-            found.setdefault(f"test/{name}", {})[line["round"]] = value
-        found.setdefault("privacy/largest_epsilon", {})[line["round"]] = max(line["spent"])
-    last = record.rounds[-1]["round"]
-    found |= {f"result/{name}": {last: value} for name, value in record.result["test"].items()}
-    found["result/largest_epsilon"] = {last: record.result["privacy"]["against_everyone"]["epsilon"]}
+        for name, value in line.test.items():
+            found.setdefault(f"test/{name}", {})[line.round] = value
+        found.setdefault("privacy/largest_epsilon", {})[line.round] = max(line.spent)
+    last = record.rounds[-1].round
+    found |= {f"result/{name}": {last: value} for name, value in record.result.test.items()}
+    found["result/largest_epsilon"] = {last: record.result.privacy.against_everyone.epsilon}
     return found
 
 
@@ -143,7 +144,7 @@ def test_an_interrupted_run_is_marked_and_logged_from_its_first_round_when_it_go
     mlflow.clear()
     choral.resume(tmp_path / "run", rows(), log="mlflow").finish()
     accuracies = [(call[4], call[3]) for call in mlflow if call[:3] == ("metric", "r", "test/accuracy")]
-    assert accuracies == [(line["round"], line["test"]["accuracy"]) for line in read_run(tmp_path / "run").rounds]
+    assert accuracies == [(line.round, line.test["accuracy"]) for line in read_run(tmp_path / "run").rounds]
     assert mlflow[-1] == ("end", "r", "FINISHED")
 
 

@@ -52,13 +52,13 @@ def test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_numb
     costs = Costs(plan=plan, secure=secure, rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
     told = privacy_statement(costs, np.full(4, 20))
     exact = with_secure_sum(costs.exposure(0, 20))
-    others = {c: epsilon for c, epsilon in told["by_colluders"] if epsilon is not None}
+    others = {c: epsilon for c, epsilon in told.by_colluders if epsilon is not None}
     if delta < 2e-8:
-        assert (told["with_secure_sum"], others) == (None, {})
-        assert "leaves nothing" in told["no_certificate"]
+        assert (told.with_secure_sum, others) == (None, {})
+        assert "leaves nothing" in told.no_certificate
         return
     right = epsilon_of([Gaussian(mu=exact.event.mu)], delta - 2e-8)
-    assert told["with_secure_sum"]["epsilon"] == pytest.approx(right, rel=1e-6)
+    assert told.with_secure_sum.epsilon == pytest.approx(right, rel=1e-6)
     assert right > exact.epsilon(delta)
     assert others == {
         c: pytest.approx(epsilon_of([Gaussian(mu=2 * 20**0.5 / 50 / (secure.smallest_sum - c) ** 0.5)], delta - 2e-8))
@@ -70,11 +70,11 @@ def test_a_run_that_somebody_stops_claims_all_that_was_reserved_and_labels_the_r
     run = Run("simulation", study())
     next(iter(run.rounds()))
     told = run.conclude()
-    claimed = told.privacy["against_everyone"]["epsilon"]
-    assert claimed == run.study.costs.spent(0, 2, told.privacy["delta"])  # the limit pays for two of three rounds
-    assert 0 < told.privacy["running"]["epsilon"] < claimed
-    assert "fixed beforehand" in told.privacy["running"]["holds"]
-    assert told.record.result["stopped"].endswith("it was stopped by choice")
+    claimed = told.privacy.against_everyone.epsilon
+    assert claimed == run.study.costs.spent(0, 2, told.privacy.delta)  # the limit pays for two of three rounds
+    assert 0 < told.privacy.running.epsilon < claimed
+    assert "fixed beforehand" in told.privacy.running.holds
+    assert told.record.result.stopped.endswith("it was stopped by choice")
     assert "running" not in Run("simulation", study()).finish().privacy
 
 

@@ -10,7 +10,8 @@ import random
 
 from choral.plan import Plan, SecureSum
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.run.folder import ATTACK, FORMAT, write_json
+from choral.record import ATTACK, FORMAT
+from choral.run.folder import write_json
 
 NASTY = "<img src=x onerror=alert(1)>\"'&</title><script>alert(2)</script>"
 
@@ -47,15 +48,16 @@ def make_run(
         names, name, text = [f"{nasty}{number}" for number in range(devices)], nasty, nasty
     about = {
         "format": FORMAT, "choral": "0.1.0", "kind": kind, "seeded": seeded, "name": name,
-        "started": "2026-11-15T10:00:00Z",
+        "started": "2026-11-15T10:00:00Z", "job": "",
         "data": {
-            "source": text, "devices": devices, "rows": 2440 * devices, "features": 104, "classes": 2,
+            "source": text, "devices": devices, "rows": 2440 * devices, "features": 104,
+            "classes": ["<=50K", ">50K"], "label_bounds": None,
             "columns_from": nasty or "the bundled columns.toml", "notes": [text] if nasty else [],
             "hold_out": nasty or "9,769 public records",
         },
         "plan": plan.to_dict(), "plan_digest": plan.digest,
         "secure_sum": vars(sum_) if secure else None,
-        "model": {"kind": nasty or "logistic", "hidden": None, "parameters": 210}, "delta": 1e-5,
+        "model": {"kind": nasty or "logistic", "hidden": [], "parameters": 210}, "delta": 1e-5,
         "devices": [{"name": each, "rows": 2440, "limit": 2.0} for each in names],
         "versions": {"jax": "0.10.2", "numpy": "2.4.6", "python": "3.11.9", "choral": nasty or "0.1.0"},
     }  # fmt: skip
@@ -144,12 +146,13 @@ def result(about, lines, counts, *, certificate="convex", nasty=""):
     rng = random.Random(1)
     return {
         "finished": "2026-11-15T10:00:12Z", "seconds": 12.3, "rounds_done": len(lines), "stopped": "all rounds done",
+        "wasted": [],
         "test": {"accuracy": 0.8441, "loss": 0.36, "auc": 0.89},
         "baselines": {"without_privacy": 0.852, "alone": 0.809},
         "privacy": {
             "delta": 1e-5, "adjacency": ADJACENCY,
             "against_everyone": {"rule": "S5", "adversary": EVERYONE, "epsilon": worst},
-            "with_secure_sum": sum_,
+            "with_secure_sum": sum_, "no_certificate": None,
             "published": {"rule": "Theorem 1 as published", "epsilon": worst * 0.31, "valid": False,
                           "because": nasty or "10 local steps, and no condition of its validity is met"},
             "by_delta": [[10.0**-power, worst * (0.55 + 0.09 * power)] for power in range(3, 11)],

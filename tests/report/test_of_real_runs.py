@@ -9,9 +9,9 @@ import pytest
 
 import choral
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.report import page, write_report
 from choral.report.scene import scene
-from choral.run.folder import read_run
 
 
 @pytest.fixture(scope="module", params=["simulate", "rehearse"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from choral.record import read_run
 from choral.report.registry import entry_text, scalar
-from choral.run.folder import read_run
 from tests.report.runs import NASTY, make_run
 
 # Origin: schemas/deployments-schema.yaml of the registry (opendp/deployments-registry-data, commit 057e5d81):

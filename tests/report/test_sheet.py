@@ -10,9 +10,10 @@ import pytest
 
 from choral.cli import main
 from choral.errors import StorageError
+from choral.record import read_run
 from choral.report import page, write_report
 from choral.report.words import up
-from choral.run.folder import read_run, write_json
+from choral.run.folder import write_json
 from tests.report.runs import NASTY, attack, make_run
 
 KINDS = {
@@ -151,7 +152,8 @@ def test_an_attack_of_another_form_is_refused_in_one_line(change, tmp_path, caps
     folder = make_run(tmp_path / "run", attacked=True)
     write_json(folder / "attack.json", {**attack(), **change})
     assert main(["report", str(folder)]) == 1
-    assert capsys.readouterr().err.startswith("CH802 attack.json does not have the form of a demonstration.")
+    said = capsys.readouterr().err
+    assert re.match(r"CH802 .*attack\.json does not have the form that it should: .* choral attack --run\.\n$", said)
 
 
 def test_many_devices_are_summarised(made):
@@ -198,7 +200,7 @@ def test_a_run_that_was_moved_has_the_same_report(tmp_path):
 
 def test_a_run_without_noise_has_a_report_that_says_that_nothing_is_protected(tmp_path):
     folder = make_run(tmp_path / "run")
-    result = read_run(folder).result
+    result = json.loads((folder / "result.json").read_text())
     nothing = "no noise was added: nothing is protected"
     result["privacy"] = {"delta": 1e-5, "adjacency": "one record replaced", "none": nothing}
     write_json(folder / "result.json", result)

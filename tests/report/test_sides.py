@@ -5,10 +5,10 @@ import pytest
 from choral.cli import main
 from choral.errors import ConfigError
 from choral.privacy.shown import up
+from choral.record import read_run
 from choral.report import serve
 from choral.report.scene import scene
 from choral.report.sides import side_of
-from choral.run.folder import read_run
 from tests.report.runs import epsilon, make_run
 from tests.report.test_live import Stream
 
@@ -23,7 +23,7 @@ def words_of(places):
 
 
 def counts(record, what):
-    return [sum(number in line[what] for line in record.rounds) for number in range(16)]
+    return [sum(number in getattr(line, what) for line in record.rounds) for number in range(16)]
 
 
 def test_all_pages_have_the_same_places(record):
@@ -44,11 +44,11 @@ def test_the_server_has_no_ledger_of_any_device(record):
 
 def test_the_server_shows_what_it_received_and_never_what_a_device_computed(tmp_path):
     record = read_run(make_run(tmp_path / "run"))
-    sight, places = record.result["sight"], scene(record, "server")
-    assert f"{sight['received'][0]:08x} {sight['received'][1]:08x}" in places["sees"]
-    assert not any(f"{value:+.4f}" in words_of(places) for value in sight["computed"])
-    assert all(f"{value:.3f}" in words_of(scene(record)) for value in record.result["baselines"].values())
-    assert not any(f"{value:.3f}" in words_of(places) for value in record.result["baselines"].values())
+    sight, places = record.result.sight, scene(record, "server")
+    assert f"{sight.received[0]:08x} {sight.received[1]:08x}" in places["sees"]
+    assert not any(f"{value:+.4f}" in words_of(places) for value in sight.computed)
+    assert all(f"{value:.3f}" in words_of(scene(record)) for value in record.result.baselines.to_dict().values())
+    assert not any(f"{value:.3f}" in words_of(places) for value in record.result.baselines.to_dict().values())
 
 
 def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(record):
@@ -57,7 +57,7 @@ def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(reco
     assert f"{up(epsilon(own))} / 2.00" in places["budgets"].replace("\xa0", " ")
     assert places["budgets"].count('scope="row"') == 1
     assert f"asked in {own} rounds, in the sum of {counts(record, 'included')[3]}" in places["progress"]
-    asked = [line["round"] for line in record.rounds if 3 in line["cohort"]]
+    asked = [line.round for line in record.rounds if 3 in line.cohort]
     assert f"Round {asked[-1]}:" in places["cohort"]
     assert [f"Round {number}:" in places["events"] for number in range(1, len(record.rounds) + 1)] == [
         number in asked for number in range(1, len(record.rounds) + 1)
@@ -66,14 +66,14 @@ def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(reco
     assert others
     assert not any(f"{up(other)} / 2.00" in words_of(places) for other in others)
     for line in record.rounds:
-        assert f"{line['test']['accuracy']:.3f}" not in words_of(places)
+        assert f"{line.test['accuracy']:.3f}" not in words_of(places)
     assert "device 04, as" not in places["title"]
     assert "as device 04 sees it" in places["title"]
 
 
 def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
     record = read_run(make_run(tmp_path / "run", finished=False, done=7))
-    spent = record.rounds[-1]["spent"]
+    spent = record.rounds[-1].spent
     assert len(set(spent)) > 1
     for number, own in enumerate(spent):
         told = scene(record, number)["colluder-table"].replace("\xa0", " ")

@@ -1,14 +1,17 @@
 """What may be said of a run: rounded up, in the fixed order, never without its terms."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from choral.privacy.shown import up
+from choral.record import Statement, read_run
 from choral.report import words
 from choral.report.colluders import by_colluders, honest_devices
-from choral.run.folder import read_run
 from tests.report.runs import make_run
 
 
@@ -59,7 +62,9 @@ def test_without_a_certificate_there_is_no_second_figure(run, other):
 
 def test_a_published_figure_that_holds_is_called_valid(run):
     record = run()
-    record.result["privacy"]["published"] |= {"valid": True, "because": "one local step"}
+    published = msgspec.structs.replace(record.result.privacy.published, valid=True, because="one local step")
+    privacy = msgspec.structs.replace(record.result.privacy, published=published)
+    record = replace(record, result=msgspec.structs.replace(record.result, privacy=privacy))
     assert words.claims(record)[2].standing == "valid here: one local step"
     assert words.claims(record)[2].figure.startswith("ε\xa0≤\xa0")
 
@@ -93,9 +98,9 @@ def test_the_statement_says_whose_record_against_whom_and_how_much(run):
 
 def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarantees(run):
     record = run()
-    secure = record.about["secure_sum"]
+    secure = record.about.secure_sum
     # By hand for r = 10, u_min = 8, s = 7, a lying server: g_min = 7 + 8 - 10 - c + 1 = 6 - c.
-    assert (secure["cohort"], secure["smallest_sum"], secure["threshold"], secure["colluders"]) == (10, 8, 7, 2)
+    assert (secure.cohort, secure.smallest_sum, secure.threshold, secure.colluders) == (10, 8, 7, 2)
     assert [honest_devices(secure, c) for c in (0, 2, 5, 6, 9)] == [6, 4, 1, 0, 0]
     rows = [(c, epsilon, text.replace("\xa0", " ")) for c, epsilon, text in by_colluders(record)]
     assert [c for c, _, _ in rows] == list(range(10))
@@ -107,7 +112,7 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
 def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what_is_spent_so_far(run):
     record = run(finished=False, done=3)
     rows = by_colluders(record)
-    assert len(rows) == record.about["plan"]["cohort"]
+    assert len(rows) == record.about.plan.cohort
     # Made-up figures of tests/report/runs.py: 2.00 against everyone after all rounds, 0.66 of it with 2 colluders.
     assert rows[2][2].replace("\xa0", " ") == (
         "With 2 colluders every sum that a lying server can open holds at least 4 honest devices: the plan ends at "
@@ -115,30 +120,31 @@ def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what
         "noise summed over the honest devices)."
     )
     assert "no provable extra protection. The plan ends at ε ≤ 2.00 (δ = 1e-5" in rows[9][2].replace("\xa0", " ")
-    spent = max(record.rounds[-1]["spent"])
+    spent = max(record.rounds[-1].spent)
     told = words.spent_so_far(record).replace("\xa0", " ")
     assert told.startswith(f" Spent so far: ε ≤ {up(spent)} against the server and all other devices")
     assert "δ = 1e-5, one record replaced, rule S5" in told
     assert words.spent_so_far(run()) == ""
 
 
-def test_a_run_of_an_older_choral_has_no_planned_epsilon_and_says_none(run):
+def test_a_run_without_noise_has_no_planned_epsilon_and_says_none(run):
     record = run(finished=False, done=3)
-    del record.about["planned"]
+    record = replace(record, about=msgspec.structs.replace(record.about, planned=None))
     assert by_colluders(record)[2] == (
         2, None, "With 2 colluders every sum that a lying server can open holds at least 4 honest devices.",
     )  # fmt: skip
 
 
 def test_without_a_secure_sum_the_server_sees_each_update(run):
-    can, cannot = words.server_sees(run(secure=False).about)
+    can, cannot = words.server_sees(run(secure=False).about.secure_sum)
     assert "each device's noisy update by itself" in can
     assert not any("single device" in item for item in cannot)
 
 
 def test_without_noise_nothing_is_claimed_and_that_is_said(run):
     record = run()
-    record.result["privacy"] = {"delta": 1e-5, "adjacency": "one record replaced", "none": "no noise was added"}
+    nothing = Statement(delta=1e-5, adjacency="one record replaced", none="no noise was added")
+    record = replace(record, result=msgspec.structs.replace(record.result, privacy=nothing))
     assert words.claims(record) == ()
     assert words.statement(record)[1].startswith("No noise was added. Whoever sees what left the devices")
     assert dict(words.questions(record))["How much? (ε, δ)"] == "no noise was added"
@@ -146,5 +152,6 @@ def test_without_noise_nothing_is_claimed_and_that_is_said(run):
 
 def test_the_reason_why_there_is_no_certificate_is_told(run):
     record = run(certificate=None)
-    record.result["privacy"]["no_certificate"] = "several local steps"
+    privacy = msgspec.structs.replace(record.result.privacy, no_certificate="several local steps")
+    record = replace(record, result=msgspec.structs.replace(record.result, privacy=privacy))
     assert words.claims(record)[1].standing == "no provable extra protection here: several local steps"

@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 
+from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import costs_of
-from choral.run.folder import hashes, ledger_file, read_run
+from choral.run.folder import hashes, ledger_file
 from choral.run.statement import privacy_statement
 
 
@@ -40,7 +41,7 @@ def relabel(folder, **about):
 
 def boast(folder, accuracy):
     """Another accuracy, in the result and in the last round."""
-    lines = read_run(folder).rounds
+    lines = [line.to_dict() for line in read_run(folder).rounds]
     lines[-1]["test"]["accuracy"] = accuracy
     write_rounds(folder, lines)
     edit(folder / "result.json", lambda result: result["test"].update(accuracy=accuracy))
@@ -50,16 +51,16 @@ def boast(folder, accuracy):
 def cut(folder, rounds):
     """Only the first rounds, in ledgers, lines and statement; signatures are left as they were."""
     record = read_run(folder)
-    lines = record.rounds[:rounds]
+    lines = [line.to_dict() for line in record.rounds[:rounds]]
     write_rounds(folder, lines)
     counts = []
-    for number in range(len(record.about["devices"])):
+    for number in range(len(record.about.devices)):
         path = folder / "ledgers" / ledger_file(number)
         kept = [line for line in path.read_text().splitlines() if _before(line, rounds)]
         counts.append(sum('"kind":"charge"' in line for line in kept))
         path.write_text("".join(f"{line}\n" for line in kept))
     privacy = privacy_statement(costs_of(record), np.array(counts))
-    told = {"rounds_done": rounds, "test": lines[-1]["test"], "wasted": [], "privacy": privacy}
+    told = {"rounds_done": rounds, "test": lines[-1]["test"], "wasted": [], "privacy": privacy.to_dict()}
     edit(folder / "result.json", lambda result: result.update(told))
     cover_up(folder)
 

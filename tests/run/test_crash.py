@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.report.verify import verify
-from choral.run.folder import RunFolder, read_run
+from choral.run.folder import RunFolder
 
 CHILD = Path(__file__).with_name("child.py")
 ROOT = Path(__file__).parent.parent.parent
@@ -34,15 +35,15 @@ def crash_and_finish(kind, folder, step, law="gaussian"):
 
 def check(kind, folder, reference):
     record = read_run(folder)
-    assert [line["round"] for line in record.rounds] == [1, 2, 3]
-    released = {number: {line["round"] for line in record.rounds if number in line["included"]} for number in range(6)}
+    assert [line.round for line in record.rounds] == [1, 2, 3]
+    released = {number: {line.round for line in record.rounds if number in line.included} for number in range(6)}
     for number, path in enumerate(sorted((folder / "ledgers").glob("*.ledger"))):
         charged = Ledger.read(path).balance.charges
         assert released[number] <= {charge.round for charge in charged}
     assert [finding for finding in verify(folder) if finding.wrong] == []
     if kind == "simulation":
         assert np.array_equal(RunFolder(folder).checkpoint()[1], RunFolder(reference).checkpoint()[1])
-        assert read_run(folder).result["privacy"] == read_run(reference).result["privacy"]
+        assert read_run(folder).result.privacy == read_run(reference).result.privacy
     else:
         keys = folder.with_suffix(".log").read_text().splitlines()
         counts = {key: keys.count(key) for key in set(keys)}

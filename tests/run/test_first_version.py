@@ -10,7 +10,7 @@ from choral.cli import main
 from choral.privacy.ledger import Ledger
 
 FIRST = Path(__file__).parents[1] / "vectors" / "first_version"
-RUNS = ("simulated", "rehearsed", "strict", "deployed")
+RUNS = ("simulated", "rehearsed", "strict", "deployed", "hearts")
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -9,15 +9,16 @@ import pytest
 
 from choral.cli import main
 from choral.errors import StorageError
+from choral.record import inside, read_run
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.folder import RunFolder, inside, read_parameters, read_run
+from choral.run.folder import RunFolder, read_parameters
 from choral.run.runs import Run, resume
 from choral.run.signatures import sign_off
 from tests.run.forger import boast, cover_up, cut, edit, relabel, write_rounds
 from tests.run.small import rows, study
 
-OLD = "tests/run/old"
+OLD = "tests/vectors/first_version"
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +50,9 @@ def wrong(folder, **outside):
 def sign_again(folder):
     """Signatures by fresh keys under whatever the folder says now, as whoever can write all of it can make them."""
     record = read_run(folder)
-    names = [device["name"] for device in record.about["devices"]]
+    names = [device.name for device in record.about.devices]
     parameters, _ = read_parameters(folder / "model.safetensors")
-    sign_off(folder, names, run=record.about["plan_digest"], result=record.result, parameters=parameters)
+    sign_off(folder, names, run=record.about.plan_digest, result=record.result, parameters=parameters)
     shutil.rmtree(folder / "devices")
     cover_up(folder)
 
@@ -89,11 +90,11 @@ def test_an_accuracy_written_into_a_signed_rehearsal_is_found(rehearsal):
 def test_ledgers_cut_and_signed_again_by_fresh_keys_are_told_from_the_run_by_keys_that_came_another_way(
     made, rehearsal, capsys
 ):
-    before = read_run(rehearsal).result["privacy"]["against_everyone"]["epsilon"]
+    before = read_run(rehearsal).result.privacy.against_everyone.epsilon
     cut(rehearsal, 3)
     assert "the signature is not under this record" in wrong(rehearsal)
     sign_again(rehearsal)
-    after = read_run(rehearsal).result["privacy"]["against_everyone"]["epsilon"]
+    after = read_run(rehearsal).result.privacy.against_everyone.epsilon
     assert (round(before, 1), round(after, 1)) == (2.0, 1.1)  # as the review had it: 1.10 shown for 2
     # The folder agrees with itself now, and the last line says what that leaves open.
     assert main(["verify", str(rehearsal)]) == 0
@@ -147,7 +148,7 @@ def test_the_signatures_cover(what, rehearsal):
 
 
 def test_the_signatures_cover_every_line_of_a_round(rehearsal):
-    lines = read_run(rehearsal).rounds
+    lines = [line.to_dict() for line in read_run(rehearsal).rounds]
     lines[0]["note"] = "a quiet round"
     write_rounds(rehearsal, lines)
     cover_up(rehearsal)
@@ -167,7 +168,7 @@ def test_a_newer_kind_of_signature_is_not_guessed_at(rehearsal):
 
 
 def test_a_rehearsal_from_before_still_verifies_and_it_is_said_what_its_signatures_cover(tmp_path, capsys):
-    folder = shutil.copytree(f"{OLD}/rehearsal", tmp_path / "run")
+    folder = shutil.copytree(f"{OLD}/rehearsed", tmp_path / "run")
     assert main(["verify", str(folder)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith(
@@ -182,13 +183,13 @@ def test_a_rehearsal_from_before_still_verifies_and_it_is_said_what_its_signatur
 
 
 def test_a_deployment_from_before_still_verifies_and_can_be_compared_with_its_study(tmp_path, capsys):
-    folder = shutil.copytree(f"{OLD}/deployment", tmp_path / "run")
-    assert main(["verify", str(folder), "--roster", f"{OLD}/study.toml"]) == 0
+    folder = shutil.copytree(f"{OLD}/hearts", tmp_path / "run")
+    assert main(["verify", str(folder), "--roster", f"{OLD}/hearts.study.toml"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert "Taken on trust: all that the server wrote, also that this was a deployment: an older version" in last
     edit(folder / "run.json", lambda about: about.update(study="0" * 64))
     cover_up(folder)
-    assert "not one of the study that was given" in wrong(folder, roster=[f"{OLD}/study.toml"])
+    assert "not one of the study that was given" in wrong(folder, roster=[f"{OLD}/hearts.study.toml"])
 
 
 def test_the_last_line_says_what_was_proved_and_what_was_taken_on_trust(made, rehearsal, simulation, capsys):

@@ -13,9 +13,9 @@ from choral.errors import ChoralError, TableError
 from choral.learning import tables
 from choral.output.onnx import export_onnx
 from choral.planner import plan_for
+from choral.record import read_run
 from choral.report import page
 from choral.report.scene import scene
-from choral.run.folder import read_run
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, study
 
@@ -138,9 +138,9 @@ def test_a_toml_is_run_verified_resumed_and_reported(verb, stays, capsys):
     assert "accuracy" not in shown
     assert main(["verify", "out"]) == 0
     record = read_run("out")
-    assert record.about["data"]["label_bounds"] == [0, 100]
-    assert record.about["data"]["classes"] == []
-    assert record.result["baselines"]["without_privacy"] > 0.9
+    assert record.about.data.label_bounds == (0, 100)
+    assert record.about.data.classes == ()
+    assert record.result.baselines.without_privacy > 0.9
     text = page(record)
     assert "R² per round" in text
     assert "R² below, on a hold-out" in text

@@ -14,7 +14,8 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ChoralError
-from choral.run.folder import RunFolder, charged_rounds
+from choral.record import charged_rounds
+from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
@@ -119,11 +120,11 @@ def test_devices_with_smaller_limits_stop_earlier_and_the_others_go_on():
     limits = {"device 1": 0.8, "device 2": 2.0}
     run = Run("rehearsal", study(limits=limits, cohort=4, rounds=6, participation="uniform"))
     result = run.finish()
-    devices = {device["name"]: device for device in result.privacy["devices"]}
+    devices = {device.name: device for device in result.privacy.devices}
     assert devices["device 1"]["epsilon"] <= 0.8
     assert devices["device 2"]["epsilon"] <= 2.0
     assert devices["device 1"]["full"]
-    assert devices["device 1"]["rounds"] < max(device["rounds"] for device in devices.values())
+    assert devices["device 1"].rounds < max(device.rounds for device in devices.values())
 
 
 def test_a_column_may_name_each_devices_limit_and_is_then_no_feature(clinics):
@@ -133,9 +134,9 @@ def test_a_column_may_name_each_devices_limit_and_is_then_no_feature(clinics):
     text = (clinics / "choral.toml").read_text()
     (clinics / "choral.toml").write_text(text.replace('label = "ill"', 'label = "ill"\nlimit_column = "limit"'))
     result = choral.simulate("choral.toml")
-    limits = {device["name"]: device["limit"] for device in result.privacy["devices"]}
+    limits = {device.name: device.limit for device in result.privacy.devices}
     assert limits == {"east": 4.0, "north": 4.0, "south": 1.0, "west": 4.0}
-    assert max(d["epsilon"] for d in result.privacy["devices"] if d["name"] == "south") <= 1.0
+    assert max(d.epsilon for d in result.privacy.devices if d.name == "south") <= 1.0
     assert result.model.features == 3
 
 
@@ -162,27 +163,27 @@ def test_a_limit_that_differs_within_a_device_is_refused(clinics, capsys):
 def test_a_run_ends_early_when_too_few_devices_have_budget_left(kind):
     limits = {f"device {i}": 2.5 for i in range(1, 5)}
     run = Run(kind, study(limits=limits, rounds=6))
-    devices = run.finish().privacy["devices"]
+    devices = run.finish().privacy.devices
     done, needed, allowed = len(run.lines), run.study.secure.smallest_sum, run.study.costs.allowed_rounds
     assert 0 < done < 6
     assert run.stopped == f"after round {done} of 6: too few devices had budget left for another round"
     willing = [int(np.sum(charged_rounds(run.lines[:end], 6) < allowed)) for end in (done - 1, done)]
     assert willing[0] >= needed > willing[1], "not a round too early, and not one too late"
-    assert [device["rounds"] for device in devices] == charged_rounds(run.lines, 6).tolist(), "nobody paid for more"
-    assert [device["name"] for device in devices if device["full"]] == list(limits)
-    assert all(device["epsilon"] <= device["limit"] for device in devices)
+    assert [device.rounds for device in devices] == charged_rounds(run.lines, 6).tolist(), "nobody paid for more"
+    assert [device.name for device in devices if device.full] == list(limits)
+    assert all(device.epsilon <= device.limit for device in devices)
 
 
 def test_no_device_ever_passes_its_limit_whatever_the_server_wants():
     run = Run("simulation", study(rounds=12, noise=None, epsilon=1.5, participation="uniform"))
     privacy = run.finish().privacy
-    assert max(device["epsilon"] for device in privacy["devices"]) <= 1.5
+    assert max(device.epsilon for device in privacy.devices) <= 1.5
 
 
 def test_noise_chosen_by_hand_is_accounted_and_no_noise_says_so():
     settings = {**SETTINGS, "epsilon": None}
-    assert choral.simulate(rows(), **settings, noise=0.5).privacy["against_everyone"]["epsilon"] > 0
-    assert choral.simulate(rows(), **settings, noise=0.0).privacy["none"] == "no noise was added: nothing is protected"
+    assert choral.simulate(rows(), **settings, noise=0.5).privacy.against_everyone.epsilon > 0
+    assert choral.simulate(rows(), **settings, noise=0.0).privacy.none == "no noise was added: nothing is protected"
 
 
 BAD = {
@@ -268,8 +269,8 @@ def test_attempts_that_fail_after_the_upload_are_charged_with_and_without_ledger
     costs = []
     for folder in (None, RunFolder.create(tmp_path / "run")):
         run = Run("simulation", study(rows(400), limits=generous, **settings), folder=folder, drop=0.3)
-        costs.append(run.finish().privacy["devices"])
-    assert any("wasted" in line for line in run.lines)
+        costs.append(run.finish().privacy.devices)
+    assert any(line.wasted for line in run.lines)
     assert costs[0] == costs[1]
 
 
@@ -410,8 +411,8 @@ def test_evaluating_every_third_round_changes_no_bit_of_the_model_and_no_epsilon
     assert np.array_equal(one.parameters, two.parameters)
     assert one.privacy == two.privacy
     assert one.test == two.test
-    assert [line["round"] for line in third.lines if line["test"]] == [3, 6, 7]
-    tested = [(a["test"], b["test"]) for a, b in zip(every.lines, third.lines, strict=True) if b["test"]]
+    assert [line.round for line in third.lines if line.test] == [3, 6, 7]
+    tested = [(a.test, b.test) for a, b in zip(every.lines, third.lines, strict=True) if b.test]
     assert all(a == b for a, b in tested)
 
 
@@ -459,19 +460,19 @@ def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_to
 
 def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases(tmp_path):
     result = Run("rehearsal", study(seed=None), folder=RunFolder.create(tmp_path / "run")).finish().record.result
-    shown = [release for release in result["releases"] if release["to"] == "who reads this report"]
-    assert [release["what"] for release in shown] == [
-        f"the first {len(result['sight']['computed'])} numbers of one device's update in the last round"
+    shown = [release for release in result.releases if release.to == "who reads this report"]
+    assert [release.what for release in shown] == [
+        f"the first {len(result.sight.computed)} numbers of one device's update in the last round"
     ]
-    assert shown[0]["protected_by"].endswith(
+    assert shown[0].protected_by.endswith(
         "no mask: the ε against everyone covers it, the ε with the secure sum does not"
     )
 
 
 def test_a_run_that_shows_no_update_lists_none():
     result = Run("simulation", study()).finish().record.result
-    assert result["sight"] is None
-    assert [release["to"] for release in result["releases"]][-1] == "the server"
+    assert result.sight is None
+    assert [release.to for release in result.releases][-1] == "the server"
 
 
 def test_a_runs_name_leads_no_folder_out_of_runs(clinics):

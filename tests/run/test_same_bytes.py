@@ -8,9 +8,10 @@ import pytest
 
 from choral.cli import main
 from choral.privacy import ledger
+from choral.record import read_run
 from choral.report.verify import verify
 from choral.run import runs
-from choral.run.folder import RunFolder, read_run
+from choral.run.folder import RunFolder
 from tests.run.test_runs import clinics  # noqa: F401 - a fixture
 
 VERBS = ("simulate", "rehearse")
@@ -84,8 +85,8 @@ def test_a_run_seeded_by_the_flag_is_resumed_in_mid_run_to_the_same_end(monkeypa
     assert len(read_run("cut").rounds) == 1
     assert main(["resume", "cut", "--quiet"]) == 0
     whole, cut = read_run("whole"), read_run("cut")
-    assert whole.result["files"]["model.safetensors"] == cut.result["files"]["model.safetensors"]
-    assert whole.result["rounds_done"] == 2
+    assert whole.result.files["model.safetensors"] == cut.result.files["model.safetensors"]
+    assert whole.result.rounds_done == 2
 
 
 @pytest.mark.usefixtures("clinics")
@@ -118,6 +119,6 @@ def test_keys_come_from_no_seed_so_nobody_signs_a_seeded_rehearsal_and_its_page_
     pages = {name: (clinics / name / "report.html").read_text() for name in checks}
     assert "masks come from fresh keys and never repeat" in pages["seeded"]
     assert "received by the server" in pages["fresh"]
-    assert read_run("seeded").result["sight"]["received"] is None
+    assert read_run("seeded").result.sight.received is None
     assert len(vaults) == len(set(vaults)) == 8, "fresh keys in every run"
     assert not any((clinics / name / "devices").exists() for name in checks), "and none is left"

@@ -37,7 +37,7 @@ def run_of(kind, case):
 
 def outcome(kind, case):
     run = run_of(kind, case)
-    lines = [(line["round"], line["cohort"], line["included"]) for line in run.rounds()]
+    lines = [(line.round, line.cohort, line.included) for line in run.rounds()]
     return run.parameters, lines, run.conclude().privacy
 
 

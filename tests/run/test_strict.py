@@ -16,8 +16,9 @@ from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.trainer import LocalTraining
 from choral.privacy.events import Skellam, Zcdp
+from choral.record import read_run
 from choral.report.verify import verify
-from choral.run.folder import RunFolder, read_run
+from choral.run.folder import RunFolder
 from choral.run.places import engine_of
 from choral.run.runs import Run, resume
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
@@ -30,7 +31,7 @@ STRICT = {"local_steps": 1, "sampling": "partition"}
 def outcome(kind, **settings):
     drop = settings.pop("drop", 0.0)
     run = Run(kind, study(**{**STRICT, **settings}), drop=drop)
-    lines = [(line["round"], line["cohort"], line["included"]) for line in run.rounds()]
+    lines = [(line.round, line.cohort, line.included) for line in run.rounds()]
     return run.parameters, lines, run.conclude().privacy
 
 
@@ -87,7 +88,7 @@ def test_a_rehearsal_shows_no_update_without_its_noise(law, tmp_path, monkeypatc
     monkeypatch.setattr(LocalTraining, "update", lambda *given: clear.append(real(*given)) or clear[-1])
     own = study(law=law, seed=None, **STRICT)
     Run("rehearsal", own, folder=RunFolder.create(tmp_path / "run")).finish()
-    shown = np.array(read_run(tmp_path / "run").result["sight"]["computed"])
+    shown = np.array(read_run(tmp_path / "run").result.sight.computed)
     assert len(clear) == 3 * 4
     nearest = min(np.sqrt(np.mean((shown - update[: len(shown)]) ** 2)) for update in clear)
     assert 0.2 < nearest / (own.codec.noise_in_grid * own.codec.grid) < 3  # ten numbers: near the noise, far from zero

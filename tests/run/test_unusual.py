@@ -67,10 +67,10 @@ def test_one_device_a_round_is_fine_where_nothing_is_protected():
 
 
 def test_the_words_that_the_server_got_are_shown_as_wide_as_they_are():
-    sight = Run("rehearsal", study(seed=None, packed=True)).finish().record.result["sight"]
-    words = sight["received"]
+    sight = Run("rehearsal", study(seed=None, packed=True)).finish().record.result.sight
+    words = sight.received
     assert max(words) >= 2**32, "four words of 64 even bits all fall below it once in 2^128 runs"
-    assert len(words) == study(packed=True).codec.length(len(sight["computed"]))
+    assert len(words) == study(packed=True).codec.length(len(sight.computed))
 
 
 def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):
@@ -79,8 +79,8 @@ def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):
     path = tmp_path / "run/rounds.jsonl"
     path.write_text(json.dumps({**first, "seconds": 1000.0}) + "\n")
     lines = resume(tmp_path / "run", rows()).finish().history
-    assert [line["seconds"] >= 1000 for line in lines] == [True] * 3
-    assert np.all(np.diff([line["seconds"] for line in lines]) >= 0)
+    assert [line.seconds >= 1000 for line in lines] == [True] * 3
+    assert np.all(np.diff([line.seconds for line in lines]) >= 0)
 
 
 def test_one_ledger_in_use_leaves_the_others_free_for_the_next_try(tmp_path):
@@ -95,5 +95,5 @@ def test_one_ledger_in_use_leaves_the_others_free_for_the_next_try(tmp_path):
 
 def test_batches_of_all_rows_are_charged_and_told_by_the_rule_that_knows_no_sampling():
     result = choral.simulate(rows(), **{**SETTINGS, "batch": 32})
-    assert result.privacy["against_everyone"]["rule"] == "S1"
+    assert result.privacy.against_everyone.rule == "S1"
     assert "rule S1: every noisy step counted on its own" in ledger_terms(result.record)

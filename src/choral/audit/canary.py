@@ -23,6 +23,7 @@ from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.exposure import Exposure, exposure_of, rounds_each
 from choral.privacy.mechanisms import mechanism_of
+from choral.record import ClaimOfSums, EveryoneClaim
 from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec
 
@@ -153,8 +154,8 @@ def worst_case(
             View(
                 sight=sight,
                 canary="worst case",
-                claimed_epsilon=claimed[sight]["epsilon"],
-                rule=claimed[sight]["rule"],
+                claimed_epsilon=claimed[sight].epsilon,
+                rule=claimed[sight].rule,
                 lower_bound=least_epsilon(tally, delta=delta, confidence=confidence),
                 confidence=confidence,
                 evidence=_evidence(tally, threshold, trainings),
@@ -163,11 +164,11 @@ def worst_case(
     return views
 
 
-def claims(part: Exposure, delta: float) -> dict[Sight, dict[str, Any]]:
+def claims(part: Exposure, delta: float) -> dict[Sight, EveryoneClaim | ClaimOfSums]:
     """The smallest ε that is proved against each sight, with its rule; a final model shows no more than the sums."""
-    told = account_of(part, delta)["proved"]
-    everyone, summed = told["against_everyone"], told["with_secure_sum"]
-    best = everyone if summed is None or summed["epsilon"] > everyone["epsilon"] else summed
+    proved = account_of(part, delta).proved
+    everyone, summed = proved.against_everyone, proved.with_secure_sum
+    best = everyone if summed is None or summed.epsilon > everyone.epsilon else summed
     return {"every noisy step": everyone, "server": best, "colluding server": everyone, "final model": best}
 
 

@@ -19,6 +19,7 @@ from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import noise_for
 from choral.privacy.exposure import exposure_of
+from choral.record import Account
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-4
@@ -89,7 +90,7 @@ def _plan(epsilon: float, *, rounds: int, clip: float, step_size: float) -> Plan
     return Plan(noise=noise_for(epsilon=epsilon, delta=DELTA, rule="paper", **common), **common)
 
 
-def _account(plan: Plan, *, smoothness: float | None = None, convex: bool = False) -> dict[str, Any]:
+def _account(plan: Plan, *, smoothness: float | None = None, convex: bool = False) -> Account:
     """The account of a device that takes part in every round, where nobody colludes and nobody drops out."""
     part = exposure_of(plan, SecureSum.of_paper(plan.cohort), rows=plan.rows, rounds=plan.rounds)
     return account_of(replace(part, smoothness=smoothness, convex=convex), DELTA)
@@ -111,7 +112,8 @@ def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case
         return unknown
 
     told = _account(plan, smoothness=radius**2 / 4, convex=True)
-    summed = told["proved"]["with_secure_sum"]
+    summed = told.proved.with_secure_sum
+    assert summed is not None  # noqa: S101 - Rule S3 holds for this plan
     signal = plan.rounds * plan.local_steps * step_size * clip / ROWS  # by which one record moves the score, either way
     spread = step_size * plan.noise * math.sqrt(plan.rounds * (plan.local_steps + plan.cohort - 1))
     rate = false_alarm_rate(2 * signal / spread, trainings=trainings, delta=DELTA, confidence=confidence)
@@ -127,9 +129,9 @@ def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case
             score=score,
         ),
         threshold=-signal - spread * float(ndtri(rate)),
-        proved_epsilon=summed["epsilon"],
-        proved_rule=summed["rule"],
-        adversary=summed["adversary"],
+        proved_epsilon=summed.epsilon,
+        proved_rule=summed.rule,
+        adversary=summed.adversary,
         **_common(told, trainings, confidence, seed),
     )
 
@@ -142,7 +144,7 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
     """
     plan = _plan(epsilon, rounds=1, clip=1.0, step_size=0.02)
     told = _account(plan)
-    everyone = told["proved"]["against_everyone"]
+    everyone = told.proved.against_everyone
     pushes = plan.local_steps - 1
     signal = pushes * plan.step_size * plan.clip / ROWS
     spread = plan.step_size * plan.noise * math.sqrt(pushes)
@@ -163,9 +165,9 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
         name="theorem-1-network",
         construction=replace(construction, start=(start, 1.0)),
         threshold=start + 0.25 * plan.step_size,  # half of one more push, whose gradient is one half
-        proved_epsilon=everyone["epsilon"],
-        proved_rule=everyone["rule"],
-        adversary=everyone["adversary"],
+        proved_epsilon=everyone.epsilon,
+        proved_rule=everyone.rule,
+        adversary=everyone.adversary,
         **_common(told, trainings, confidence, seed),
     )
 
@@ -184,15 +186,15 @@ def _weight_that_dies(construction: Construction, pushes: int) -> float:
     return high
 
 
-def _common(told: dict[str, Any], trainings: int, confidence: float, seed: int) -> dict[str, Any]:
+def _common(told: Account, trainings: int, confidence: float, seed: int) -> dict[str, Any]:
     return {
         "trainings": trainings,
         "confidence": confidence,
         "seed": seed,
         "delta": DELTA,
-        "published_epsilon": told["paper"]["epsilon"],
-        "because": told["paper"]["because"],
-        "adjacency": told["adjacency"],
+        "published_epsilon": told.paper.epsilon,
+        "because": told.paper.because,
+        "adjacency": told.adjacency,
     }
 
 

@@ -134,8 +134,8 @@ def _judge(
             View(
                 sight=sight,
                 canary="data-driven",
-                claimed_epsilon=claimed[sight]["epsilon"],
-                rule=claimed[sight]["rule"],
+                claimed_epsilon=claimed[sight].epsilon,
+                rule=claimed[sight].rule,
                 lower_bound=bound,
                 confidence=confidence,
                 evidence=evidence,

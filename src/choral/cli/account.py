@@ -7,11 +7,11 @@ takes part, --rows its own records, --noise the standard deviation on its averag
 import argparse
 import json
 import textwrap
-from typing import Any
 
 from choral.plan import LAWS, PASSES, SAMPLINGS
 from choral.privacy.account import account
 from choral.privacy.shown import figures_up
+from choral.record import Account
 
 EPILOG = """\
 example:
@@ -56,32 +56,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the account as a table, or as one JSON object."""
     told = account(**{name: value for name, value in vars(args).items() if name not in ("json", "debug", "run")})
-    print(json.dumps(told) if args.json else "\n".join(_table(told)))
+    print(json.dumps(told.to_dict()) if args.json else "\n".join(_table(told)))
     return 0
 
 
-def _table(told: dict[str, Any]) -> list[str]:
-    everyone, summed = told["proved"]["against_everyone"], told["proved"]["with_secure_sum"]
-    lines = [f"ONE DEVICE · δ = {told['delta']:g} · {told['adjacency']}", "", "PROVED"]
-    lines += _entry(
-        everyone["epsilon"], f"rule {everyone['rule']}, against {everyone['adversary']}", everyone["because"]
-    )
+def _table(told: Account) -> list[str]:
+    everyone, summed = told.proved.against_everyone, told.proved.with_secure_sum
+    lines = [f"ONE DEVICE · δ = {told.delta:g} · {told.adjacency}", "", "PROVED"]
+    lines += _entry(everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", everyone.because)
     lines += ["WITH THE SECURE SUM"]
     if summed:
-        lines += _entry(
-            summed["epsilon"], f"rule {summed['rule']}, against {summed['adversary']}", summed["certificate"]
-        )
+        lines += _entry(summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", summed.certificate)
     else:
-        lines += _note(f"no provable extra protection here: {told['proved']['no_certificate']}")
+        lines += _note(f"no provable extra protection here: {told.proved.no_certificate}")
     lines += ["PUBLISHED"]
     for title, figure in (
-        ("Theorem 1, against a server that sees only sums", told["paper"]),
-        ("Theorem 1 without secure sum, against the server", told["paper_without_secure_sum"]),
-        ("DP-SGD as printed, against a server that sees only sums", told["dp_sgd"]["as_printed"]),
-        ("DP-SGD corrected, against a server that sees only sums", told["dp_sgd"]["corrected"]),
+        ("Theorem 1, against a server that sees only sums", told.paper),
+        ("Theorem 1 without secure sum, against the server", told.paper_without_secure_sum),
+        ("DP-SGD as printed, against a server that sees only sums", told.dp_sgd.as_printed),
+        ("DP-SGD corrected, against a server that sees only sums", told.dp_sgd.corrected),
     ):
-        verdict = "valid here" if figure["valid"] else "published formula, not a guarantee here"
-        lines += _entry(figure["epsilon"], title, f"{verdict}: {figure['because']}")
+        verdict = "valid here" if figure.valid else "published formula, not a guarantee here"
+        lines += _entry(figure.epsilon, title, f"{verdict}: {figure.because}")
     return lines
 
 

@@ -32,8 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
+    from choral.record import ATTACK, read_run
     from choral.report import write_report
-    from choral.run.folder import ATTACK, read_run, write_json
+    from choral.run.folder import write_json
 
     kept = read_run(args.folder).folder if args.folder else None  # refused before the work, not after it
     watch = partial(terminal.progress, show=not args.json)

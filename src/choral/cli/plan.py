@@ -27,6 +27,7 @@ from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
 
 if TYPE_CHECKING:
+    from choral.record import Statement
     from choral.run.study import Study
 
 EPILOG = """\
@@ -120,7 +121,7 @@ def _of_file(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_object(file: str, study: "Study", planned: dict[str, Any] | None) -> dict[str, Any]:
+def _as_object(file: str, study: "Study", planned: "Statement | None") -> dict[str, Any]:
     from choral.privacy.exposure import rounds_each
     from choral.run.study import left_open
 
@@ -133,11 +134,11 @@ def _as_object(file: str, study: "Study", planned: dict[str, Any] | None) -> dic
         "allowed_rounds": {"least": int(allowed.min()), "most": int(allowed.max())},
         "rows": {"least": int(rows.min()), "most": int(rows.max()), "all": int(rows.sum())},
         "secure_sum": asdict(study.secure),
-        "privacy": planned,
+        "privacy": None if planned is None else planned.to_dict(),
     }
 
 
-def _file_lines(file: str, study: "Study", planned: dict[str, Any] | None) -> Iterator[str]:
+def _file_lines(file: str, study: "Study", planned: "Statement | None") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
 
     told = _as_object(file, study, planned)

@@ -174,7 +174,7 @@ def _opened(study: Path) -> list[str]:
 
 def _line(told: dict[str, Any]) -> str:
     """One line about where a run stands."""
-    from choral.run.folder import merit
+    from choral.record import merit
 
     now = {"finished": told.get("stopped"), "failed": told.get("reason")}.get(told["state"]) or told["state"]
     if told["state"] == "round":

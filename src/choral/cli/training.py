@@ -6,7 +6,7 @@ import sys
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choral import __version__
 from choral.cli import terminal
@@ -14,7 +14,10 @@ from choral.printable import escaped
 from choral.privacy.shown import up
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from choral.config import Job
+    from choral.record import Sight, SpentByDevice, Statement
     from choral.run.result import Result
     from choral.run.runs import Kind, Run
     from choral.run.study import Study
@@ -94,8 +97,8 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     if show:
         print(head(run))
     for line in run.watch(run.rounds(), total=run.rounds_left, label="ROUND"):
-        if show and line["note"]:
-            print(terminal.wrap(f"       round {line['round']}: {line['note']}"))
+        if show and line.note:
+            print(terminal.wrap(f"       round {line.round}: {line.note}"))
     result = run.conclude()
     folder = run.folder.path if run.folder is not None else Path()
     write_report(folder)
@@ -108,7 +111,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     return 0
 
 
-def as_object(run: "Run", result: "Result") -> dict[str, Any]:
+def as_object(run: "Run", result: "Result") -> dict[str, object]:
     """The result for machines."""
     return {
         "kind": run.kind,
@@ -116,20 +119,20 @@ def as_object(run: "Run", result: "Result") -> dict[str, Any]:
         "folder": str(result.folder),
         "rounds": len(run.lines),
         "test": result.test,
-        "baselines": result.baselines,
+        "baselines": result.baselines.to_dict(),
         "plan": run.study.plan.to_dict(),
-        "privacy": result.privacy,
+        "privacy": result.privacy.to_dict(),
     }
 
 
-def headline(privacy: dict[str, Any]) -> str:
+def headline(privacy: "Statement") -> str:
     """The first ε, with its rule, adjacency and adversary."""
-    if "against_everyone" not in privacy:
-        return str(privacy["none"])
-    proved = privacy["against_everyone"]
+    if privacy.none is not None:
+        return privacy.none
+    proved = privacy.against_everyone
     return (
-        f"ε ≤ {up(proved['epsilon'])} (δ = {privacy['delta']:g}, {privacy['adjacency']}, "
-        f"rule {proved['rule']}, against {proved['adversary']})"
+        f"ε ≤ {up(proved.epsilon)} (δ = {privacy.delta:g}, {privacy.adjacency}, "
+        f"rule {proved.rule}, against {proved.adversary})"
     )
 
 
@@ -174,82 +177,81 @@ def plan_lines(study: "Study") -> list[str]:
 def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
     parts = [_curve(run, result)]
-    if "against_everyone" in result.privacy:
-        parts.append(_budgets(result.privacy))
+    if result.privacy.devices is not None:
+        parts.append(_budgets(result.privacy.devices))
     if run.sight is not None:
-        parts.append(_sight(run.sight, len(run.lines[-1]["included"])))
+        parts.append(_sight(run.sight, len(run.lines[-1].included)))
     parts += [claims(result.privacy), _saved(result)]
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 
 def _curve(run: "Run", result: "Result") -> str:
-    from choral.run.folder import merit
+    from choral.record import merit
 
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
     if not result.test:
         return f"\nnot measured: every row is trained on{stopped}\n"
-    curve = terminal.sparkline([merit(line["test"])[1] for line in run.lines if line["test"]], 20)
+    curve = terminal.sparkline([merit(line.test)[1] for line in run.lines if line.test], 20)
     name, value = merit(result.test)
     error = f"\nRMSE {result.test['rmse']:,.4g}, in the label's own unit" if "rmse" in result.test else ""
-    others = "".join(
-        f"    {name.replace('_', ' ')} {value:.3f}" for name, value in result.baselines.items() if value is not None
-    )
+    compared = {"without privacy": result.baselines.without_privacy, "alone": result.baselines.alone}
+    others = "".join(f"    {name} {value:.3f}" for name, value in compared.items() if value is not None)
     return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
 
 
-def _budgets(privacy: dict[str, Any]) -> str:
-    devices, wide = privacy["devices"], terminal.width() >= WIDE
+def _budgets(devices: "Sequence[SpentByDevice]") -> str:
+    wide = terminal.width() >= WIDE
     names, bars = (12, 20) if wide else (9, 5)
     lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
     for device in devices[:MOST_BARS]:
-        used = terminal.bar(device["epsilon"] / device["limit"], bars)
-        note = "  full" if device["full"] else ""
-        if device["full"] and not device["rounds"]:
+        used = terminal.bar(device.epsilon / device.limit, bars)
+        note = "  full" if device.full else ""
+        if device.full and not device.rounds:
             note = "  below one round"
-        elif device["full"] and wide:
+        elif device.full and wide:
             note = "  full: refuses more"
         lines.append(
-            f"  {escaped(device['name'])[:names]:{names}} {used} {up(device['epsilon'])} / {device['limit']:.2f} "
-            f"{device['rounds']:7}{note}"
+            f"  {escaped(device.name)[:names]:{names}} {used} {up(device.epsilon)} / {device.limit:.2f} "
+            f"{device.rounds:7}{note}"
         )
     if len(devices) > MOST_BARS:
         lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
     return "\n".join(lines) + "\n"
 
 
-def _sight(sight: dict[str, Any], included: int) -> str:
-    computed = "  ".join(f"{value:+.4f}" for value in sight["computed"][:5]) + " …"
+def _sight(sight: "Sight", included: int) -> str:
+    computed = "  ".join(f"{value:+.4f}" for value in sight.computed[:5]) + " …"
     received = "masked words; not kept, since real masks never repeat"
-    if sight["received"] is not None:
-        received = "  ".join(f"{word:08x}" for word in sight["received"][:5]) + " …"
+    if sight.received is not None:
+        received = "  ".join(f"{word:08x}" for word in sight.received[:5]) + " …"
     return (
-        f"WHAT THE SERVER SAW of {escaped(sight['device'])} in round {sight['round']}\n"
+        f"WHAT THE SERVER SAW of {escaped(sight.device)} in round {sight.round}\n"
         f"  it computed  {computed}\n  server got   {received}\n"
         f"  and learned the sum of {included} devices, nothing else\n"
     )
 
 
-def claims(privacy: dict[str, Any]) -> str:
+def claims(privacy: "Statement") -> str:
     """The three ε of a privacy statement, each with its terms."""
-    if "against_everyone" not in privacy:
-        return f"PRIVACY    {privacy['none']}"
-    proved, summed, published = (privacy[key] for key in ("against_everyone", "with_secure_sum", "published"))
-    terms = f"δ = {privacy['delta']:g}, {privacy['adjacency']}"
+    if privacy.none is not None:
+        return f"PRIVACY    {privacy.none}"
+    proved, summed, published = privacy.against_everyone, privacy.with_secure_sum, privacy.published
+    terms = f"δ = {privacy.delta:g}, {privacy.adjacency}"
     lines = [
-        f"PROVED     ε = {up(proved['epsilon'])} against {proved['adversary']}",
-        f"           (rule {proved['rule']}, {terms})",
+        f"PROVED     ε = {up(proved.epsilon)} against {proved.adversary}",
+        f"           (rule {proved.rule}, {terms})",
     ]
     if summed:
         lines += [
-            f"           ε = {up(summed['epsilon'])} with the secure sum, against {summed['adversary']}",
-            f"           (rule {summed['rule']}, {terms}; {summed['certificate']})",
+            f"           ε = {up(summed.epsilon)} with the secure sum, against {summed.adversary}",
+            f"           (rule {summed.rule}, {terms}; {summed.certificate})",
         ]
     else:
-        lines.append(f"           no provable extra protection by the secure sum here: {privacy['no_certificate']}")
-    told = "valid here" if published["valid"] else f"not a guarantee here: {published['because']}"
+        lines.append(f"           no provable extra protection by the secure sum here: {privacy.no_certificate}")
+    told = "valid here" if published.valid else f"not a guarantee here: {published.because}"
     lines += [
-        f"PUBLISHED  ε = {up(published['epsilon'])} against a curious server, nobody colluding",
-        f"           ({published['rule']}, {terms}; {told})",
+        f"PUBLISHED  ε = {up(published.epsilon)} against a curious server, nobody colluding",
+        f"           ({published.rule}, {terms}; {told})",
     ]
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,11 @@ from choral.errors import ChoralError
 from choral.protocol.closing import Closing
 from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decode, encode, malformed
 from choral.protocol.terms import Terms
-from choral.run.folder import SIGNATURES, hashes, read_json, write_json
-from choral.run.signatures import VERSION, Entry, entry_of, parameter_bytes, record_digest
+from choral.record import Outcome, Signer, read_json
+from choral.run.folder import hashes, write_json
+from choral.run.signatures import entry_of, parameter_bytes, record_digest, write_signatures
 
 SILENT, CLOSING = "did not answer", "closing.json"
-Result = dict[str, Any]
 
 
 class Present(Protocol):
@@ -42,13 +42,13 @@ def close(
     folder: Path,
     terms: Terms,
     transport: Present,
-    result_of: Callable[[list[int]], Result],
+    result_of: Callable[[list[int]], Outcome],
     *,
     counted: NDArray[np.int64],
     most: int,
     turn: Turn,
     parameters: NDArray[np.float32],
-) -> Result:
+) -> Outcome:
     """The result of a run that is over; signatures.json is written with what every site said.
 
     `counted` is how often the server counts each device as charged. A site may have paid for an upload that never
@@ -61,19 +61,19 @@ def close(
         entries = _ask(
             terms,
             transport,
-            Close(turn=turn, record=record_digest(result, hashes(folder))),
+            Close(turn=turn, record=record_digest(result.to_dict(), hashes(folder))),
             parameter_bytes(parameters),
             most=most,
         )
-        unseen = np.array([entry["paid"] or 0 for entry in entries]) - counted
+        unseen = np.array([entry.paid or 0 for entry in entries]) - counted
         if lost or not (unseen > 0).any():
             break
         lost = [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
-    write_json(folder / SIGNATURES, {"version": VERSION, "devices": entries})
+    write_signatures(folder, entries)
     return result
 
 
-def _ask(terms: Terms, transport: Present, message: Close, model: bytes, *, most: int) -> list[Entry]:
+def _ask(terms: Terms, transport: Present, message: Close, model: bytes, *, most: int) -> list[Signer]:
     """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
     bundles = terms.roster.bundles
     entries = [entry_of(bundle, why=SILENT) for bundle in bundles]
@@ -89,7 +89,7 @@ def _ask(terms: Terms, transport: Present, message: Close, model: bytes, *, most
     return entries
 
 
-def _answered(terms: Terms, sender: int, reply: Vector, record: bytes, model: bytes, *, most: int) -> Entry:
+def _answered(terms: Terms, sender: int, reply: Vector, record: bytes, model: bytes, *, most: int) -> Signer:
     said, _ = decode(reply, vector_bytes=0, records_bytes=terms.records_bytes)
     bundle = terms.roster.bundles[sender]
     if isinstance(said, Refusal):

@@ -24,8 +24,8 @@ from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.reading import read_rows
 from choral.privacy.ledger import Ledger
+from choral.record import read_run
 from choral.run.agreement import check_deployable
-from choral.run.folder import read_run
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -130,7 +130,7 @@ class LocalDeployment:
         """What the run came to, by the server's record and the sites' own ledgers."""
         record = read_run(run_folder(self.study_folder, self.agreement).path)
         names = self.agreement.terms.ids
-        ends = [line["seconds"] for line in record.rounds]  # since the run began, its wait for the sites included
+        ends = [line.seconds for line in record.rounds]  # since the run began, its wait for the sites included
         return {
             "engine": "flower",
             "flower": metadata.version("flwr"),
@@ -140,9 +140,9 @@ class LocalDeployment:
             "devices": list(names),
             "parameters": self.agreement.terms.parameters,
             "rounds": len(record.rounds),
-            "included": [[names[number] for number in line["included"]] for line in record.rounds],
+            "included": [[names[number] for number in line.included] for line in record.rounds],
             "seconds": [round(end - begin, 3) for begin, end in pairwise([0.0, *ends])],
-            "stopped": None if record.result is None else record.result["stopped"],
+            "stopped": None if record.result is None else record.result.stopped,
             "spent": {home.joined.name: _spent(home) for home in self.homes},
         }
 

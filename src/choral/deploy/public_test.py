@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from choral.learning.records import Records
+from choral.record import STUDY
 from choral.run.agreement import Agreement
-from choral.run.folder import STUDY, write_whole
+from choral.run.folder import write_whole
 
 TEST = "test.*"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 
 from choral.errors import TableError
-from choral.run.folder import read_json, write_whole
+from choral.record import read_json
+from choral.run.folder import write_whole
 
 FILE = "tables.json"
 ALLOW = "--second-home"

@@ -4,11 +4,10 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,11 +22,24 @@ from choral.plan import Participation
 from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
+from choral.record import (
+    FORMAT,
+    About,
+    Baselines,
+    Data,
+    DeviceLimit,
+    Outcome,
+    RoundLine,
+    charged_rounds,
+    converted,
+    read_json,
+    read_run,
+)
 from choral.run.agreement import Agreement
-from choral.run.folder import RunFolder, charged_rounds, read_json, read_run, versions, write_json, write_whole
+from choral.run.folder import RunFolder, now, versions, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.result import model_card, model_summary
+from choral.run.result import model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.server_step import State, described
 
@@ -36,6 +48,15 @@ PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connecte
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH409", "CH601", "CH602", "CH603"})
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """turn.json: the last turn that was tried, on disk before anything of it was sent."""
+
+    round: int
+    attempt: int
+    cohort: tuple[int, ...]
+    wasted: tuple[int, ...]
 
 
 def conduct(folder: str, transport: Connected) -> None:
@@ -101,8 +122,8 @@ class Conductor:
         """The sum of a turn, which is on disk as tried before anything is sent."""
         turn = Turn(round, attempt)
         self._last_turn = turn
-        tried = {"round": round, "attempt": attempt, "cohort": list(cohort), "wasted": self.wasted}
-        write_json(self.run_folder.path / TURN, tried)
+        tried = Tried(round=round, attempt=attempt, cohort=tuple(cohort), wasted=tuple(self.wasted))
+        write_json(self.run_folder.path / TURN, msgspec.to_builtins(tried))
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
@@ -164,7 +185,7 @@ class Conductor:
         folder.finish(self._signed(parameters, lines, seconds))
         self._state("finished")
 
-    def _signed(self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    def _signed(self, parameters: NDArray[np.float32], lines: list[RoundLine], seconds: float) -> Outcome:
         """The result, signed by all sites that are there; who is away costs its own signature only."""
         mark_closing(self.run_folder.path, self._why_it_ended(len(lines)))
         self._state("asking the sites to sign")
@@ -175,21 +196,21 @@ class Conductor:
             self.study.terms,
             self.transport,
             lambda lost: self._result(parameters, lines, seconds, lost),
-            counted=charged_rounds([*lines, {"included": [], "wasted": self.wasted}], len(self.names)),
+            counted=charged_rounds(lines, len(self.names), self.wasted),
             most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
             turn=self._last_turn,
             parameters=parameters,
         )
 
-    def _rounds(self) -> tuple[NDArray[np.float32], list[dict[str, Any]], float]:
+    def _rounds(self) -> tuple[NDArray[np.float32], list[RoundLine], float]:
         folder, study = self.run_folder, self.study
         last, kept = folder.checkpoint()
         parameters = study.model.start(0) if kept is None else kept
         state = folder.server_state(study.job.server_step.init(parameters))
         lines, begin = folder.forget_after(last), time.monotonic()
-        before = sum(line["seconds"] for line in lines[-1:])
+        before = sum(line.seconds for line in lines[-1:])
         for line in lines:
-            self.counts[line["included"]] += 1
+            self.counts[list(line.included)] += 1
         first_attempt = self._after_a_crash(last + 1)
         if self._used_up():
             lines.append(self._pass_over(last + 1, parameters, state, before))
@@ -211,18 +232,18 @@ class Conductor:
         )
         for step in steps:
             parameters = step.parameters
-            line = {
-                "round": step.round,
-                "seconds": round(before + time.monotonic() - begin, 3),
-                "cohort": list(step.cohort),
-                "included": list(step.included),
-                "test": self._metrics(parameters),
-                "note": step.note,
-            }
-            if self.wasted:
-                line["wasted"], self.wasted = sorted(self.wasted), []
-            line |= ({"spoilt": self.spoilt} if self.spoilt else {}) | self.findings.as_dict()
-            self.findings = Findings(terms=study.terms)
+            line = RoundLine(
+                round=step.round,
+                seconds=round(before + time.monotonic() - begin, 3),
+                cohort=step.cohort,
+                included=step.included,
+                test=self._metrics(parameters),
+                note=step.note,
+                wasted=tuple(sorted(self.wasted)),
+                spoilt=self.spoilt,
+                **self.findings.as_dict(),
+            )
+            self.wasted, self.findings = [], Findings(terms=study.terms)
             lines.append(line)
             folder.add_round(line, parameters, step.state)
         return parameters, lines, before + time.monotonic() - begin
@@ -230,22 +251,33 @@ class Conductor:
     def _after_a_crash(self, round: int) -> int:
         """The first attempt of a round that was never tried; who was asked in the last one may have been charged."""
         path = self.run_folder.path / TURN
-        tried: dict[str, Any] = read_json(path) if path.exists() else {"round": 0}
-        self._last_turn = Turn(tried["round"], tried.get("attempt", 0))
-        if tried["round"] != round:
+        if not path.exists():
+            self._last_turn = Turn(0, 0)
             return 0
-        self.wasted = [*tried["wasted"], *tried["cohort"]]
-        return int(tried["attempt"]) + 1
+        tried = converted(read_json(path), Tried, path)
+        self._last_turn = Turn(tried.round, tried.attempt)
+        if tried.round != round:
+            return 0
+        self.wasted = [*tried.wasted, *tried.cohort]
+        return tried.attempt + 1
 
     def _used_up(self) -> bool:
         """Whether the round under way has cost some device all the attempts that a device pays for."""
         return max(Counter(self.wasted).values(), default=0) >= MOST_CHARGED
 
-    def _pass_over(self, round: int, parameters: NDArray[np.float32], state: State, seconds: float) -> dict[str, Any]:
+    def _pass_over(self, round: int, parameters: NDArray[np.float32], state: State, seconds: float) -> RoundLine:
         """The line of a round that can't be tried any more: the model stays as it is, and the next round is due."""
         note = f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
-        line = {"round": round, "seconds": seconds, "cohort": [], "included": [], "test": self._metrics(parameters)}
-        line["note"], line["wasted"], self.wasted = note, sorted(self.wasted), []
+        line = RoundLine(
+            round=round,
+            seconds=seconds,
+            cohort=(),
+            included=(),
+            test=self._metrics(parameters),
+            note=note,
+            wasted=tuple(sorted(self.wasted)),
+        )
+        self.wasted = []
         self.run_folder.add_round(line, parameters, state)
         return line
 
@@ -262,71 +294,73 @@ class Conductor:
         return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}
 
     def _state(self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), **more: str) -> None:
-        told: dict[str, Any] = {"state": state, "at": _now(), "gone": self._named(self.gone), **more}
+        told: dict[str, Any] = {"state": state, "at": now(), "gone": self._named(self.gone), **more}
         told |= {"not_proved": dict(claims)} if (claims := self.transport.unproved()) else {}
         if turn is not None:
             told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, told)
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self) -> About:
         study, plan = self.study, self.study.plan
-        return {
-            "choral": __version__,
-            "kind": "deployment",
-            "seeded": False,
-            "name": study.file.name,
-            "started": _now(),
-            "study": study.digest.hex(),
-            "job": study.file.job,
-            "data": {
-                "source": "the sites' own files",
-                "devices": plan.devices,
-                "rows": plan.rows * plan.devices,
-                "features": len(study.features),
-                "classes": list(study.classes),
-                "label_bounds": study.job.data.label_bounds,
-                "columns_from": "declared",
-                "notes": [f"each site has at least {plan.rows:,} rows; nobody else knows how many"],
-                "hold_out": "all rows of a site are trained on"
-                + ("" if self.test is None else f"; tested on {len(self.test.labels):,} public rows"),
-            },
-            "plan": plan.to_dict(),
-            "plan_digest": plan.digest,
-            "secure_sum": asdict(study.secure),
-            **described(study.job.server_step),
-            "model": model_summary(study.model),
-            "delta": study.limit.delta,
-            "planned": planned_statement(study.costs),
-            "devices": [{"name": name, "rows": plan.rows, "limit": study.limit.epsilon} for name in self.names],
-            "versions": versions(),
-        }
+        bounds = study.job.data.label_bounds
+        tested = "" if self.test is None else f"; tested on {len(self.test.labels):,} public rows"
+        return About(
+            format=FORMAT,
+            choral=__version__,
+            kind="deployment",
+            seeded=False,
+            name=study.file.name,
+            started=now(),
+            study=study.digest.hex(),
+            job=study.file.job,
+            data=Data(
+                source="the sites' own files",
+                devices=plan.devices,
+                rows=plan.rows * plan.devices,
+                features=len(study.features),
+                classes=tuple(study.classes),
+                label_bounds=None if bounds is None else (bounds[0], bounds[1]),
+                columns_from="declared",
+                notes=(f"each site has at least {plan.rows:,} rows; nobody else knows how many",),
+                hold_out=f"all rows of a site are trained on{tested}",
+            ),
+            plan=plan,
+            plan_digest=plan.digest,
+            secure_sum=study.secure,
+            server=described(study.job.server_step),
+            model=model_shape(study.model),
+            delta=study.limit.delta,
+            planned=planned_statement(study.costs),
+            devices=tuple(DeviceLimit(name=name, rows=plan.rows, limit=study.limit.epsilon) for name in self.names),
+            versions=versions(),
+        )
 
     def _result(
-        self, parameters: NDArray[np.float32], lines: list[dict[str, Any]], seconds: float, lost: list[int]
-    ) -> dict[str, Any]:
+        self, parameters: NDArray[np.float32], lines: list[RoundLine], seconds: float, lost: list[int]
+    ) -> Outcome:
         """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'.
 
         `lost` are the devices that paid for an upload which never arrived, each as often.
         """
         study, plan = self.study, self.study.plan
         wasted = sorted([*self.wasted, *lost])
-        last = {"included": [], "wasted": wasted}
-        rounds = charged_rounds([*lines, last], plan.devices)
-        return {
-            "finished": _now(),
-            "seconds": round(seconds, 3),
-            "rounds_done": len(lines),
-            "stopped": self._why_it_ended(len(lines)),
-            "wasted": wasted,
-            "test": (lines[-1]["test"] if lines else {}) or self._metrics(parameters),
-            "baselines": {"without_privacy": None, "alone": None},
-            "privacy": privacy_statement(study.costs, rounds, stopped=len(lines) < plan.rounds and self.stopped),
-            "claim": "ε at the most, for a device with the rows that the plan names, after every update that the server"
+        rounds = charged_rounds(lines, plan.devices, wasted)
+        return Outcome(
+            finished=now(),
+            seconds=round(seconds, 3),
+            rounds_done=len(lines),
+            stopped=self._why_it_ended(len(lines)),
+            wasted=tuple(wasted),
+            test=(lines[-1].test if lines else {}) or self._metrics(parameters),
+            baselines=Baselines(without_privacy=None, alone=None),
+            privacy=privacy_statement(study.costs, rounds, stopped=len(lines) < plan.rounds and self.stopped),
+            claim="ε at the most, for a device with the rows that the plan names, after every update that the server"
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
-            "refused": self._named(self.gone),
-            "sight": None,
-            "releases": releases(plan, len(lines), compare=False, sizes=False),
-        }
+            refused=self._named(self.gone),
+            sight=None,
+            releases=releases(plan, len(lines), compare=False, sizes=False),
+            files={},
+        )
 
     def _why_it_ended(self, done: int) -> str:
         planned = self.study.plan.rounds
@@ -368,10 +402,10 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
         return {**told, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
     record = read_run(path)
     done = len(record.rounds)
-    spent = record.rounds[-1]["seconds"] if done else 0.0
+    spent = record.rounds[-1].seconds if done else 0.0
     counts = np.zeros(study.plan.devices, dtype=np.int64)
     for line in record.rounds:
-        counts[line["included"]] += 1
+        counts[list(line.included)] += 1
     state = read_json(path / STATE) if (path / STATE).exists() else {"state": "starting"}
     return {
         **told,
@@ -379,8 +413,8 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
         "rounds_done": done,
         "took_part": dict(zip(names, map(int, counts), strict=True)),
         "seconds_left": round(spent / done * (study.plan.rounds - done), 1) if done else None,
-        "stopped": record.result["stopped"] if record.result else None,
-        "test": record.rounds[-1]["test"] if done else {},
+        "stopped": record.result.stopped if record.result else None,
+        "test": record.rounds[-1].test if done else {},
     }
 
 
@@ -390,8 +424,4 @@ def stop(folder: Path) -> None:
     require_unfinished(run)
     if not (run.path / "run.json").exists():  # it would end before its first round, and a study is run once
         raise StorageError("CH802", "has not begun.", where=str(run.path), fix="choral server run STUDY begins it.")
-    write_json(run.path / STOP, {"at": _now()})
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(run.path / STOP, {"at": now()})

@@ -27,10 +27,10 @@ from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
+from choral.record import read_json
 from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.code import Code
 from choral.run.devices import trainer_of
-from choral.run.folder import read_json
 from choral.run.names import require_device_name
 from choral.secagg.keys import Identity, check_name
 

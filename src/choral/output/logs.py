@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from choral.errors import ChoralError, ConfigError, StorageError
 
 if TYPE_CHECKING:
+    from choral.record import Outcome, RoundLine
     from choral.run.study import Study
 
 Figures = Mapping[str, float]
@@ -112,7 +113,7 @@ class Log:
         self.kind = kind
         self._writer: Writer | None = None
 
-    def begin(self, folder: Path, study: "Study", lines: Sequence[Mapping[str, Any]]) -> None:
+    def begin(self, folder: Path, study: "Study", lines: Sequence["RoundLine"]) -> None:
         """Open the log and note what is run; a run that goes on is logged from its first round."""
         with self._told():
             self._writer = self._make(self._package, folder, study.name)
@@ -120,20 +121,21 @@ class Log:
         for line in lines:
             self.round(line)
 
-    def round(self, line: Mapping[str, Any]) -> None:
+    def round(self, line: "RoundLine") -> None:
         """Note a round's line of rounds.jsonl."""
-        figures = {f"test/{name}": value for name, value in line["test"].items()}
-        if "spent" in line:
-            figures["privacy/largest_epsilon"] = max(line["spent"])
-        self._add(figures, line["round"])
+        figures = {f"test/{name}": value for name, value in line.test.items()}
+        if line.spent:
+            figures["privacy/largest_epsilon"] = max(line.spent)
+        self._add(figures, line.round)
 
-    def end(self, result: Mapping[str, Any]) -> None:
+    def end(self, result: "Outcome") -> None:
         """Note the result, as in result.json, and close the log."""
-        figures = {f"result/{name}": value for name, value in result["test"].items()}
-        figures |= {f"result/{name}": value for name, value in result["baselines"].items() if value is not None}
-        if "against_everyone" in result["privacy"]:
-            figures["result/largest_epsilon"] = result["privacy"]["against_everyone"]["epsilon"]
-        self._add(figures, result["rounds_done"])
+        figures = {f"result/{name}": value for name, value in result.test.items()}
+        others = {"without_privacy": result.baselines.without_privacy, "alone": result.baselines.alone}
+        figures |= {f"result/{name}": value for name, value in others.items() if value is not None}
+        if result.privacy.none is None:
+            figures["result/largest_epsilon"] = result.privacy.against_everyone.epsilon
+        self._add(figures, result.rounds_done)
         self._close(ended=True)
 
     def stop(

@@ -3,14 +3,15 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.config import BUILT_IN
 from choral.errors import ConfigError, StorageError
-from choral.run.folder import hashes, read_json, read_parameters, read_run, write_whole
+from choral.record import ModelCard, converted, read_json, read_run
+from choral.run.folder import hashes, read_parameters, write_whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,29 +23,27 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
     """The ONNX file of a finished run, `model.onnx` in its folder unless another path is given."""
     folder = Path(folder)
     record = read_run(folder)
-    if record.result is None:
-        raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
-    now, named = hashes(folder), record.result["files"]
+    now, named = hashes(folder), record.finished.files
     if changed := [name for name in ("model.json", "model.safetensors") if now.get(name) != named.get(name)]:
         raise StorageError(
             "CH802", "is not the one that the run wrote.", where=str(folder / changed[0]), fix="See choral verify RUN."
         )
-    card = read_json(folder / "model.json")
-    if card["kind"] not in BUILT_IN or not card["widths"]:
+    card = converted(read_json(folder / "model.json"), ModelCard, folder / "model.json")
+    if card.kind not in BUILT_IN or not card.widths:
         raise ConfigError(
             "CH102",
-            f'the model "{card["kind"]}" is your own function: choral does not know its layers.',
+            f'the model "{card.kind}" is your own function: choral does not know its layers.',
             where=str(folder / "model.json"),
             fix="Use your function with the parameters in model.safetensors; logistic, linear and mlp can be exported.",
         )
     parameters, _ = read_parameters(folder / "model.safetensors")
-    graph = onnx_of(card, parameters, run=record.about["plan_digest"])
+    graph = onnx_of(card, parameters, run=record.about.plan_digest)
     path = Path(path) if path is not None else folder / "model.onnx"
     write_whole(path, graph.SerializeToString())
     return path
 
 
-def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) -> "ModelProto":
+def onnx_of(card: ModelCard, parameters: NDArray[np.float32], *, run: str) -> "ModelProto":
     """The graph of a dense stack: encoded features in, each class's probability out, or the number in its own unit."""
     try:
         from onnx import TensorProto, helper, numpy_helper
@@ -52,7 +51,7 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         raise ConfigError("CH106", "ONNX files need onnx.", fix="pip install 'choral[onnx]'") from None
     from choral import __version__
 
-    widths, nodes, weights, start, here = card["widths"], [], [], 0, "features"
+    widths, nodes, weights, start, here = card.widths, [], [], 0, "features"
     for layer, (fan, out) in enumerate(pairwise(widths), start=1):
         matrix, start = parameters[start : start + fan * out].reshape(fan, out), start + fan * out
         bias, start = parameters[start : start + out], start + out
@@ -60,12 +59,15 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         nodes.append(helper.make_node("Gemm", [here, f"W{layer}", f"b{layer}"], [here := f"sums{layer}"]))
         if layer < len(widths) - 1:
             nodes.append(helper.make_node("Relu", [here], [here := f"hidden{layer}"]))
-    if card["label_bounds"] is None:
+    if card.label_bounds is None:
         nodes.append(helper.make_node("ArgMax", [here], ["label"], axis=1, keepdims=0))
         nodes.append(helper.make_node("Softmax", [here], ["probabilities"], axis=1))
-        given = {"label": (TensorProto.INT64, ["rows"]), "probabilities": (TensorProto.FLOAT, ["rows", widths[-1]])}
+        given: dict[str, tuple[int, list[str | int | None]]] = {
+            "label": (TensorProto.INT64, ["rows"]),
+            "probabilities": (TensorProto.FLOAT, ["rows", widths[-1]]),
+        }
     else:
-        low, high = card["label_bounds"]
+        low, high = card.label_bounds
         scale = {"unit": (high - low) / 2, "middle": (low + high) / 2}
         weights += [numpy_helper.from_array(np.array([value], dtype=np.float32), name) for name, value in scale.items()]
         weights.append(numpy_helper.from_array(np.array([-1], dtype=np.int64), "flat"))
@@ -75,9 +77,9 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         given = {"label": (TensorProto.FLOAT, ["rows"])}
     graph = helper.make_graph(
         nodes,
-        card["kind"],
+        card.kind,
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["rows", widths[0]])],
-        [helper.make_tensor_value_info(name, *form) for name, form in given.items()],
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in given.items()],
         weights,
     )
     model = helper.make_model(
@@ -87,8 +89,10 @@ def onnx_of(card: dict[str, Any], parameters: NDArray[np.float32], *, run: str) 
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
+    written = card.to_dict()
     told = {
-        name: json.dumps(card[name], ensure_ascii=False) for name in ("classes", "label_bounds", "features", "columns")
+        name: json.dumps(written[name], ensure_ascii=False)
+        for name in ("classes", "label_bounds", "features", "columns")
     }
     helper.set_model_props(model, {**told, "plan_digest": run})
     return model

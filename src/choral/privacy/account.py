@@ -1,6 +1,6 @@
 """What a run costs one device, by every rule: proved first, then with the secure sum, then as published."""
 
-from typing import Any, Unpack
+from typing import Unpack
 
 from choral.errors import PlanError
 from choral.privacy import published
@@ -9,9 +9,10 @@ from choral.privacy.exposure import Exposure, Numbers
 from choral.privacy.mechanisms import against_everyone, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import require_delta
+from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaValue, Proved
 
 
-def account(*, delta: float, **numbers: Unpack[Numbers]) -> dict[str, Any]:
+def account(*, delta: float, **numbers: Unpack[Numbers]) -> Account:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
     Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law,
@@ -19,17 +20,17 @@ def account(*, delta: float, **numbers: Unpack[Numbers]) -> dict[str, Any]:
 
     >>> told = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
     ...                delta=1e-4)
-    >>> told["proved"]["against_everyone"]["rule"], round(told["proved"]["against_everyone"]["epsilon"], 2)
+    >>> told.proved.against_everyone.rule, round(told.proved.against_everyone.epsilon, 2)
     ('S5', 8.42)
-    >>> told["paper"]["valid"], told["paper"]["because"]
+    >>> told.paper.valid, told.paper.because
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
     delta = require_delta(delta)
     return account_of(Exposure.of(**numbers), delta)
 
 
-def account_of(part: Exposure, delta: float) -> dict[str, Any]:
-    """The object of `account` for an exposure that is already checked."""
+def account_of(part: Exposure, delta: float) -> Account:
+    """The value of `account` for an exposure that is already checked."""
     if not 1e-60 < part.noise_multiplier < 1e60:
         raise PlanError(
             "CH200",
@@ -39,36 +40,36 @@ def account_of(part: Exposure, delta: float) -> dict[str, Any]:
     everyone, summed = against_everyone(part), with_secure_sum(part)
     event = everyone.event
     mu = event.mu if isinstance(event, Gaussian) else None
-    return {
-        "paper": _published(published.theorem_1(part), delta),
-        "paper_without_secure_sum": _published(published.without_secure_sum(part), delta),
-        "dp_sgd": {
-            "as_printed": _published(published.dp_sgd_as_printed(part), delta),
-            "corrected": _published(published.dp_sgd_corrected(part), delta),
-        },
-        "proved": {
-            "against_everyone": {
-                "rule": everyone.rule,
-                "mu": mu,
-                "rho": event.rho if isinstance(event, Zcdp) else None if mu is None else 0.5 * mu * mu,
-                "epsilon": everyone.epsilon(delta),
-                "adversary": everyone.adversary,
-                "because": everyone.certificate,
-            },
-            "with_secure_sum": None
+    return Account(
+        paper=_published(published.theorem_1(part), delta),
+        paper_without_secure_sum=_published(published.without_secure_sum(part), delta),
+        dp_sgd=DpSgd(
+            as_printed=_published(published.dp_sgd_as_printed(part), delta),
+            corrected=_published(published.dp_sgd_corrected(part), delta),
+        ),
+        proved=Proved(
+            against_everyone=EveryoneClaim(
+                rule=everyone.rule,
+                mu=mu,
+                rho=event.rho if isinstance(event, Zcdp) else None if mu is None else 0.5 * mu * mu,
+                epsilon=everyone.epsilon(delta),
+                adversary=everyone.adversary,
+                because=everyone.certificate,
+            ),
+            with_secure_sum=None
             if isinstance(summed, str)
-            else {
-                "rule": summed.rule,
-                "epsilon": summed.epsilon(delta),
-                "certificate": summed.certificate,
-                "adversary": summed.adversary,
-            },
-            "no_certificate": summed if isinstance(summed, str) else None,
-        },
-        "delta": delta,
-        "adjacency": ADJACENCY,
-    }
+            else ClaimOfSums(
+                rule=summed.rule,
+                epsilon=summed.epsilon(delta),
+                certificate=summed.certificate,
+                adversary=summed.adversary,
+            ),
+            no_certificate=summed if isinstance(summed, str) else None,
+        ),
+        delta=delta,
+        adjacency=ADJACENCY,
+    )
 
 
-def _published(figure: published.Published, delta: float) -> dict[str, Any]:
-    return {"rho": figure.rho, "epsilon": figure.epsilon(delta), "valid": figure.valid, "because": figure.because}
+def _published(figure: published.Published, delta: float) -> FormulaValue:
+    return FormulaValue(rho=figure.rho, epsilon=figure.epsilon(delta), valid=figure.valid, because=figure.because)

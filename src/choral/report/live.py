@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from choral.errors import ConfigError, StorageError
+from choral.record import read_run
 from choral.report import charts
 from choral.report.scene import scene
 from choral.report.sheet import static
 from choral.report.sides import Side, side_of
-from choral.run.folder import read_run
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

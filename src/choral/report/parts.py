@@ -2,27 +2,15 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.privacy.shown import up
+from choral.record import RunRecord, SpentByDevice, merit
 from choral.report import charts, words
 from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord, merit
 
 MOST_BARS = 20  # devices; more are summarised
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """What one device has used of its limit."""
-
-    name: str
-    epsilon: float
-    limit: float
-    rounds: int
-    full: bool
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
@@ -92,18 +80,18 @@ def claims_table(record: RunRecord) -> Markup:
 
 def merit_chart(record: RunRecord) -> Markup:
     """Accuracy, or R², on the hold-out after every round, beside the lines without privacy and of each device alone."""
-    found = [(float(line["round"]), *merit(line["test"])) for line in record.rounds if line["test"]]
+    found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
     if not found:
         why = "yet" if record.result is None else "on public rows"
         return element("p", f"No round has been evaluated {why}.", class_="quiet")
     name = found[-1][1]
     points = [(number, value) for number, _, value in found]
-    baselines = (record.result or {}).get("baselines") or {}
-    last = float(record.about["plan"]["rounds"])
+    result = record.result
+    last = float(record.about.plan.rounds)
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
     for other, value in (
-        ("without privacy", baselines.get("without_privacy")),
-        ("each device alone", baselines.get("alone")),
+        ("without privacy", result.baselines.without_privacy if result else None),
+        ("each device alone", result.baselines.alone if result else None),
     ):
         if value is not None:
             across = [(points[0][0], value), (last, value)]
@@ -118,20 +106,18 @@ def merit_chart(record: RunRecord) -> Markup:
     )
 
 
-def spent(record: RunRecord) -> list[Spent]:
+def spent(record: RunRecord) -> Sequence[SpentByDevice]:
     """What each device has used: from the result, or from the last round of a run under way."""
     if record.result is not None:
-        names = ("name", "epsilon", "limit", "rounds", "full")
-        devices = record.result["privacy"].get("devices", ())
-        return [Spent(**{name: device[name] for name in names}) for device in devices]
-    devices = record.about["devices"]
-    so_far = record.rounds[-1].get("spent") if record.rounds else [0.0] * len(devices)
+        return record.result.privacy.devices or ()
+    devices = record.about.devices
+    so_far = record.rounds[-1].spent if record.rounds else (0.0,) * len(devices)
     if not so_far:
-        return []
+        return ()
     # Asked, not included: who drops out late has sent its update, and was charged for it.
-    taken = [sum(number in line["cohort"] for line in record.rounds) for number in range(len(devices))]
+    taken = [sum(number in line.cohort for line in record.rounds) for number in range(len(devices))]
     return [
-        Spent(name=device["name"], epsilon=epsilon, limit=device["limit"], rounds=rounds, full=False)
+        SpentByDevice(name=device.name, epsilon=epsilon, limit=device.limit, rounds=rounds, full=False)
         for device, epsilon, rounds in zip(devices, so_far, taken, strict=True)
     ]
 
@@ -139,7 +125,7 @@ def spent(record: RunRecord) -> list[Spent]:
 def ledger_terms(record: RunRecord) -> Markup:
     """Everything without which an ε of a ledger means nothing."""
     rules = words.ledger_rules(record.about)
-    told = f"ε at δ = {words.small(record.about['delta'])}; rule {rules}; {ADJACENCY}; against {EVERYONE}."
+    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {ADJACENCY}; against {EVERYONE}."
     return element("p", told, class_="quiet")
 
 
@@ -181,10 +167,10 @@ def budgets(record: RunRecord, only: int | None = None) -> Markup:
     )
 
 
-def _state(device: Spent) -> str:
+def _state(device: SpentByDevice) -> str:
     """Whether a device refuses the next round; one that never took part can't pay for a single one.
 
-    >>> _state(Spent(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True))
+    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True))
     ' · limit below one round'
     """
     if not device.full:
@@ -192,7 +178,7 @@ def _state(device: Spent) -> str:
     return " · full" if device.rounds else " · limit below one round"
 
 
-def _summary(devices: Sequence[Spent]) -> Markup:
+def _summary(devices: Sequence[SpentByDevice]) -> Markup:
     used = [device.epsilon / device.limit for device in devices]
     full = sum(device.full for device in devices)
     text = (
@@ -205,7 +191,7 @@ def _summary(devices: Sequence[Spent]) -> Markup:
 
 def colluder_chart(record: RunRecord) -> Markup:
     """The proved ε with the secure sum for every number of colluders, beside the ε against everyone."""
-    if record.about["secure_sum"] is None:
+    if record.about.secure_sum is None:
         return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
     if not words.claims(record):
         return not_yet(record)

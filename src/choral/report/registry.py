@@ -14,8 +14,8 @@ from choral import __version__
 from choral.printable import is_shown
 from choral.privacy.rules import EVERYONE
 from choral.privacy.shown import up
+from choral.record import RunRecord
 from choral.report import words
-from choral.run.folder import RunRecord
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,17 @@ def entry_text(record: RunRecord) -> str:
 
 def entry(record: RunRecord) -> dict[str, Any]:
     """The fields of the registry's schema, in its order."""
-    about, result = record.about, record.result
-    assert result is not None  # noqa: S101 - write_report asks for a finished run's entry only
-    slug = re.sub(r"[^a-z0-9]+", "-", about["name"].lower()).strip("-") or "run"
+    about = record.about
+    slug = re.sub(r"[^a-z0-9]+", "-", about.name.lower()).strip("-") or "run"
     return {
         "url_slug": slug,
         "deployment": {
             "basic": _basic(record),
             "dp_variant": {
                 "variant_name": "Approximate DP" if words.claims(record) else Blank("none: no noise was added"),
-                "data_domain": f"{words.count(about['data']['devices'], 'table')}, one on each device, "
-                f"with {about['data']['features']} declared features; the sizes of the tables are public.",
-                "unprotected_quantities": " ".join(words.not_covered(about)),
+                "data_domain": f"{words.count(about.data.devices, 'table')}, one on each device, "
+                f"with {about.data.features} declared features; the sizes of the tables are public.",
+                "unprotected_quantities": " ".join(words.not_covered(about.plan)),
             },
             "privacy_loss": _loss(record),
             "deployment_model": _model(record),
@@ -62,16 +61,15 @@ def entry(record: RunRecord) -> dict[str, Any]:
 
 def _basic(record: RunRecord) -> dict[str, Any]:
     about = record.about
-    assert record.result is not None  # noqa: S101 - as above
     return {
-        "name": about["name"],
+        "name": about.name,
         "data_curators": Blank("a list of data_curator_name and data_curator_type (Government, Industry or Nonprofit)"),
         "description": words.statement(record)[0],
         "intended_use": Blank("what the model is for"),
         "data_product_type": "Machine learning model",
         "data_product_region": Blank("the region that the data describe or whose law applies"),
         "data_product_sector": Blank("Technology, Healthcare, Education, Government, Energy or Finance"),
-        "publication_date": record.result["finished"][:10],
+        "publication_date": record.finished.finished[:10],
     }
 
 
@@ -88,21 +86,21 @@ def _loss(record: RunRecord) -> dict[str, Any]:
             f"{claim.title}: {number}; {claim.standing}; "
             f"rule {claim.rule}; {claim.adjacency}; against {claim.adversary}."
         )
-    if words.predictable(record.about):
+    if record.about.predictable:
         details.append(
             "Simulation: the noise is predictable, so the parameters describe the mechanism and not this run."
         )
     return {
         "privacy_unit": "Record-level",
         "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
-        "number_of_privacy_units": words.records(record.about),
+        "number_of_privacy_units": record.about.records,
         "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
         "privacy_parameters_details": " ".join(details),
     }
 
 
 def _model(record: RunRecord) -> dict[str, Any]:
-    can, cannot = words.server_sees(record.about)
+    can, cannot = words.server_sees(record.about.secure_sum)
     return {
         "model_name": "Federated",
         "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",
@@ -119,19 +117,18 @@ def _model(record: RunRecord) -> dict[str, Any]:
 
 
 def _implementation(record: RunRecord) -> dict[str, Any]:
-    about, result = record.about, record.result
+    about, result = record.about, record.finished
     answers = dict(words.questions(record))
-    assert result is not None  # noqa: S101 - as above
     return {
         "preprocessing_and_hyperparameter_tuning": answers["What came before? (data)"]
         + " Tuning on the records outside this run is not counted here.",
         "mechanisms": f"{answers['By what? (mechanism)']} {answers['What else must hold? (security)']} "
-        f"choral {about['choral']}.",
+        f"choral {about.choral}.",
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),
-        "utility": words.goodness(result["test"], 4) + (" on the hold-out" if result["test"] else ""),
-        "additional_information": f"plan {about['plan_digest']}; check with: choral verify",
+        "utility": words.goodness(result.test, 4) + (" on the hold-out" if result.test else ""),
+        "additional_information": f"plan {about.plan_digest}; check with: choral verify",
     }
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from choral.record import RunRecord
 from choral.report import parts, sides, words
 from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 from choral.report.sides import Side
-from choral.run.folder import RunRecord
 
 MOST_NAMES = 60  # devices of a cohort shown by name; more are counted
 MOST_EVENTS = 40
@@ -19,7 +19,7 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
     server = side == "server"
     record = sides.served(record) if server else record
     return {
-        "title": _seen_by(record, "the server") if server else together(record.about["name"]),
+        "title": _seen_by(record, "the server") if server else together(record.about.name),
         "banner": parts.banner(record),
         "progress": _progress(record),
         "status": _status(record),
@@ -29,7 +29,7 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
         "budgets": sides.asked(record) if server else parts.budgets(record),
         "cohort": _cohort(record),
         "sees-h": together("What the server can and can't see"),
-        "sees": together(_sees("The server", *words.server_sees(record.about)), sides.received(record)),
+        "sees": together(_sees("The server", *words.server_sees(record.about.secure_sum)), sides.received(record)),
         "colluder-table": _colluders(record),
         "claims": parts.claims_table(record),
         "events": _events(record),
@@ -38,7 +38,7 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
 
 def _device(record: RunRecord, number: int) -> dict[str, Markup]:
     """The page of one device, of the record that it could have kept."""
-    name = parts.short(record.about["devices"][number]["name"])
+    name = parts.short(record.about.devices[number].name)
     said = sides.own_progress(record, number)
     return {
         "title": _seen_by(record, name),
@@ -59,7 +59,7 @@ def _device(record: RunRecord, number: int) -> dict[str, Markup]:
         "events": element(
             "ol",
             *(
-                element("li", f"Round {line['round']:,}: {'in the sum' if number in line['included'] else 'left out'}.")
+                element("li", f"Round {line.round:,}: {'in the sum' if number in line.included else 'left out'}.")
                 for line in reversed(record.rounds[-MOST_EVENTS:])
             ),
             reversed=True,
@@ -68,49 +68,49 @@ def _device(record: RunRecord, number: int) -> dict[str, Markup]:
 
 
 def _seen_by(record: RunRecord, who: str) -> Markup:
-    return together(f"{record.about['name']}, as {who} sees it")
+    return together(f"{record.about.name}, as {who} sees it")
 
 
 def _progress(record: RunRecord) -> Markup:
-    done, planned = len(record.rounds), record.about["plan"]["rounds"]
-    ended = record.result["stopped"] if record.result else ""
-    good = [words.goodness(line["test"]) for line in record.rounds[-1:] if line["test"]]
+    done, planned = len(record.rounds), record.about.plan.rounds
+    ended = record.result.stopped if record.result else ""
+    good = [words.goodness(line.test) for line in record.rounds[-1:] if line.test]
     words_ = " · ".join([f"round {done:,} of {planned:,}", *good, *([f"ended: {ended}"] if record.result else [])])
     return together(element("progress", max=planned, value=done, aria_label="rounds done"), element("span", words_))
 
 
 def _status(record: RunRecord) -> Markup:
     """The sentence that a screen reader speaks: at every tenth of the run and at its end, not at every round."""
-    done, planned = len(record.rounds), record.about["plan"]["rounds"]
+    done, planned = len(record.rounds), record.about.plan.rounds
     if record.result:
-        good = f"; {words.goodness(record.result['test'])}" if record.result["test"] else ""
+        good = f"; {words.goodness(record.result.test)}" if record.result.test else ""
         return together(f"The run has ended after {words.count(done, 'round')}{good}.")
     tenth = max(planned // 10, 1)
     if done < tenth:
         return together("The run has begun.")
     line = record.rounds[done - done % tenth - 1]
-    included = words.count(len(line["included"]), "device")
-    return together(f"Round {line['round']} of {planned}: {included} in the sum.")
+    included = words.count(len(line.included), "device")
+    return together(f"Round {line.round} of {planned}: {included} in the sum.")
 
 
 def _cohort(record: RunRecord) -> Markup:
     if not record.rounds:
         return element("p", "No round is over yet.", class_="quiet")
     line = record.rounds[-1]
-    asked, included = set(line["cohort"]), set(line["included"])
+    asked, included = set(line.cohort), set(line.included)
     lead = element(
         "p",
-        f"Round {line['round']:,}: {words.count(len(asked), 'device')} asked, {len(included):,} in the sum, "
+        f"Round {line.round:,}: {words.count(len(asked), 'device')} asked, {len(included):,} in the sum, "
         f"{len(asked - included):,} dropped out.",
     )
-    devices = record.about["devices"]
+    devices = record.about.devices
     if len(devices) > MOST_NAMES:
         return lead
     chips = []
     for number, device in enumerate(devices):
         state = "in" if number in included else "dropped" if number in asked else "not asked"
         sign = {"in": "●", "dropped": "✕", "not asked": "·"}[state]
-        name = element("span", parts.short(device["name"], 20))
+        name = element("span", parts.short(device.name, 20))
         chips.append(
             element(
                 "li",
@@ -134,19 +134,18 @@ def _sees(who: str, can: Sequence[str], cannot: Sequence[str]) -> Markup:
 
 def _colluders(record: RunRecord) -> Markup:
     """A row for every place of the slider; the page shows one of them at a time."""
-    rows = by_colluders(record)
-    if not rows:
+    rows, secure = by_colluders(record), record.about.secure_sum
+    if secure is None:
         return element("p", "There is no secure sum: colluders change nothing.")
     now = words.spent_so_far(record)
     body = [element("tr", element("th", f"{c}", scope="row"), element("td", text + now)) for c, _, text in rows]
     head = element("tr", element("th", "colluders", scope="col"), element("th", "what holds", scope="col"))
-    planned = record.about["secure_sum"]["colluders"]
-    return element("table", element("thead", head), element("tbody", *body), data_planned=planned)
+    return element("table", element("thead", head), element("tbody", *body), data_planned=secure.colluders)
 
 
 def _events(record: RunRecord) -> Markup:
-    told = [f"Started {words.when(record.about['started'])}."]
-    told += [f"Round {line['round']:,}: {line['note']}." for line in record.rounds if line["note"]]
+    told = [f"Started {words.when(record.about.started)}."]
+    told += [f"Round {line.round:,}: {line.note}." for line in record.rounds if line.note]
     if record.result:
-        told.append(f"Ended {words.when(record.result['finished'])}: {record.result['stopped']}.")
+        told.append(f"Ended {words.when(record.result.finished)}: {record.result.stopped}.")
     return element("ol", *(element("li", sentence) for sentence in reversed(told[-MOST_EVENTS:])), reversed=True)

@@ -2,20 +2,26 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
+
+import msgspec
 
 from choral import __version__
 from choral.privacy.shown import up
+from choral.record import Record, RunRecord, of_right_form, read_run
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord, of_right_form, read_run, write_whole
+from choral.run.folder import write_whole
 
+DATA_FORMAT = 1  # of the claims that a page carries as data
 # More would not fit on two pages; run.json and result.json have everything in full.
 _MOST_RELEASES = 8
+T = TypeVar("T")
 _SIGNER, _LONGEST_NAME, _LONGEST_SENTENCE = 28, 80, 160
 
 
@@ -36,6 +42,7 @@ def write_report(folder: str | Path) -> Path:
 
 def page(record: RunRecord) -> str:
     """The report as one HTML document that needs no network and runs no script."""
+    data = claims_data(record)
     record = replace(
         record,
         about=_fitting(record.about, _LONGEST_NAME),
@@ -54,18 +61,45 @@ def page(record: RunRecord) -> str:
         element("meta", name="referrer", content="no-referrer"),
         element("meta", name="generator", content=f"choral {__version__}"),
         element("link", rel="icon", href="data:,"),
-        element("title", f"Privacy report: {record.about['name']}"),
+        element("title", f"Privacy report: {record.about.name}"),
         Markup(f"<style>{style}</style>"),
     )
-    return f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record)), lang='en')}\n"
+    return (
+        f"<!doctype html>\n{element('html', element('head', head), element('body', _body(record, data)), lang='en')}\n"
+    )
 
 
-def _fitting(value: Any, most: int) -> Any:  # noqa: ANN401 - any JSON value, and the same back
+def claims_data(record: RunRecord) -> str | None:
+    """What a finished run claims, as the JSON text that its page carries and that `choral verify` compares."""
+    if record.result is None:
+        return None
+    about, result = record.about, record.result
+    claimed = {
+        "format": DATA_FORMAT,
+        "kind": about.kind,
+        "seeded": about.seeded,
+        "plan_digest": about.plan_digest,
+        "rounds_done": result.rounds_done,
+        "test": result.test,
+        "privacy": result.privacy.to_dict(),
+    }
+    return json.dumps(claimed, allow_nan=False)  # in ASCII, so that no character of it is changed in an attribute
+
+
+def _fitting(value: T, most: int) -> T:
     """The value with every text in it cut to what fits."""
+    return cast(T, _cut(value, most))
+
+
+def _cut(value: object, most: int) -> object:
+    if isinstance(value, Record):
+        return msgspec.structs.replace(
+            value, **{name: _cut(getattr(value, name), most) for name in value.__struct_fields__}
+        )
     if isinstance(value, dict):
-        return {parts.short(name, most): _fitting(item, most) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_fitting(item, most) for item in value]
+        return {parts.short(name, most): _cut(item, most) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_cut(item, most) for item in value)
     return parts.short(value, most) if isinstance(value, str) else value
 
 
@@ -78,7 +112,7 @@ def static(name: str) -> str:
     return files("choral.report").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def _body(record: RunRecord) -> Markup:
+def _body(record: RunRecord, data: str | None) -> Markup:
     sections = (
         _section("statement", "Statement", _statement(record)),
         _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
@@ -101,7 +135,7 @@ def _body(record: RunRecord) -> Markup:
         _section("made-of", "Plan, data and versions", _made_of(record)),
         _section("signature", "Signature of the privacy officer", _signature()),
     )
-    return together(_header(record), element("main", *sections))
+    return together(_header(record), element("main", *sections, data_claims=data))
 
 
 def _section(name: str, heading: str, *content: str) -> Markup:
@@ -110,12 +144,12 @@ def _section(name: str, heading: str, *content: str) -> Markup:
 
 def _header(record: RunRecord) -> Markup:
     about, result = record.about, record.result
-    end = f"finished {words.when(result['finished'])}" if result else "not finished"
-    when = f"started {words.when(about['started'])}, {end}"
+    end = f"finished {words.when(result.finished)}" if result else "not finished"
+    when = f"started {words.when(about.started)}, {end}"
     return element(
         "header",
-        element("p", f"choral {about['choral']} · {when}", class_="quiet"),
-        element("h1", f"Privacy report: {about['name']}"),
+        element("p", f"choral {about.choral} · {when}", class_="quiet"),
+        element("h1", f"Privacy report: {about.name}"),
         parts.banner(record),
     )
 
@@ -125,7 +159,7 @@ def _statement(record: RunRecord) -> Markup:
     asked = [
         element("div", element("dt", question), element("dd", answer)) for question, answer in words.questions(record)
     ]
-    uncovered = element("ul", *(element("li", item) for item in words.not_covered(record.about)))
+    uncovered = element("ul", *(element("li", item) for item in words.not_covered(record.about.plan)))
     return together(
         element("div", element("div", *sentences), _headline(record), class_="statement"),
         element("h3", "The questions of NIST SP 800-226"),
@@ -148,7 +182,7 @@ def _by_delta(record: RunRecord) -> Markup:
     if record.result is None or not claims:
         return parts.not_yet(record)
     first = claims[0]
-    points = sorted((delta, epsilon) for delta, epsilon in record.result["privacy"]["by_delta"])
+    points = sorted(record.result.privacy.by_delta)
     summary = "; ".join(f"at δ = {words.small(d)} ε ≤ {up(e)}" for d, e in points)
     return together(
         charts.line_chart(
@@ -164,14 +198,16 @@ def _by_delta(record: RunRecord) -> Markup:
 
 
 def _sight(record: RunRecord) -> Markup:
-    sight = record.result and record.result["sight"]
+    sight = record.result and record.result.sight
     if not sight:
         return element("p", "No update was kept for comparison in this run.")
-    secure = record.about["secure_sum"]
-    masked = secure is not None and record.about["kind"] != "simulation"
-    received = [int(value) for value in sight["received"] or ()]
-    middle = 2 ** (secure["modulus_bits"] - 1) if masked else 0
-    rows = [("computed on the device", sight["computed"], [f"{v:+.4f}" for v in sight["computed"]], 0)]
+    secure = record.about.secure_sum
+    masked = secure is not None and record.about.traits.masked
+    received = sight.received or ()
+    middle = 2 ** (secure.modulus_bits - 1) if secure and masked else 0
+    rows: list[tuple[str, Sequence[float], list[str], int]] = [
+        ("computed on the device", sight.computed, [f"{v:+.4f}" for v in sight.computed], 0)
+    ]
     if received:
         rows.append(("received by the server", [v - middle for v in received], [f"{v:,}" for v in received], 1))
     shown = [
@@ -194,7 +230,7 @@ def _sight(record: RunRecord) -> Markup:
         if secure
         else "Without a secure sum the server received the noisy update itself; only its noise protects it."
     )
-    caption = f"{parts.short(sight['device'])}, round {sight['round']}: the first numbers of its update."
+    caption = f"{parts.short(sight.device)}, round {sight.round}: the first numbers of its update."
     head = element("tr", *(element("th", title, scope="col") for title in ("who", "as bars", "first numbers")))
     return together(
         element("table", element("caption", caption), element("thead", head), element("tbody", *shown), class_="sight"),
@@ -205,10 +241,9 @@ def _sight(record: RunRecord) -> Markup:
 def _releases(record: RunRecord) -> Markup:
     if record.result is None:
         return parts.not_yet(record)
-    releases = record.result["releases"]
+    releases = record.result.releases
     rows = [
-        [release["what"], release["to"], f"{release['times']:,}", release["protected_by"]]
-        for release in releases[:_MOST_RELEASES]
+        [release.what, release.to, f"{release.times:,}", release.protected_by] for release in releases[:_MOST_RELEASES]
     ]
     more = len(releases) - len(rows)
     note = element("p", f"and {more} more in result.json", class_="quiet") if more else Markup()
@@ -218,12 +253,12 @@ def _releases(record: RunRecord) -> Markup:
 def _check(record: RunRecord) -> Markup:
     # Not the folder's own name: a run that was moved must still read the same.
     command = element("code", "choral verify RUN")
-    source = "the rounds" if record.about["kind"] == "deployment" else "the devices' ledgers"
+    source = "the rounds" if record.about.traits.deployed else "the devices' ledgers"
     text = (
         f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if all agrees, "
         "else with 1. The figures for machines: result.json, privacy.yaml. "
     )
-    hashes = (record.result or {}).get("files", {})
+    hashes = record.result.files if record.result else {}
     own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
     named = [together(f"{name} ", element("code", digest[:16]), " ") for name, digest in sorted(own.items())]
     ledgers = f"The {words.count(len(hashes) - len(own), 'ledger')} in result.json." if len(own) < len(hashes) else ""
@@ -235,21 +270,20 @@ def _check(record: RunRecord) -> Markup:
 
 def _made_of(record: RunRecord) -> Markup:
     about = record.about
-    data, model = about["data"], about["model"]
-    layers = f", hidden {model['hidden']}" if model.get("hidden") else ""
-    secure = about["secure_sum"]
+    data, model = about.data, about.model
+    layers = f", hidden {list(model.hidden)}" if model.hidden else ""
     rows: Sequence[tuple[str, str]] = (
-        ("plan", _pairs(about["plan"])),
-        ("plan digest", about["plan_digest"]),
-        ("secure sum", _pairs(secure) if secure else "none"),
+        ("plan", _pairs(about.plan.to_dict())),
+        ("plan digest", about.plan_digest),
+        ("secure sum", _pairs(asdict(about.secure_sum)) if about.secure_sum else "none"),
         (
             "data",
-            f"{data['source']}: {words.count(data['rows'], 'record')} with {data['features']} features "
-            f"on {words.count(data['devices'], 'device')}, hold-out included",
+            f"{data.source}: {words.count(data.rows, 'record')} with {data.features} features "
+            f"on {words.count(data.devices, 'device')}, hold-out included",
         ),
-        ("notes", "; ".join(_texts(data.get("notes"))) or "none"),
-        ("model", f"{model['kind']}, {model['parameters']:,} parameters{layers}"),
-        ("versions", _pairs(about["versions"])),
+        ("notes", "; ".join(data.notes) or "none"),
+        ("model", f"{model.kind}, {model.parameters:,} parameters{layers}"),
+        ("versions", _pairs(about.versions)),
     )
     return element(
         "dl",
@@ -258,13 +292,9 @@ def _made_of(record: RunRecord) -> Markup:
     )
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _pairs(values: Mapping[str, object]) -> str:
     shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in values.items()}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items() if value is not None)
-
-
-def _texts(value: object) -> Iterable[str]:
-    return [value] if isinstance(value, str) else [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _signature() -> Markup:

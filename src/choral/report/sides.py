@@ -1,28 +1,26 @@
 """What one side of a run truly has, the server or one device, as the places of the live page; nothing else is sent."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec.structs import replace
 
 from choral.errors import ConfigError
 from choral.privacy.shown import up
+from choral.record import About, Baselines, DeviceLimit, RunRecord
 from choral.report import charts, parts, words
 from choral.report.markup import Markup, element, together
-from choral.run.folder import RunRecord
 
 Side = Literal["server"] | int | None  # a device by its number; None for who ran it all in one process
 _SHOWN = 6  # words of a masked upload
 
 
-def side_of(text: str | None, about: dict[str, Any]) -> Side:
-    """The side that `--as` names.
-
-    >>> side_of("device:b", {"devices": [{"name": "a"}, {"name": "b"}]}), side_of("server", {})
-    (1, 'server')
-    """
+def side_of(text: str | None, about: About) -> Side:
+    """The side that `--as` names."""
     if text is None or text == "server":
         return "server" if text else None
     kind, _, name = text.partition(":")
-    names = [device["name"] for device in about.get("devices", ())]
+    names = [device.name for device in about.devices]
     if kind != "device" or name not in names:
         known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise ConfigError("CH102", f'"{text}" is no side of this run.', where="--as",
@@ -32,68 +30,76 @@ def side_of(text: str | None, about: dict[str, Any]) -> Side:
 
 def served(record: RunRecord) -> RunRecord:
     """The record as the server could have kept it: no ledger, no update before its masks, no model but its own."""
-    devices = [{"name": device["name"], "rows": device["rows"]} for device in record.about["devices"]]
-    lines = [{name: value for name, value in line.items() if name != "spent"} for line in record.rounds]
+    about = replace(record.about, devices=tuple(replace(one, limit=math.inf) for one in record.about.devices))
+    lines = [replace(line, spent=()) for line in record.rounds]
     result = record.result
     if result is not None:
-        privacy = {name: value for name, value in result["privacy"].items() if name != "devices"}
-        sight = result["sight"] and {**result["sight"], "computed": []}
-        result = {**result, "privacy": privacy, "sight": sight, "baselines": {}}
-    return RunRecord(folder=record.folder, about={**record.about, "devices": devices}, rounds=lines, result=result)
+        result = replace(
+            result,
+            privacy=replace(result.privacy, devices=None),
+            sight=result.sight and replace(result.sight, computed=()),
+            baselines=Baselines(without_privacy=None, alone=None),
+        )
+    return RunRecord(folder=record.folder, about=about, rounds=lines, result=result)
 
 
 def asked(record: RunRecord) -> Markup:
     """How often the server asked each device, and in how many sums it is: all that a server has of their budgets."""
     kept = "Each device's ledger stays on the device: the server knows only whom it asked and who answered."
-    devices = record.about["devices"]
+    devices = record.about.devices
     if len(devices) > parts.MOST_BARS:
         return element("p", kept, class_="quiet")
     rows = [
-        (parts.short(device["name"]), *(f"{_times(record, number, what):,}" for what in ("cohort", "included")))
+        (parts.short(device.name), f"{_asked(record, number):,}", f"{_included(record, number):,}")
         for number, device in enumerate(devices)
     ]
     return together(parts.table(("device", "asked", "in the sum"), rows), element("p", kept, class_="quiet"))
 
 
-def _times(record: RunRecord, number: int, what: str) -> int:
-    return sum(number in line[what] for line in record.rounds)
+def _asked(record: RunRecord, number: int) -> int:
+    return sum(number in line.cohort for line in record.rounds)
+
+
+def _included(record: RunRecord, number: int) -> int:
+    return sum(number in line.included for line in record.rounds)
 
 
 def received(record: RunRecord) -> Markup:
     """The beginning of a masked upload, as the server got it."""
-    sight = (record.result or {}).get("sight")
-    if not sight or sight["received"] is None:
+    sight = record.result and record.result.sight
+    if not sight or sight.received is None:
         return Markup()
-    begins = " ".join(f"{int(word) % 2**32:08x}" for word in sight["received"][:_SHOWN])
-    told = f"Of {parts.short(sight['device'])} in round {sight['round']} it received "
+    begins = " ".join(f"{word % 2**32:08x}" for word in sight.received[:_SHOWN])
+    told = f"Of {parts.short(sight.device)} in round {sight.round} it received "
     return element("p", told, element("code", f"{begins} …"))
 
 
 def taken(record: RunRecord, number: int) -> RunRecord:
     """The record as one device could have kept it: its own rounds, what it spent itself, no test figure, no result."""
-    names = [device["name"] for device in record.about["devices"]]
-    devices = [{"name": name, "rows": 0, "limit": math.inf} for name in names]
-    devices[number] = record.about["devices"][number]
+    about = record.about
+    devices = [DeviceLimit(name=device.name, rows=0, limit=math.inf) for device in about.devices]
+    devices[number] = about.devices[number]
     lines = []
     for line in record.rounds:
-        if number in line["cohort"]:
-            spent = line.get("spent") and [epsilon * (place == number) for place, epsilon in enumerate(line["spent"])]
-            lines.append({**line, "test": {}, "spent": spent, "note": ""})
-    return RunRecord(folder=record.folder, about={**record.about, "devices": devices}, rounds=lines, result=None)
+        if number in line.cohort:
+            spent = tuple(epsilon * (place == number) for place, epsilon in enumerate(line.spent))
+            lines.append(replace(line, test={}, spent=spent, note=""))
+    about = replace(about, devices=tuple(devices))
+    return RunRecord(folder=record.folder, about=about, rounds=lines, result=None)
 
 
 def own_progress(record: RunRecord, number: int) -> Markup:
     """In how many rounds the device was asked, and in how many sums it is."""
-    asked, included = len(record.rounds), _times(record, number, "included")
+    asked, included = len(record.rounds), _included(record, number)
     return element("span", f"asked in {words.count(asked, 'round')}, in the sum of {included:,}")
 
 
 def own_curve(record: RunRecord, number: int) -> Markup:
     """The device's ε after each of its rounds, below its limit."""
-    points = [(float(line["round"]), line["spent"][number]) for line in record.rounds if line["spent"]]
+    points = [(float(line.round), line.spent[number]) for line in record.rounds if line.spent]
     if not points:
         return parts.not_yet(record)
-    limit, last = record.about["devices"][number]["limit"], float(record.about["plan"]["rounds"])
+    limit, last = record.about.devices[number].limit, float(record.about.plan.rounds)
     series = [charts.Series(name=f"spent: ε ≤ {up(points[-1][1])}", points=points)]
     if limit < 1e4:  # the largest that [privacy] takes; beyond, the ledger counts and refuses nothing
         across = [(points[0][0], limit), (last, limit)]

@@ -2,26 +2,28 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from choral import config
 from choral.errors import ChoralError, StorageError
 from choral.privacy.ledger import Ledger
 from choral.protocol.closing import Closing, committed
-from choral.run.agreement import ASK_AGAIN, Agreement, Enrolled, StudyFile, converted
-from choral.run.folder import (
+from choral.record import (
     SIGNATURES,
     STUDY,
+    KeptReceipt,
     RunRecord,
+    Signatures,
+    Signer,
     inside,
-    ledger_file,
     of_right_form,
     read_json,
-    read_parameters,
 )
-from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest, run_name
+from choral.record import converted as as_record
+from choral.run.agreement import ASK_AGAIN, Agreement, Enrolled, StudyFile, converted
+from choral.run.folder import ledger_file, read_parameters
+from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest
 from choral.secagg.keys import Bundle, Roster, safety_number
 
 
@@ -31,20 +33,24 @@ class Note(str):
 
 def version_of(record: RunRecord) -> int:
     """What the signatures cover: 2 the whole record, 1 plan, model and ledger, 0 if nobody has signed."""
-    return 0 if record.signatures is None else int(record.signatures.get("version", 1))
+    return 0 if record.signatures is None else record.signatures.version
 
 
 def signers(record: RunRecord) -> tuple[tuple[str, ...], dict[str, str]]:
     """Who has signed, and who has not with the reason; the report names both."""
-    entries = (record.signatures or {"devices": ()})["devices"]
-    signed = tuple(entry["device"] for entry in entries if entry["signature"])
-    return signed, {entry["device"]: entry["why"] for entry in entries if not entry["signature"]}
+    entries = _entries(record)
+    signed = tuple(entry.device for entry in entries if entry.signature)
+    return signed, {entry.device: entry.why for entry in entries if not entry.signature}
+
+
+def _entries(record: RunRecord) -> tuple[Signer, ...]:
+    return () if record.signatures is None else record.signatures.devices
 
 
 def keys(record: RunRecord) -> str | None:
     """The digits that stand for everybody's keys: of a deployment the study's number, which its sites approved."""
-    if record.about["kind"] == "deployment":
-        return safety_number(bytes.fromhex(record.about["study"]))
+    if record.about.traits.deployed:
+        return safety_number(bytes.fromhex(record.about.study or ""))
     return None if record.signatures is None else _roster(record).safety_number
 
 
@@ -61,13 +67,13 @@ def study_of(folder: Path) -> Agreement:
     return _study(config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN), str(path))
 
 
-def _study(content: Mapping[str, Any], where: str) -> Agreement:
+def _study(content: Mapping[str, object], where: str) -> Agreement:
     return Agreement(file=converted(content, StudyFile, where))
 
 
 def _roster(record: RunRecord) -> Roster:
     """The keys in signatures.json, every bundle verified."""
-    return Roster.of(bundle_of(entry) for entry in (record.signatures or {})["devices"])
+    return Roster.of(bundle_of(entry) for entry in _entries(record))
 
 
 def check_signatures(record: RunRecord) -> list[str]:
@@ -75,10 +81,9 @@ def check_signatures(record: RunRecord) -> list[str]:
     version = version_of(record)
     if version == 0:
         return [f"{SIGNATURES} is missing: nobody signed this run"]
-    if version > VERSION or (version < VERSION and record.about["format"] > 1):
+    if version > VERSION or (version < VERSION and record.about.format > 1):
         return [f"{SIGNATURES} has version {version}, which is not that of this run"]
-    names = [device["name"] for device in record.about["devices"]]
-    if [entry["device"] for entry in (record.signatures or {})["devices"]] != names:
+    if [entry.device for entry in _entries(record)] != [device.name for device in record.about.devices]:
         return ["the signatures are not of the run's devices"]
     return _old(record) if version == 1 else _whole(record)
 
@@ -88,12 +93,12 @@ def _old(record: RunRecord) -> list[str]:
     _roster(record)
     model = hashlib.sha256(inside(record.folder, "model.safetensors").read_bytes()).digest()
     false = []
-    for number, entry in enumerate((record.signatures or {})["devices"]):
-        fields = (record.about["plan_digest"].encode(), model, ledger_of(record, number).receipt.seal.encode())
+    for number, entry in enumerate(_entries(record)):
+        fields = (record.about.plan_digest.encode(), model, ledger_of(record, number).receipt.seal.encode())
         try:
-            bundle_of(entry).check(bytes.fromhex(entry["signature"]), OLD_LABEL, *fields)
+            bundle_of(entry).check(bytes.fromhex(entry.signature or ""), OLD_LABEL, *fields)
         except ChoralError:
-            false.append(entry["device"])
+            false.append(entry.device)
     return _all_of(false, "signature is not under this plan, this model and this ledger")
 
 
@@ -103,56 +108,63 @@ def _all_of(names: list[str], what: str) -> list[str]:
     return [f"{', '.join(names[:3])}{more}: the {what}"] if names else []
 
 
-def statement_of(record: RunRecord, entry: Mapping[str, Any], roster: bytes) -> Closing:
-    """What a device must have signed for its entry to belong to this record."""
-    result = record.result or {}
+def closing_of(record: RunRecord, roster: bytes) -> Closing:
+    """What every device must have signed for its entry to belong to this record, without what is its own.
+
+    The digest is over the JSON of result.json as it stands there: a number keeps the form in which it was signed.
+    """
     parameters, _ = read_parameters(record.folder / "model.safetensors")
     return Closing(
-        run=run_name(record.about),
+        run=record.about.run_name,
         roster=roster,
-        record=record_digest(result, result["files"]),
+        record=record_digest(read_json(record.folder / "result.json"), record.finished.files),
         model=hashlib.sha256(parameter_bytes(parameters)).digest(),
-        paid=entry["paid"],
-        receipt=bytes.fromhex(entry["receipt"]),
+        paid=0,
+        receipt=b"",
     )
+
+
+def _check_entry(closing: Closing, entry: Signer) -> None:
+    """Nothing, or an error where the entry's signature is not under this record and what the entry says."""
+    own = replace(closing, paid=entry.paid or 0, receipt=bytes.fromhex(entry.receipt or ""))
+    own.check(bundle_of(entry), bytes.fromhex(entry.signature or ""))
 
 
 def _whole(record: RunRecord) -> list[str]:
     """Signatures of format 2: under the whole record, the parameters, what was paid, and the ledger's receipt."""
-    roster, deployed = _roster(record), record.about["kind"] == "deployment"
+    roster, deployed = _roster(record), record.about.traits.deployed
     wrong: list[str] = []
     if deployed and roster.digest != study_of(record.folder).roster.digest:
         wrong.append(f"the keys are not those of {STUDY}")
     signed, unsigned = signers(record)
     if deployed and not signed:
         wrong.append("no site signed it: nothing shows that this was a deployment")
-    false = []
-    for number, entry in enumerate((record.signatures or {})["devices"]):
-        if entry["device"] in unsigned:
-            line = f"{entry['device']} has not signed: {entry['why'] or 'no reason is given'}"
+    false, closing = [], closing_of(record, roster.digest)
+    for number, entry in enumerate(_entries(record)):
+        if entry.device in unsigned:
+            line = f"{entry.device} has not signed: {entry.why or 'no reason is given'}"
             wrong.append(Note(line) if deployed else line)
             continue
         try:
-            statement_of(record, entry, roster.digest).check(bundle_of(entry), bytes.fromhex(entry["signature"]))
+            _check_entry(closing, entry)
         except ChoralError:
-            false.append(entry["device"])
+            false.append(entry.device)
         wrong += _paid(record, number, entry) if deployed else _receipt(record, number, entry)
     return _all_of(false, "signature is not under this record") + wrong
 
 
-def _paid(record: RunRecord, number: int, entry: Mapping[str, Any]) -> list[str]:
+def _paid(record: RunRecord, number: int, entry: Signer) -> list[str]:
     """A site's ledger stays with it; what it has paid for, it says under its signature."""
-    devices = (record.result or {})["privacy"].get("devices")
-    if devices is None or entry["paid"] <= devices[number]["rounds"]:
+    devices, paid = record.finished.privacy.devices, entry.paid or 0
+    if devices is None or paid <= devices[number].rounds:
         return []
-    claimed = devices[number]["rounds"]
-    return [f"{entry['device']}: it paid for {entry['paid']} uploads, and the record counts {claimed} of them"]
+    return [f"{entry.device}: it paid for {paid} uploads, and the record counts {devices[number].rounds} of them"]
 
 
-def _receipt(record: RunRecord, number: int, entry: Mapping[str, Any]) -> list[str]:
+def _receipt(record: RunRecord, number: int, entry: Signer) -> list[str]:
     receipt = ledger_of(record, number).receipt
-    meant = committed(receipt.entries, receipt.seal, bytes.fromhex(entry["salt"]))
-    return [] if meant.hex() == entry["receipt"] else [f"{entry['device']}: its ledger is not the one that it signed"]
+    meant = committed(receipt.entries, receipt.seal, bytes.fromhex(entry.salt or ""))
+    return [] if meant.hex() == entry.receipt else [f"{entry.device}: its ledger is not the one that it signed"]
 
 
 # What came another way
@@ -164,7 +176,7 @@ class Outside:
 
     keys: dict[str, bytes]
     studies: tuple[str, ...] = ()
-    receipts: tuple[dict[str, Any], ...] = ()
+    receipts: tuple[KeptReceipt, ...] = ()
 
     @classmethod
     def read(cls, roster: Iterable[str | Path] = (), receipts: Iterable[str | Path] = ()) -> "Outside":
@@ -174,7 +186,7 @@ class Outside:
         for path in map(Path, roster):
             if path.suffix == ".json":
                 with of_right_form(path):
-                    known += [bundle_of(entry) for entry in read_json(path)["devices"]]
+                    known += [bundle_of(entry) for entry in as_record(read_json(path), Signatures, path).devices]
                 continue
             content = config.read_toml(config.read_text(path), source=str(path), fix=ASK_AGAIN)
             if "devices" in content:
@@ -188,13 +200,13 @@ class Outside:
         return cls(
             keys={bundle.id: bundle.identity for bundle in known},
             studies=tuple(studies),
-            receipts=tuple(read_json(Path(path)) for path in receipts),
+            receipts=tuple(as_record(read_json(Path(path)), KeptReceipt, Path(path)) for path in receipts),
         )
 
     def check_keys(self, record: RunRecord) -> list[str]:
         """Every device of the run must be in the roster with the very key that the folder shows."""
         wrong = []
-        if self.studies and record.about.get("study") not in self.studies:
+        if self.studies and record.about.study not in self.studies:
             wrong.append("the run is not one of the study that was given")
         if record.signatures is None:  # a deployment of an older version: its study is all that can be compared
             return wrong if self.studies else ["nobody signed this run, so there is no key to compare"]
@@ -211,14 +223,15 @@ class Outside:
         """Each receipt must be of a device of this run, under its key, and of this very record."""
         wrong = []
         bundles = {} if record.signatures is None else {bundle.id: bundle for bundle in _roster(record)}
-        for told in self.receipts:
-            name, bundle = told["device"], bundle_of(told)
+        closing = closing_of(record, _roster(record).digest) if bundles else None
+        for receipt in self.receipts:
+            name, bundle = receipt.device, bundle_of(receipt)
             bundle.verify()
-            if name not in bundles:
+            if closing is None or name not in bundles:
                 wrong.append(f"the receipt of {name} is of no device of this run")
                 continue
             try:
-                statement_of(record, told, _roster(record).digest).check(bundle, bytes.fromhex(told["signature"]))
+                _check_entry(closing, receipt)
             except ChoralError:
                 wrong.append(f"{name}: its receipt is of another record, model or set of devices than this run's")
             if bundle.identity != bundles[name].identity:

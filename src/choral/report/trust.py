@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from choral.record import DEVICES, RunRecord
 from choral.report import words
 from choral.report.signed import Outside, signers, version_of
-from choral.run.folder import DEVICES, RunRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Standing:
 
 def signed_sentence(record: RunRecord) -> str:
     """What the check of the signatures is called: what they cover, and in a deployment how many there are."""
-    if record.about["kind"] == "deployment":
+    if record.about.traits.deployed:
         signed, unsigned = signers(record)
         return f"{len(signed)} of {words.count(len(signed) + len(unsigned), 'site')} signed the whole record"
     if version_of(record) == 1:
@@ -29,12 +29,12 @@ def standing(record: RunRecord, outside: Outside, *, other_pages: bool) -> Stand
     """What the checks prove of a run in which nothing is wrong, and what they can't."""
     proved, trusted = _of_kind(record, outside)
     if other_pages:
-        trusted.append("the words of a page that another version wrote")
+        trusted.append("the words of a page that another version wrote, or whose sentences were reworded")
     return Standing(proved="; ".join(proved), trusted="; ".join(trusted))
 
 
 def _of_kind(record: RunRecord, outside: Outside) -> tuple[list[str], list[str]]:
-    deployed = record.about["kind"] == "deployment"
+    deployed = record.about.traits.deployed
     source = "the uploads that the server counts" if deployed else "the ledgers"
     follows = f"every ε follows from {source}"
     signed, unsigned = signers(record)
@@ -74,10 +74,10 @@ def _compared(outside: Outside) -> str:
 def _keys(record: RunRecord, outside: Outside) -> list[str]:
     """Why a signature alone does not show whose it is, and what would."""
     kept = (record.folder / DEVICES).exists()
-    own = {told["device"] for told in outside.receipts}  # whoever handed in a receipt handed in its key with it
+    own = {told.device for told in outside.receipts}  # whoever handed in a receipt handed in its key with it
     if not kept and (outside.keys or own >= set(signers(record)[0])):
         return []
-    if record.about["kind"] == "deployment":
+    if record.about.traits.deployed:
         return ["that STUDY is the number that the sites approved (compare it, or give --roster study.toml)"]
     if kept:
         return [f"whoever has had this folder: the devices' private keys still lie in {DEVICES}/"]

@@ -1,34 +1,26 @@
 """Every claim of a finished run, worked out again from its ledgers, hashes and signatures."""
 
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from choral import __version__, config
+from choral import config
 from choral.errors import ChoralError, StorageError
-from choral.plan import Budget, Plan, SecureSum
+from choral.plan import Budget
 from choral.privacy import events
 from choral.privacy.costs import Costs
+from choral.record import RunRecord, charged_rounds, of_right_form, read_run
 from choral.report import signed, trust
-from choral.report.registry import entry_text
-from choral.report.sheet import page
+from choral.report.pages import check_pages
 from choral.report.signed import Note, Outside, ledger_of
-from choral.run.folder import MOST_LEDGERS, RunRecord, charged_rounds, hashes, inside, of_right_form, read_run
+from choral.run.folder import MOST_LEDGERS, hashes
 from choral.run.signatures import signs
 from choral.run.statement import planned_statement, privacy_statement
 from choral.run.watch import Watch, unwatched
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
-_WRITER = re.compile(
-    r"""<meta name="generator" content="choral ([^"]{1,32})">|^# Written by choral (.{1,32})\.$""", re.M
-)
-_AGAIN = "write it again: choral report RUN"
-_EPSILONS = re.compile(r"ε\xa0[≤=]\xa0[\d.]+|epsilon:? [\d.e+-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +67,18 @@ def verify(
     """
     outside = Outside.read(roster, receipts)
     record = read_run(folder)
-    if record.result is None:
-        raise StorageError("CH802", "is not finished.", where=str(folder), fix="Finish it: choral resume RUN.")
+    record.finished  # noqa: B018 - refused here where it is not
     with of_right_form(record.folder):
         checks = _checks(record, outside)
     watched = watch(checks.items(), total=len(checks), label="CHECK")
     findings = tuple(_found(name, check, record) for name, check in watched)
     if any(finding.wrong for finding in findings):
-        return Verdict(kind=record.about["kind"], findings=findings)
+        return Verdict(kind=record.about.kind, findings=findings)
     with of_right_form(record.folder):
         standing = trust.standing(record, outside, other_pages=bool(findings[-1].notes))
         names, unsigned = signed.signers(record)
         return Verdict(
-            kind=record.about["kind"],
+            kind=record.about.kind,
             findings=findings,
             signed=names,
             unsigned=unsigned,
@@ -102,7 +93,7 @@ Check = Callable[[RunRecord], list[str]]
 
 def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     """What there is to check of a run of this kind, by the sentence that holds if nothing is wrong."""
-    about, deployed = record.about, record.about["kind"] == "deployment"
+    about, deployed = record.about, record.about.traits.deployed
     counted = "the uploads that the server counts" if deployed else "the ledgers"
     checks: dict[str, Check] = {
         "the run is of the kind that it says": _kind,
@@ -113,14 +104,14 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     if not deployed:  # a site's ledger stays with the site
         checks["every ledger is whole, its owner's, and pays for every round"] = _ledgers
     checks[f"every ε follows from {counted}"] = _epsilons
-    old_deployment = deployed and about["format"] == 1 and record.signatures is None
-    if signs(about["kind"], seeded=about["seeded"], ledgers=_has_ledgers(record)) and not old_deployment:
+    old_deployment = deployed and about.format == 1 and record.signatures is None
+    if signs(about.kind, seeded=about.seeded, ledgers=_has_ledgers(record)) and not old_deployment:
         checks[trust.signed_sentence(record)] = signed.check_signatures
     if outside.keys:
         checks["the devices' keys are those of the roster that was given"] = outside.check_keys
     if outside.receipts:
         checks["the receipts that were given are of this record"] = outside.check_receipts
-    checks["the report and the registry entry say what the result says"] = _pages
+    checks["the report and the registry entry say what the result says"] = check_pages
     return checks
 
 
@@ -140,26 +131,18 @@ def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[st
         return [f"a file of the run can't be read: {error.strerror}"]
 
 
-def _result(record: RunRecord) -> dict[str, Any]:
-    return record.result or {}
-
-
 def _kind(record: RunRecord) -> list[str]:
     """Whether the record has what a run of its kind has, and nothing that only another kind has."""
-    about, deployed = record.about, record.about["kind"] == "deployment"
-    if not isinstance(about["seeded"], bool):
-        return ["it says neither that it has a seed nor that it has none"]
-    job = config.parse(about["job"], source="the job in run.json")
-    wrong = ["the job has a seed, and the run says that it has none"] * (
-        job.run.seed is not None and not about["seeded"]
-    )
+    about, deployed = record.about, record.about.traits.deployed
+    job = config.parse(about.job, source="the job in run.json")
+    wrong = ["the job has a seed, and the run says that it has none"] * (job.run.seed is not None and not about.seeded)
     if not deployed:
-        return wrong + ["it has a study, as only a deployment has"] * ("study" in about)
-    if about["seeded"] or "seed" in about or _result(record)["sight"]:
+        return wrong + ["it has a study, as only a deployment has"] * (about.study is not None)
+    if about.seeded or about.seed is not None or record.finished.sight:
         wrong.append("it has a seed, or shows an update of one device, and a server has neither")
-    if about["format"] > 1 and not wrong:
+    if about.format > 1 and not wrong:
         study = signed.study_of(record.folder)
-        told = (about["study"], about["plan_digest"], about["job"], [device["name"] for device in about["devices"]])
+        told = (about.study, about.plan_digest, about.job, [device.name for device in about.devices])
         names = [bundle.id for bundle in study.roster]
         if told != (study.digest.hex(), study.plan.digest, study.file.job, names):
             wrong.append("run.json does not say what study.toml says")
@@ -167,41 +150,45 @@ def _kind(record: RunRecord) -> list[str]:
 
 
 def _files(record: RunRecord) -> list[str]:
-    named, there = _result(record)["files"], hashes(record.folder)
+    named, there = record.finished.files, hashes(record.folder)
     wrong = [f"{name} is missing" for name in sorted(named.keys() - there.keys())]
     wrong += [f"{name} is there, but the result does not name it" for name in sorted(there.keys() - named.keys())]
     return wrong + [f"{name} was changed" for name in sorted(named) if name in there and named[name] != there[name]]
 
 
 def _rounds(record: RunRecord) -> list[str]:
-    result, done = _result(record), len(record.rounds)
-    measured = record.rounds[-1]["test"] if record.rounds else {}
-    wrong = [] if result["rounds_done"] == done else [f"rounds.jsonl has {done:,} rounds, the result another number"]
+    result, done = record.finished, len(record.rounds)
+    measured = record.rounds[-1].test if record.rounds else {}
+    wrong = [] if result.rounds_done == done else [f"rounds.jsonl has {done:,} rounds, the result another number"]
     # Where the last round was not measured, the result's figures are its own.
-    return wrong + (["the test figures are not those of the last round"] if result["test"] != measured != {} else [])
+    return wrong + (["the test figures are not those of the last round"] if result.test != measured != {} else [])
 
 
 def _plan(record: RunRecord) -> list[str]:
-    digest = Plan.from_dict(record.about["plan"]).digest
-    return [] if digest == record.about["plan_digest"] else ["the plan's numbers do not have the plan's digest"]
+    return (
+        []
+        if record.about.plan.digest == record.about.plan_digest
+        else ["the plan's numbers do not have the plan's digest"]
+    )
 
 
 def costs_of(record: RunRecord) -> Costs:
     """What rounds cost each device, by the numbers in run.json."""
-    devices, delta = record.about["devices"], record.about["delta"]
+    devices, delta, secure = record.about.devices, record.about.delta, record.about.secure_sum
+    if secure is None:
+        raise StorageError("CH802", "has no secure sum.", where=str(record.folder / "run.json"), fix="Restore it.")
     return Costs(
-        plan=Plan.from_dict(record.about["plan"]),
-        secure=SecureSum(**record.about["secure_sum"]),
-        rows=np.array([device["rows"] for device in devices]),
-        limits=tuple(Budget(epsilon=device["limit"], delta=delta) for device in devices),
-        names=tuple(device["name"] for device in devices),
+        plan=record.about.plan,
+        secure=secure,
+        rows=np.array([device.rows for device in devices]),
+        limits=tuple(Budget(epsilon=device.limit, delta=delta) for device in devices),
+        names=tuple(device.name for device in devices),
     )
 
 
 def _has_ledgers(record: RunRecord) -> bool:
-    if record.about["kind"] == "deployment":
-        return False
-    return record.about["plan"]["noise"] > 0 and len(record.about["devices"]) <= MOST_LEDGERS
+    about = record.about
+    return not about.traits.deployed and about.plan.noise > 0 and len(about.devices) <= MOST_LEDGERS
 
 
 def _ledgers(record: RunRecord) -> list[str]:
@@ -210,8 +197,8 @@ def _ledgers(record: RunRecord) -> list[str]:
     costs, wrong = costs_of(record), []
     released: dict[int, list[int]] = {number: [] for number in range(len(costs.names))}
     for line in record.rounds:
-        for device in line["included"]:
-            released[device].append(line["round"])
+        for device in line.included:
+            released[device].append(line.round)
     for number, name in enumerate(costs.names):
         ledger = ledger_of(record, number)
         charges = [charge for charge in ledger.balance.charges if charge.plan == costs.plan.digest]
@@ -232,18 +219,17 @@ def _epsilons(record: RunRecord) -> list[str]:
     if _has_ledgers(record):
         rounds = [len(ledger_of(record, number).balance.charges) for number in range(len(costs.names))]
     else:
-        last = {"included": [], "wasted": _result(record)["wasted"]}
-        rounds = charged_rounds([*record.rounds, last], len(costs.names)).tolist()
-    told = _result(record)["privacy"]
-    first_form = "none" not in told and "charged_delta" not in told
-    again = privacy_statement(costs, np.array(rounds), stopped="running" in told, first_form=first_form)
-    planned = json.loads(json.dumps(planned_statement(costs, first_form=first_form)))
-    return differences(told, json.loads(json.dumps(again))) + differences(
-        record.about.get("planned", planned), planned, "planned"
+        rounds = charged_rounds(record.rounds, len(costs.names), record.finished.wasted).tolist()
+    said, promised = record.finished.privacy, record.about.planned
+    first_form = said.none is None and said.charged_delta is None
+    again = privacy_statement(costs, np.array(rounds), stopped=said.running is not None, first_form=first_form)
+    planned = planned_statement(costs, first_form=first_form)
+    return differences(said.to_dict(), again.to_dict()) + differences(
+        promised and promised.to_dict(), planned and planned.to_dict(), "planned"
     )
 
 
-def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]:  # noqa: ANN401 - any JSON value
+def differences(told: object, worked_out: object, where: str = "privacy") -> list[str]:
     """Where a value of the result differs from the one that was worked out again.
 
     >>> differences({"epsilon": 1.0}, {"epsilon": 2.0})
@@ -259,25 +245,3 @@ def differences(told: Any, worked_out: Any, where: str = "privacy") -> list[str]
     else:
         same = told == worked_out
     return [] if same else [f"{where} says {told}, but {worked_out} follows from the ledgers"]
-
-
-def _pages(record: RunRecord) -> list[str]:
-    found = []
-    for name, text in (("report.html", page(record)), ("privacy.yaml", entry_text(record))):
-        path = inside(record.folder, name)
-        there = path.read_text(encoding="utf-8") if path.exists() else text
-        if there == text:
-            continue
-        writer = next((a or b for a, b in _WRITER.findall(there)), "(an older version)")
-        if writer == __version__:
-            found.append(f"{name} does not say what the result says; {_AGAIN}")
-        elif _epsilons_in(there) != _epsilons_in(text):
-            found.append(f"{name}, by choral {writer}, shows another ε than the record; {_AGAIN}")
-        else:
-            found.append(Note(f"{name} is by choral {writer}: its ε agree, its words were not compared; {_AGAIN}"))
-    return found
-
-
-def _epsilons_in(text: str) -> set[str]:
-    """Every ε that a page shows; they must not depend on the version whose words stand around them."""
-    return set(_EPSILONS.findall(text))

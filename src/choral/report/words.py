@@ -5,13 +5,12 @@ Every ε leaves this module rounded up, and together with its rule, its adjacenc
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from choral.plan import Plan
+from choral.plan import Plan, SecureSum
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
 from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.privacy.shown import up
-from choral.run.folder import RunRecord, merit
+from choral.record import About, Data, RunRecord, Statement, merit
 
 _ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -25,7 +24,7 @@ _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class ShownClaim:
     """One of the three ε, with everything that must stand beside it; `epsilon` is None where nothing can be claimed."""
 
     title: str
@@ -77,23 +76,14 @@ def guess(epsilon: float, delta: float) -> float:
     return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
 
 
-def predictable(about: dict[str, Any]) -> bool:
-    """Whether the noise can be computed again: a simulation's always, from the seed in run.json.
-
-    >>> predictable({"seeded": False, "kind": "rehearsal"}), predictable({"seeded": False, "kind": "simulation"})
-    (False, True)
-    """
-    return bool(about["seeded"]) or about["kind"] == "simulation"
-
-
 def label(record: RunRecord) -> tuple[str, str]:
     """What kind of run this is, and what that means for its ε."""
-    if predictable(record.about):
+    if record.about.predictable:
         return "SIMULATION", (
             "Its noise came from a seed and can be computed again. Every ε here describes the mechanism, not this run: "
             "nobody's data is protected by it, and the model must not be released on its strength."
         )
-    if record.about["kind"] == "deployment":
+    if record.about.traits.deployed:
         return "DEPLOYMENT", (
             "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
             "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device "
@@ -105,63 +95,57 @@ def label(record: RunRecord) -> tuple[str, str]:
     )
 
 
-def ledger_rules(about: dict[str, Any]) -> str:
+def ledger_rules(about: About) -> str:
     """The rules by which the devices' ledgers charge a round, each with what it counts."""
-    rules = rules_charged(Plan.from_dict(about["plan"]), (device["rows"] for device in about["devices"]))
+    rules = rules_charged(about.plan, (device.rows for device in about.devices))
     return ", and ".join(map(rule_in_words, rules))
 
 
-def not_covered(about: dict[str, Any]) -> tuple[str, ...]:
-    """What no ε of a run speaks of.
-
-    >>> len(not_covered({"plan": {}})) - len(not_covered({"plan": {"law": "skellam"}}))
-    1
-    """
-    return _ALWAYS if "law" in about["plan"] else (*_ALWAYS, _LOW_BITS)
+def not_covered(plan: Plan) -> tuple[str, ...]:
+    """What no ε of a run speaks of."""
+    return (*_ALWAYS, _LOW_BITS) if plan.law == "gaussian" else _ALWAYS
 
 
-def claims(record: RunRecord) -> tuple[Claim, ...]:
+def claims(record: RunRecord) -> tuple[ShownClaim, ...]:
     """The three ε in their fixed order; none before the run has ended, and none without noise."""
     if record.result is None or unprotected(record):
         return ()
-    return claims_of(record.result["privacy"])
+    return claims_of(record.result.privacy)
 
 
-def claims_of(privacy: dict[str, Any]) -> tuple[Claim, ...]:
+def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
     """The three ε of a privacy statement, of what was spent or of what is planned."""
-    adjacency, delta = privacy["adjacency"], privacy["delta"]
-    everyone, summed, published = privacy["against_everyone"], privacy["with_secure_sum"], privacy["published"]
-    first = Claim(
+    adjacency, delta = privacy.adjacency, privacy.delta
+    everyone, summed, published = privacy.against_everyone, privacy.with_secure_sum, privacy.published
+    first = ShownClaim(
         title="Against everyone",
-        epsilon=everyone["epsilon"],
+        epsilon=everyone.epsilon,
         delta=delta,
         standing="proved; the largest of all devices",
         guarantee=True,
-        rule=rule_in_words(everyone["rule"]),
+        rule=rule_in_words(everyone.rule),
         adjacency=adjacency,
-        adversary=everyone["adversary"],
+        adversary=everyone.adversary,
     )
-    second = Claim(
+    second = ShownClaim(
         title="With the secure sum",
-        epsilon=summed and summed["epsilon"],
+        epsilon=summed.epsilon if summed else None,
         delta=delta,
-        standing=f"proved; certificate: {summed['certificate']}"
-        if summed
-        else _no_extra(privacy.get("no_certificate")),
+        standing=f"proved; certificate: {summed.certificate}" if summed else _no_extra(privacy.no_certificate),
         guarantee=summed is not None,
-        rule=rule_in_words(summed["rule"]) if summed else "none applies",
+        rule=rule_in_words(summed.rule) if summed else "none applies",
         adjacency=adjacency,
-        adversary=f"{summed['adversary']}, {count(summed['colluders'], 'colluder')}" if summed else EVERYONE,
+        adversary=f"{summed.adversary}, {count(summed.colluders, 'colluder')}" if summed else EVERYONE,
     )
-    third = Claim(
+    third = ShownClaim(
         title="Published, Theorem 1",
-        epsilon=published["epsilon"],
+        epsilon=published.epsilon,
         delta=delta,
-        standing="valid here: " + published["because"]
-        if published["valid"]
-        else "published formula, not a guarantee here: " + published["because"],
-        guarantee=published["valid"],
-        rule=published["rule"],
+        standing="valid here: " + published.because
+        if published.valid
+        else "published formula, not a guarantee here: " + published.because,
+        guarantee=published.valid,
+        rule=published.rule,
         adjacency=adjacency,
         adversary="a curious server, nobody colluding",
     )
@@ -174,7 +158,7 @@ def _no_extra(reason: str | None) -> str:
 
 def unprotected(record: RunRecord) -> str:
     """Why nothing at all is protected, where that is so: a run without noise."""
-    return str(record.result["privacy"].get("none", "")) if record.result else ""
+    return (record.result.privacy.none or "") if record.result else ""
 
 
 def when(time: str) -> str:
@@ -207,24 +191,15 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
 
 
-def records(about: dict[str, Any]) -> int:
-    """How many records were trained on: those of all devices, without the hold-out.
-
-    >>> records({"devices": [{"rows": 2442}, {"rows": 2441}]})
-    4883
-    """
-    return sum(device["rows"] for device in about["devices"])
-
-
 def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
-    about, plan = record.about, record.about["plan"]
+    about, plan = record.about, record.about.plan
     done = len(record.rounds)
-    least = "at least " if about["kind"] == "deployment" else ""  # how many exactly, only the sites know
+    least = "at least " if about.traits.deployed else ""  # how many exactly, only the sites know
     what = (
-        f"{label(record)[0].capitalize()}: a {about['model']['kind']} model was trained on {least}"
-        f"{count(records(about), 'record')} that stayed on {count(plan['devices'], 'device')}, "
-        f"in {count(done, 'round')} of {plan['rounds']:,} planned."
+        f"{label(record)[0].capitalize()}: a {about.model.kind} model was trained on {least}"
+        f"{count(about.records, 'record')} that stayed on {count(plan.devices, 'device')}, "
+        f"in {count(done, 'round')} of {plan.rounds:,} planned."
     )
     if record.result is None:
         return what, (
@@ -234,36 +209,34 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     if nothing := unprotected(record):
         return what, f"{nothing[0].upper()}{nothing[1:]}. Whoever sees what left the devices may learn any record."
     first = claims(record)[0]
-    epsilon = record.result["privacy"]["against_everyone"]["epsilon"]
+    epsilon = record.result.privacy.against_everyone.epsilon
     chance = percent(guess(epsilon, first.delta))
-    protected = "would be protected, if its noise were unpredictable," if predictable(about) else "is protected"
+    protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, whatever else they know, "
         f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
-    verb = "would be" if predictable(about) else "is"
+    verb = "would be" if about.predictable else "is"
     meaning = (
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
         f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
-    if "running" in record.result["privacy"]:
-        running = record.result["privacy"]["running"]
+    if (running := record.result.privacy.running) is not None:
         meaning += (
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
-            f"rounds that were done it would be ε\xa0≤\xa0{up(running['epsilon'])}, which holds {running['holds']}."
+            f"rounds that were done it would be ε\xa0≤\xa0{up(running.epsilon)}, which holds {running.holds}."
         )
     return what, promise, meaning
 
 
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
-    about, plan, result = record.about, record.about["plan"], record.result
-    made = Plan.from_dict(plan)
-    noise = "a seed (predictable: simulation only)" if predictable(about) else "a cryptographic source"
-    full = sum(device["full"] for device in result["privacy"].get("devices", ())) if result else 0
+    about, plan, result = record.about, record.about.plan, record.result
+    noise = "a seed (predictable: simulation only)" if about.predictable else "a cryptographic source"
+    full = sum(device.full for device in result.privacy.devices or ()) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
     reached = f" {count(full, 'device')} reached it." if full else ""
-    measured = "R²" if about["data"].get("label_bounds") else "Accuracy"
+    measured = "R²" if about.data.label_bounds else "Accuracy"
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
         ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
@@ -273,7 +246,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "By what? (mechanism)",
-            f"{mechanism_of(made).described(made)}, from {noise}.",
+            f"{mechanism_of(plan).described(plan)}, from {noise}.",
         ),
         (
             "For how long? (composition)",
@@ -282,44 +255,43 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "What does it cost? (utility, bias)",
-            (f"{measured} below, on a hold-out. " if result is None or result["test"] else "It was not measured. ")
+            (f"{measured} below, on a hold-out. " if result is None or result.test else "It was not measured. ")
             + "Clipping and noise weigh more on small groups; how good the model is for each group was not measured.",
         ),
         (
             "What else must hold? (security)",
             _masking(about) + " The devices themselves and their keys must be kept.",
         ),
-        ("What came before? (data)", _collection(about["data"])),
+        ("What came before? (data)", _collection(about.data)),
     )
 
 
-def _masking(about: dict[str, Any]) -> str:
-    if about["secure_sum"] is None:
+def _masking(about: About) -> str:
+    if about.secure_sum is None:
         return "There was no secure sum."
-    if about["secure_sum"].get("mode") == "paper":
+    if about.secure_sum.mode == "paper":
         return "The paper's own protocol (Fig. 1): no self masks, a drop-out ends the round, no colluder is counted on."
-    if about["kind"] == "simulation":
+    if not about.traits.masked:
         return "A deployment masks updates and opens sums only; this simulation left the masks out."
     return "Updates are masked on the device; the server opens sums only."
 
 
-def _collection(data: dict[str, Any]) -> str:
-    declared = f"Columns from {data['columns_from']}. " if data.get("columns_from") else ""
-    hold_out = f"Hold-out: {data['hold_out']}. " if data.get("hold_out") else ""
+def _collection(data: Data) -> str:
+    declared = f"Columns from {data.columns_from}. " if data.columns_from else ""
+    hold_out = f"Hold-out: {data.hold_out}. " if data.hold_out else ""
     return f"{declared}{hold_out}How the records were collected is outside this report."
 
 
-def server_sees(about: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def server_sees(secure: SecureSum | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the server can see of a round, and what it can't.
 
-    >>> server_sees({"secure_sum": {"smallest_sum": 8}})[0][-1]
+    >>> server_sees(SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2))[0][-1]
     'the noisy sum of at least 8 devices'
     """
-    secure = about["secure_sum"]
     always = ("which devices are asked and which answer", "the plan, and the size of a message")
     if secure is None:
         return (*always, "each device's noisy update by itself"), ("any record, or an update without its noise",)
-    can = (*always, f"the noisy sum of at least {secure['smallest_sum']} devices")
+    can = (*always, f"the noisy sum of at least {secure.smallest_sum} devices")
     return can, (
         "any single device's update",
         "any record, or a sum without its noise",
@@ -331,11 +303,11 @@ def who_signed(record: RunRecord) -> str:
     """Who signed the end of the run, what the signatures cover, and who has not signed."""
     if record.signatures is None:
         return "Nobody signed this run."
-    entries = record.signatures["devices"]
-    signed = [entry["device"] for entry in entries if entry["signature"]]
-    covers = "the whole record" if "version" in record.signatures else "the plan, the model and its ledger, no more"
+    entries = record.signatures.devices
+    signed = [entry.device for entry in entries if entry.signature]
+    covers = "the whole record" if record.signatures.version > 1 else "the plan, the model and its ledger, no more"
     told = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
-    missing = [f"{entry['device']} ({entry['why']})" for entry in entries if not entry["signature"]]
+    missing = [f"{entry.device} ({entry.why})" for entry in entries if not entry.signature]
     if not missing:
         return f"{told}."
     more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
@@ -346,8 +318,8 @@ def who_signed(record: RunRecord) -> str:
 
 def spent_so_far(record: RunRecord) -> str:
     """The largest ε of a device in a run under way, with its terms, as a sentence to add."""
-    last = record.rounds[-1].get("spent") if record.rounds and record.result is None else None
+    last = record.rounds[-1].spent if record.rounds and record.result is None else None
     if not last:
         return ""
-    terms = f"δ = {small(record.about['delta'])}, {ADJACENCY}, rule {ledger_rules(record.about)}"
+    terms = f"δ = {small(record.about.delta)}, {ADJACENCY}, rule {ledger_rules(record.about)}"
     return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms}; holds if nobody stops by results)."

@@ -152,14 +152,14 @@ class Experiment:
         told = account(noise=self.noise, delta=delta, **exposed)
         said = {
             "delta": delta,
-            "adjacency": told["adjacency"],
-            "proved_against_everyone": told["proved"]["against_everyone"],
+            "adjacency": told.adjacency,
+            "proved_against_everyone": told.proved.against_everyone.to_dict(),
         }
         if rule == "with_secure_sum":
-            said["proved_with_secure_sum"] = told["proved"]["with_secure_sum"]
+            summed = told.proved.with_secure_sum
+            said["proved_with_secure_sum"] = summed and summed.to_dict()
         elif rule != "proved":
-            published = told["dp_sgd"]["corrected"] if rule == "dp_sgd" else told[rule]
-            said["published"] = {"rule": rule, **published}
+            said["published"] = {"rule": rule, **told.published_by(rule).to_dict()}
         return said
 
     def _exposed(self, rule: Rule) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from choral.learning.evaluate import evaluate
 from choral.learning.local import Recipe
 from choral.learning.records import Records
 from choral.privacy.exposure import rounds_each
+from choral.record import Baselines
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 
@@ -18,7 +19,7 @@ STEP_SIZE = 1.0  # at most: without a clip, larger steps make a softmax on featu
 _SHARE = 0.5  # of 1/L, for least squares: a network's layers bend what a row's length bounds for a linear model
 
 
-def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
+def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
     """The figure of merit on the test rows without noise, and the mean of every device trained alone without noise.
 
     Without noise, the plan's own clip and step size are tried and neither clip nor a large step size; the better one on
@@ -43,10 +44,7 @@ def baselines(study: Study, watch: Watch = unwatched) -> dict[str, float]:
     for first in watch(firsts, total=len(firsts), label="EACH ALONE"):
         some = np.arange(first, min(first + alone.lanes, plan.devices))
         own += [_merit(study, start + update, study.split.test) for update in alone.updates(start, 1, some)]
-    return {
-        "without_privacy": _merit(study, best, study.split.test),
-        "alone": float(np.mean(own)),
-    }
+    return Baselines(without_privacy=_merit(study, best, study.split.test), alone=float(np.mean(own)))
 
 
 def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray[np.float32]:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.privacy.ledger import Ledger, Receipt
-from choral.run.folder import MOST_LEDGERS, inside, ledger_file
+from choral.record import inside
+from choral.run.folder import MOST_LEDGERS, ledger_file
 from choral.run.study import Study
 
 NO_RECEIPT = Receipt(entries=0, seal="")

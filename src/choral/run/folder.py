@@ -5,45 +5,23 @@ import json
 import os
 import re
 import shutil
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import PlanError, StorageError
+from choral.errors import StorageError
 from choral.privacy import durable
+from choral.record import DEVICES, SIGNATURES, STUDY, About, ModelCard, Outcome, RoundLine, inside, read_lines
 from choral.server_step import State
 
-FORMAT = 2
-READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
-KINDS = ("simulation", "rehearsal", "deployment")
-ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
-MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
-# What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
-MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """A run as its folder tells it: `about` from run.json, one object a round, and the result once it is there.
-
-    `attack` is what `choral attack --run` showed on public data; it is no part of the run.
-    `signatures` says who signed.
-    """
-
-    folder: Path
-    about: dict[str, Any]
-    rounds: list[dict[str, Any]]
-    result: dict[str, Any] | None
-    attack: dict[str, Any] | None = None
-    signatures: dict[str, Any] | None = None
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Free some space or use --out.") -> None:
@@ -54,112 +32,9 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o666, fix: str = "Fr
         raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, object]) -> None:
     """The value as readable JSON, durably and at once."""
     write_whole(path, (json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
-
-
-def inside(folder: Path, name: str) -> Path:
-    """The path of a file in the folder, or CH802 where it is anything but a plain file that really lies there.
-
-    A folder may come from anybody: a link leads out of it, a pipe never ends, and a name with ".." is somewhere else. A
-    file that is not there is left to whoever opens it.
-
-    >>> inside(Path("run"), "../other/run.json")
-    Traceback (most recent call last):
-    choral.errors.StorageError: CH802 ../other/run.json is no name of a file in this folder. Restore the folder from...
-    """
-    *folders, last = Path(name).parts or ("..",)
-    if Path(name).is_absolute() or ".." in (*folders, last):
-        raise _strange(name, "is no name of a file in this folder")
-    path = folder
-    for part in folders:
-        path = path / part
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise _strange(str(path), "is no folder of its own")
-    path = path / last
-    try:
-        found = path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
-    if not stat.S_ISREG(found.st_mode):
-        raise _strange(str(path), "is no plain file")
-    if found.st_size > MOST_BYTES:
-        raise _strange(str(path), f"has {found.st_size:,} bytes, at most {MOST_BYTES:,} are read")
-    return path
-
-
-def _strange(where: str, what: str) -> StorageError:
-    return StorageError("CH802", f"{what}.", where=where, fix="Restore the folder from where it was made.")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a run, or CH802."""
-    try:
-        value = json.loads(inside(path.parent, path.name).read_bytes())
-    except FileNotFoundError:
-        raise StorageError("CH802", "is not there.", where=str(path), fix="Is this a run folder?") from None
-    except (OSError, ValueError, RecursionError):
-        raise StorageError("CH802", "can't be read as JSON.", where=str(path), fix="Run it again.") from None
-    if not isinstance(value, dict):
-        raise StorageError("CH802", "is not a JSON object.", where=str(path), fix="Run it again.")
-    return value
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON-lines file; an unfinished last line, as a crash leaves it, is passed over."""
-    if not path.exists():
-        return
-    lines = inside(path.parent, path.name).read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError):
-            raise StorageError(
-                "CH802", f"line {number} is not JSON.", where=str(path), fix="The folder was changed; run it again."
-            ) from None
-
-
-def read_run(folder: str | Path) -> RunRecord:
-    """The run that a folder holds, finished or not."""
-    folder = Path(folder)
-    about = read_json(folder / "run.json")
-    if about.get("format") not in READABLE:
-        raise _unknown(folder, f"has format {about.get('format')!r:.32}, this choral reads {READABLE[0]} and {FORMAT}")
-    if about.get("kind") not in KINDS:
-        raise _unknown(folder, f"is of the kind {about.get('kind')!r:.32}, this choral knows {', '.join(KINDS)}")
-    result, attack, signatures = (
-        read_json(path) if path.exists() else None
-        for path in (folder / "result.json", folder / ATTACK, folder / SIGNATURES)
-    )
-    rounds = list(read_lines(folder / "rounds.jsonl"))
-    return RunRecord(folder=folder, about=about, rounds=rounds, result=result, attack=attack, signatures=signatures)
-
-
-def _unknown(folder: Path, what: str) -> StorageError:
-    return StorageError("CH802", f"{what}.", where=str(folder / "run.json"), fix="Use the choral that wrote it.")
-
-
-# What a file of another form raises where it is used: a folder may have been changed by anybody.
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-
-
-@contextmanager
-def of_right_form(folder: Path) -> Iterator[None]:
-    """CH802 for whatever a file of the run raises that is JSON, but not what a run writes.
-
-    >>> with of_right_form(Path("run")):
-    ...     _ = {}["kind"]
-    Traceback (most recent call last):
-    choral.errors.StorageError: CH802 run a file does not have the form that it should (KeyError). Restore it, or run...
-    """
-    try:
-        yield
-    except PlanError as error:  # a plan that nobody could have run: the file is wrong, and not what was asked for
-        raise StorageError("CH802", f"has {error}", where=str(folder), fix="Restore it, or run anew.") from error
-    except MALFORMED as error:
-        what = f"a file does not have the form that it should ({type(error).__name__})."
-        raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
 
 
 def folder_name(name: str) -> str:
@@ -209,16 +84,16 @@ class RunFolder:
                 ) from None
             yield
 
-    def begin(self, about: Mapping[str, Any]) -> None:
+    def begin(self, about: About) -> None:
         """Write what is run."""
-        write_json(self.path / "run.json", {"format": FORMAT, **about})
+        write_json(self.path / "run.json", about.to_dict())
 
-    def add_round(self, line: Mapping[str, Any], parameters: NDArray[np.float32] | None, state: State) -> None:
+    def add_round(self, line: RoundLine, parameters: NDArray[np.float32] | None, state: State) -> None:
         """Add a finished round: its line first, then the checkpoint, if any, which says that the round is over.
 
         `state` is what the server's step remembers.
         """
-        text = json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n"
+        text = _line(line)
         path = self.path / "rounds.jsonl"
         try:
             with path.open("ab") as file:
@@ -230,7 +105,7 @@ class RunFolder:
                 "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
             ) from None
         if parameters is not None:
-            about = {"round": str(line["round"])}
+            about = {"round": str(line.round)}
             write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, about, state))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
@@ -255,25 +130,34 @@ class RunFolder:
             raise _damaged(path)
         return dict(zip(initial, found, strict=True))
 
-    def forget_after(self, last: int) -> list[dict[str, Any]]:
+    def forget_after(self, last: int) -> list[RoundLine]:
         """The lines of rounds that are over; a line that a crash left without its checkpoint is taken out."""
         path = self.path / "rounds.jsonl"
-        lines = [line for line in read_lines(path) if line["round"] <= last]
-        kept = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        write_whole(path, kept.encode())
+        lines = [line for line in read_lines(path) if line.round <= last]
+        write_whole(path, "".join(map(_line, lines)).encode())
         return lines
 
-    def write_model(self, parameters: NDArray[np.float32], card: Mapping[str, Any]) -> bytes:
+    def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
         """The bytes of the model's file, which devices sign; written with its description beside it."""
         content = _tensors(parameters, {"format": "choral flat vector"})
         write_whole(self.path / "model.safetensors", content)
-        write_json(self.path / "model.json", card)
+        write_json(self.path / "model.json", card.to_dict())
         return content
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: Outcome) -> None:
         """Write the result, which names every other file by its hash; the keys that could sign it again are removed."""
-        write_json(self.path / "result.json", {**result, "files": hashes(self.path)})
+        whole = msgspec.structs.replace(result, files=hashes(self.path))
+        write_json(self.path / "result.json", whole.to_dict())
         shutil.rmtree(self.path / DEVICES, ignore_errors=True)
+
+
+def _line(line: RoundLine) -> str:
+    return json.dumps(line.to_dict(), allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def now() -> str:
+    """The time, as records write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
@@ -330,23 +214,3 @@ def ledger_file(number: int) -> str:
     'device-0001.ledger'
     """
     return f"device-{number + 1:04}.ledger"
-
-
-def charged_rounds(lines: Iterable[Mapping[str, Any]], devices: int) -> NDArray[np.int64]:
-    """How often each device was charged, as the lines of rounds.jsonl tell: included, or in an attempt that failed.
-
-    >>> charged_rounds([{"included": [0, 2], "wasted": [2]}], 3).tolist()
-    [1, 0, 2]
-    """
-    charged = [device for line in lines for device in (*line["included"], *line.get("wasted", ()))]
-    return np.bincount(np.array(charged, dtype=np.int64), minlength=devices)
-
-
-def merit(test: Mapping[str, float]) -> tuple[str, float]:
-    """The figure that a run is judged by, of those that were measured: its name for people, and its value.
-
-    >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
-    (('accuracy', 0.84), ('R²', 0.5))
-    """
-    key = next((name for name in MERITS if name in test), "loss")
-    return MERITS[key], test[key]

@@ -9,7 +9,7 @@ from choral.learning.columns import Numeric
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.records import Records
-from choral.run.folder import MERITS
+from choral.record import MERITS
 
 MEASURED = (*MERITS, "auc", "rmse", "gradient_norm")
 

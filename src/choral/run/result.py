@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from choral.learning.evaluate import explained, predict
 from choral.learning.models import Model
 from choral.learning.reading import DataSource, from_frame
 from choral.learning.records import by
-from choral.run.folder import RunRecord
+from choral.record import Baselines, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,10 +26,10 @@ class Result:
     classes: tuple[str, ...]
     columns: tuple[Numeric | Categorical, ...] = field(repr=False)
     target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
-    privacy: dict[str, Any] = field(repr=False)
+    privacy: Statement = field(repr=False)
     test: dict[str, float]
-    baselines: dict[str, float | None]
-    history: list[dict[str, Any]] = field(repr=False)
+    baselines: Baselines
+    history: list[RoundLine] = field(repr=False)
     record: RunRecord = field(repr=False)
     folder: Path | None = None
 
@@ -74,9 +73,9 @@ class Result:
         return tables.encode(from_frame(rows), self.columns)
 
 
-def model_summary(model: Model) -> dict[str, Any]:
-    """What run.json says of the model."""
-    return {"kind": model.name, "hidden": list(model.widths[1:-1]), "parameters": model.size}
+def model_shape(model: Model) -> ModelShape:
+    """The kind of a model and its size, for run.json."""
+    return ModelShape(kind=model.name, hidden=tuple(model.widths[1:-1]), parameters=model.size)
 
 
 def model_card(
@@ -85,14 +84,14 @@ def model_card(
     features: Sequence[str],
     columns: Sequence[Numeric | Categorical],
     target: Numeric | None,
-) -> dict[str, Any]:
-    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
-    return {
-        "kind": model.name,
-        "widths": list(model.widths),
-        "parameters": model.size,
-        "classes": list(classes),
-        "label_bounds": None if target is None else [target.low, target.high],
-        "features": list(features),
-        "columns": [{"type": type(column).__name__, **asdict(column)} for column in columns],
-    }
+) -> ModelCard:
+    """What is needed to use the parameters, for model.json."""
+    return ModelCard(
+        kind=model.name,
+        widths=tuple(model.widths),
+        parameters=model.size,
+        classes=tuple(classes),
+        label_bounds=None if target is None else (target.low, target.high),
+        features=tuple(features),
+        columns=tuple({"type": type(column).__name__, **asdict(column)} for column in columns),
+    )

@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,13 +16,28 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
-from choral.plan import SecureSum
+from choral.record import (
+    DEVICES,
+    FORMAT,
+    About,
+    Baselines,
+    Data,
+    DeviceLimit,
+    Outcome,
+    RoundLine,
+    RunRecord,
+    Sight,
+    Statement,
+    charged_rounds,
+    read_run,
+    traits,
+)
 from choral.run.baselines import baselines
 from choral.run.books import Books
-from choral.run.folder import DEVICES, FORMAT, RunFolder, RunRecord, charged_rounds, of_right_form, read_run, versions
+from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import metrics
 from choral.run.places import Rehearsed, Simulated
-from choral.run.result import Result, model_card, model_summary
+from choral.run.result import Result, model_card, model_shape
 from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
@@ -31,7 +46,6 @@ from choral.secagg.masks import ring
 from choral.server_step import described
 
 Kind = Literal["simulation", "rehearsal"]
-Line = dict[str, Any]
 
 
 def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | None = None) -> Result:
@@ -56,29 +70,30 @@ def resume(
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     folder = RunFolder(Path(path))
     about = read_run(path).about
-    if about["kind"] == "deployment":
+    if about.traits.deployed:
         raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
     if (folder.path / "result.json").exists():
         raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
-    job = config.parse(about["job"], source=about["job_source"])
-    if data is None and about["in_memory"]:
+    job = config.parse(about.job, source=about.job_source or "run.json")
+    if data is None and about.in_memory:
         raise StorageError(
             "CH802",
             "was run on data in memory.",
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about["seed"], seeded=about["seeded"], reached=reached)
-    if study.plan.digest != about["plan_digest"]:
+    study = settle(job, data, seed=about.seed, seeded=about.seeded, reached=reached)
+    if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
             "was planned for other data or settings than are here now.",
             where=str(path),
             fix="Restore the data and choral.toml as they were, or run anew.",
         )
-    with of_right_form(folder.path):  # the defaults may have changed since
-        study = replace(study, secure=SecureSum(**about["secure_sum"]))
-    run = Run(about["kind"], study, folder=folder, drop=about["drop"], compare=about["compare"], log=log)
+    if about.secure_sum is not None:  # the defaults may have changed since
+        study = replace(study, secure=about.secure_sum)
+    kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
+    run = Run(kind, study, folder=folder, drop=about.drop or 0.0, compare=bool(about.compare), log=log)
     run.go_on()
     return run
 
@@ -108,6 +123,7 @@ class Run:
         compare: bool = False,
         log: Log | None = None,
     ) -> None:
+        self.traits = traits(kind)
         self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
         if self.drop and study.secure.mode == "paper":  # every round would be paid for, and none would end
@@ -124,11 +140,11 @@ class Run:
                 fix="Leave compare out, or keep both validation and test above 0 in [data].",
             )
         self.watch: Watch = unwatched
-        self.lines: list[Line] = []
+        self.lines: list[RoundLine] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
         self.server = study.job.server_step
         self.state = self.server.init(self.parameters)
-        self.sight: dict[str, Any] | None = None
+        self.sight: Sight | None = None
         self.first = 1
         self.wasted: list[int] = []  # charged after the last round that is over
         self.seconds = 0.0
@@ -168,17 +184,17 @@ class Run:
         if self.folder is not None and not (self.folder.path / "run.json").exists():
             self.folder.begin(self.described())
 
-    def rounds(self) -> Iterator[Line]:
+    def rounds(self) -> Iterator[RoundLine]:
         """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
         self.begin()
         study, begin = self.study, time.monotonic()
-        begin -= sum(line["seconds"] for line in self.lines[-1:])  # what a run that goes on has taken so far
+        begin -= sum(line.seconds for line in self.lines[-1:])  # what a run that goes on has taken so far
         with ExitStack() as stack:
             path = None if self.folder is None else self.folder.path
             if self.log is not None and path is not None:
                 stack.push(self.log.stop)
                 self.log.begin(path, study, self.lines)
-            books = stack.enter_context(self._books(self.first if self.kind == "simulation" else None))
+            books = stack.enter_context(self._books(self.first if self.traits.repeats else None))
             place = self._place(books, path)
             steps = federation.rounds(
                 study.plan,
@@ -203,7 +219,7 @@ class Run:
                     self.sight = _sight(study, place, step)
                 if self.folder is not None:
                     # A simulation repeats rounds bit for bit; a rehearsal would have to pay for them again.
-                    kept = self.kind == "rehearsal" or self._due(step.round)
+                    kept = not self.traits.repeats or self._due(step.round)
                     self.folder.add_round(line, step.parameters if kept else None, step.state)
                 if self.log is not None:
                     self.log.round(line)
@@ -216,31 +232,28 @@ class Run:
         """The ledgers; where there are none, the rounds so far tell who took part how often."""
         books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
         if not books.on_disk:
-            last = {"included": [], "wasted": self.wasted}
-            books.rounds[:] = charged_rounds([*self.lines, last], self.study.plan.devices)
+            books.rounds[:] = charged_rounds(self.lines, self.study.plan.devices, self.wasted)
         return books
 
     def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
-        if self.kind == "simulation":
+        if self.traits.repeats:
             return Simulated(self.study, books, drop=self.drop)
         return Rehearsed(self.study, books, folder=None if path is None else path / DEVICES, drop=self.drop)
 
-    def _line(self, step: federation.Step, books: Books, seconds: float) -> Line:
-        line: Line = {
-            "round": step.round,
-            "seconds": round(seconds, 3),
-            "cohort": list(step.cohort),
-            "included": list(step.included),
-            "test": self._metrics(step.parameters) if self._due(step.round) else {},
-            "note": step.note,
-        }
-        if wasted := self._wasted(books, [*self.lines, line]):
-            line["wasted"] = wasted
-        if self.study.plan.devices <= 200 and self.study.costs.private:
-            line["spent"] = [round(epsilon, 6) for epsilon in books.spent()]
-        return line
+    def _line(self, step: federation.Step, books: Books, seconds: float) -> RoundLine:
+        told = self.study.plan.devices <= 200 and self.study.costs.private
+        line = RoundLine(
+            round=step.round,
+            seconds=round(seconds, 3),
+            cohort=step.cohort,
+            included=step.included,
+            test=self._metrics(step.parameters) if self._due(step.round) else {},
+            note=step.note,
+            spent=tuple(round(epsilon, 6) for epsilon in books.spent()) if told else (),
+        )
+        return msgspec.structs.replace(line, wasted=tuple(self._wasted(books, [*self.lines, line])))
 
-    def _wasted(self, books: Books, lines: list[Line]) -> list[int]:
+    def _wasted(self, books: Books, lines: list[RoundLine]) -> list[int]:
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
         unseen = books.rounds - charged_rounds(lines, self.study.plan.devices)
         return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
@@ -256,46 +269,47 @@ class Run:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
         return round % self.study.job.run.evaluate_every == 0 or round == self.study.plan.rounds
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> About:
         """What is run, for run.json; docs/run-folder.md has the form."""
         study, data = self.study, self.study.data
-        return {
-            "choral": __version__,
-            "kind": self.kind,
-            "seeded": study.seeded,
-            "seed": study.seed,
-            "drop": self.drop,
-            "compare": self.compare,
-            "name": study.name,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "job": study.job.text,
-            "job_source": study.job.source,
-            "in_memory": study.in_memory,
-            "data": {
-                "source": study.source,
-                "devices": data.records.devices,
-                "rows": len(data.records.labels),
-                "features": len(data.features),
-                "classes": list(data.classes),
-                "label_bounds": None if data.target is None else [data.target.low, data.target.high],
-                "columns_from": data.columns_from,
-                "notes": list(data.notes),
-                "hold_out": f"{study.job.data.test:.0%} of each device's rows is public test data,"
+        return About(
+            format=FORMAT,
+            choral=__version__,
+            kind=self.kind,
+            seeded=study.seeded,
+            seed=study.seed,
+            drop=self.drop,
+            compare=self.compare,
+            name=study.name,
+            started=now(),
+            job=study.job.text,
+            job_source=study.job.source,
+            in_memory=study.in_memory,
+            data=Data(
+                source=study.source,
+                devices=data.records.devices,
+                rows=len(data.records.labels),
+                features=len(data.features),
+                classes=tuple(data.classes),
+                label_bounds=None if data.target is None else (data.target.low, data.target.high),
+                columns_from=data.columns_from,
+                notes=tuple(data.notes),
+                hold_out=f"{study.job.data.test:.0%} of each device's rows is public test data,"
                 f" {study.job.data.validation:.0%} is for validation",
-            },
-            "plan": study.plan.to_dict(),
-            "plan_digest": study.plan.digest,
-            "secure_sum": asdict(study.secure),
-            **described(self.server),
-            "model": model_summary(study.model),
-            "delta": study.limits[0].delta,
-            "planned": planned_statement(study.costs),
-            "devices": [
-                {"name": name, "rows": int(rows), "limit": limit.epsilon}
+            ),
+            plan=study.plan,
+            plan_digest=study.plan.digest,
+            secure_sum=study.secure,
+            server=described(self.server),
+            model=model_shape(study.model),
+            delta=study.limits[0].delta,
+            planned=planned_statement(study.costs),
+            devices=tuple(
+                DeviceLimit(name=name, rows=int(rows), limit=limit.epsilon)
                 for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
-            ],
-            "versions": versions(),
-        }
+            ),
+            versions=versions(),
+        )
 
     def finish(self) -> Result:
         """Run what is left, write what a reader needs, and give the result."""
@@ -309,11 +323,9 @@ class Run:
         with self._books() as books:
             privacy = privacy_statement(study.costs, books.rounds, stopped=self._stopped_by_choice)
             ledgers = books.on_disk
-        test = (self.lines[-1]["test"] if self.lines else {}) or self._metrics(self.parameters)
-        compared: dict[str, float | None] = {"without_privacy": None, "alone": None}
-        if self.compare:
-            compared.update(baselines(study, self.watch))
-        told = self._described(test, compared, privacy)
+        test = (self.lines[-1].test if self.lines else {}) or self._metrics(self.parameters)
+        compared = baselines(study, self.watch) if self.compare else Baselines(without_privacy=None, alone=None)
+        told = self._outcome(test, compared, privacy)
         if self.folder is not None:
             card = model_card(study.model, data.classes, data.features, data.columns, data.target)
             self.folder.write_model(self.parameters, card)
@@ -337,33 +349,27 @@ class Run:
             folder=None if self.folder is None else self.folder.path,
         )
 
-    def _record(self, told: dict[str, Any]) -> RunRecord:
+    def _record(self, told: Outcome) -> RunRecord:
         """The run as its folder tells it, or would tell it if it had one."""
         if self.folder is not None:
             return read_run(self.folder.path)
-        about = {"format": FORMAT, **self.described()}
-        return RunRecord(folder=Path(), about=about, rounds=self.lines, result={**told, "files": {}})
+        return RunRecord(folder=Path(), about=self.described(), rounds=self.lines, result=told)
 
-    def _described(
-        self, test: dict[str, float], compared: dict[str, float | None], privacy: dict[str, Any]
-    ) -> dict[str, Any]:
-        return {
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(self.seconds, 3),
-            "rounds_done": len(self.lines),
-            "stopped": self.stopped,
-            "wasted": self.wasted,
-            "test": test,
-            "baselines": compared,
-            "privacy": privacy,
-            "sight": self.sight,
-            "releases": releases(
-                self.study.plan,
-                len(self.lines),
-                compare=self.compare,
-                shown=len((self.sight or {}).get("computed", ())),
-            ),
-        }
+    def _outcome(self, test: dict[str, float], compared: Baselines, privacy: Statement) -> Outcome:
+        shown = 0 if self.sight is None else len(self.sight.computed)
+        return Outcome(
+            finished=now(),
+            seconds=round(self.seconds, 3),
+            rounds_done=len(self.lines),
+            stopped=self.stopped,
+            wasted=tuple(self.wasted),
+            test=test,
+            baselines=compared,
+            privacy=privacy,
+            sight=self.sight,
+            releases=releases(self.study.plan, len(self.lines), compare=self.compare, shown=shown),
+            files={},
+        )
 
 
 def _share(name: str, value: object) -> float:
@@ -372,20 +378,20 @@ def _share(name: str, value: object) -> float:
     return float(value)
 
 
-def _participation(lines: list[Line], devices: int) -> NDArray[np.int64]:
+def _participation(lines: list[RoundLine], devices: int) -> NDArray[np.int64]:
     """In how many rounds each device took part, as far as the lines tell."""
-    took_part = [device for line in lines for device in line["included"]]
+    took_part = [device for line in lines for device in line.included]
     return np.bincount(np.array(took_part, dtype=np.int64), minlength=devices)
 
 
-def _sight(study: Study, place: Rehearsed, step: federation.Step) -> dict[str, Any]:
+def _sight(study: Study, place: Rehearsed, step: federation.Step) -> Sight:
     """What one device computed beside what the server received of it, unless the run is to repeat: masks never do."""
     device = step.included[0]
     upload = place.hall.last[device][-place.terms.upload_bytes :]
     words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
-    return {
-        "device": study.data.records.names[device],
-        "round": step.round,
-        "computed": [round(float(value), 6) for value in place.latest[device][:64]],
-        "received": None if study.seeded else [int(word) for word in words[:64]],
-    }
+    return Sight(
+        device=study.data.records.names[device],
+        round=step.round,
+        computed=tuple(round(float(value), 6) for value in place.latest[device][:64]),
+        received=None if study.seeded else tuple(int(word) for word in words[:64]),
+    )

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +11,13 @@ from choral.privacy.ledger import Ledger
 from choral.protocol.closing import Closing, SignedEnd, sign_end
 from choral.protocol.terms import MODEL_TYPE
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
-from choral.run.folder import DEVICES, SIGNATURES, hashes, inside, ledger_file, write_json
+from choral.record import DEVICES, SIGNATURES, Outcome, Signatures, Signer, inside, traits
+from choral.record.description import KindName
+from choral.run.folder import hashes, ledger_file, write_json
 from choral.secagg.keys import Bundle, Identity, Roster, digest
 
 VERSION = 2  # of what is signed: the whole record. Before, signatures covered the plan, the model and the ledger.
 OLD_LABEL = "run"
-
-Entry = dict[str, Any]
 
 
 def vault_of(name: str, number: int, folder: Path | None) -> Vault:
@@ -33,7 +32,7 @@ def _fresh(name: str) -> Memory:
     return Memory(id=name, secret=Identity.fresh(name).to_bytes())
 
 
-def signs(kind: str, *, seeded: bool, ledgers: bool) -> bool:
+def signs(kind: KindName, *, seeded: bool, ledgers: bool) -> bool:
     """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can foresee.
 
     Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat; and a run with
@@ -42,20 +41,11 @@ def signs(kind: str, *, seeded: bool, ledgers: bool) -> bool:
     >>> signs("rehearsal", seeded=False, ledgers=True), signs("rehearsal", seeded=True, ledgers=True)
     (True, False)
     """
-    return kind == "deployment" or (kind == "rehearsal" and ledgers and not seeded)
+    how = traits(kind)
+    return how.deployed or (how.signs and ledgers and not seeded)
 
 
-def run_name(about: Mapping[str, Any]) -> str:
-    """What ledgers and signatures call a run: its plan, in a deployment with the digest of its study.
-
-    >>> run_name({"kind": "deployment", "plan_digest": "9f3c", "study": "77aa"})
-    '9f3c:77aa'
-    """
-    plan = str(about["plan_digest"])
-    return f"{plan}:{about['study']}" if about["kind"] == "deployment" else plan
-
-
-def record_digest(result: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+def record_digest(result: Mapping[str, object], files: Mapping[str, str]) -> bytes:
     """SHA-256 over the result and the hash of every file that it names: of all of a run but the signatures themselves.
 
     >>> record_digest({"test": 1}, {"run.json": "9f"}) == record_digest({"test": 1}, {"run.json": "9f", "x": "77"})
@@ -73,36 +63,34 @@ def parameter_bytes(parameters: NDArray[np.float32]) -> bytes:
 
 def entry_of(
     bundle: Bundle, *, signed: Closing | None = None, signature: bytes = b"", salt: bytes = b"", why: str = ""
-) -> Entry:
+) -> Signer:
     """A device's entry: its public keys, what it signed or why it has not, and the salt where its ledger is public."""
-    return {
-        "device": bundle.id,
-        "identity": bundle.identity.hex(),
-        "agreement": bundle.agreement.hex(),
-        "bundle_signature": bundle.signature.hex(),
-        "paid": None if signed is None else signed.paid,
-        "receipt": None if signed is None else signed.receipt.hex(),
-        "salt": salt.hex() or None,
-        "signature": signature.hex() or None,
-        "why": why,
-    }
-
-
-def bundle_of(entry: Mapping[str, Any]) -> Bundle:
-    """The public keys in an entry, not verified yet."""
-    return Bundle(
-        id=entry["device"],
-        identity=bytes.fromhex(entry["identity"]),
-        agreement=bytes.fromhex(entry["agreement"]),
-        signature=bytes.fromhex(entry["bundle_signature"]),
+    return Signer(
+        device=bundle.id,
+        identity=bundle.identity.hex(),
+        agreement=bundle.agreement.hex(),
+        bundle_signature=bundle.signature.hex(),
+        paid=None if signed is None else signed.paid,
+        receipt=None if signed is None else signed.receipt.hex(),
+        salt=salt.hex() or None,
+        signature=signature.hex() or None,
+        why=why,
     )
 
 
-def sign_off(
-    folder: Path, names: Sequence[str], *, run: str, result: Mapping[str, Any], parameters: NDArray[np.float32]
-) -> None:
+def bundle_of(entry: Signer) -> Bundle:
+    """The public keys in an entry, not verified yet."""
+    return Bundle(
+        id=entry.device,
+        identity=bytes.fromhex(entry.identity),
+        agreement=bytes.fromhex(entry.agreement),
+        signature=bytes.fromhex(entry.bundle_signature),
+    )
+
+
+def sign_off(folder: Path, names: Sequence[str], *, run: str, result: Outcome, parameters: NDArray[np.float32]) -> None:
     """Write signatures.json of a run in one process: each device signs with its vault's keys, for its own ledger."""
-    record = record_digest(result, hashes(folder))
+    record = record_digest(result.to_dict(), hashes(folder))
     identities = [
         Identity(name, vault_of(name, number, folder / DEVICES).memory.secret) for number, name in enumerate(names)
     ]
@@ -121,19 +109,24 @@ def sign_off(
             seal=ledger.receipt.seal,
         )
         entries.append(entry_of(identity.bundle, signed=end.closing, signature=end.signature, salt=end.salt))
-    write_json(folder / SIGNATURES, {"version": VERSION, "devices": entries})
+    write_signatures(folder, entries)
+
+
+def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
+    """Write signatures.json with every device's entry."""
+    write_json(folder / SIGNATURES, Signatures(version=VERSION, devices=tuple(entries)).to_dict())
 
 
 def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
     """What a site keeps of its own signature, and may give to whoever runs `choral verify --receipts`."""
     closing = end.closing
-    told = {
+    kept = {
         "version": VERSION,
-        **entry_of(bundle, signed=closing, signature=end.signature, salt=end.salt),
+        **entry_of(bundle, signed=closing, signature=end.signature, salt=end.salt).to_dict(),
         "run": closing.run,
         "roster": closing.roster.hex(),
         "record": closing.record.hex(),
         "model": closing.model.hex(),
         "ledger": f"{end.entries}:{end.seal}",
     }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(kept, indent=1) + "\n"

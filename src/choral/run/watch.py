@@ -1,11 +1,12 @@
 """How somebody follows what takes long: loops whose items are counted, and logs that other programs keep."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from choral.record import Outcome, RoundLine
     from choral.run.study import Study
 
 T = TypeVar("T")
@@ -23,13 +24,13 @@ class Log(Protocol):
 
     kind: str
 
-    def begin(self, folder: Path, study: "Study", lines: Sequence[Mapping[str, Any]]) -> None:
+    def begin(self, folder: Path, study: "Study", lines: Sequence["RoundLine"]) -> None:
         """Open the log and note what is run."""
 
-    def round(self, line: Mapping[str, Any]) -> None:
+    def round(self, line: "RoundLine") -> None:
         """Note a round's line of rounds.jsonl."""
 
-    def end(self, result: Mapping[str, Any]) -> None:
+    def end(self, result: "Outcome") -> None:
         """Note the result and close the log."""
 
     def stop(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -1,0 +1,119 @@
+"""run.json: what is run."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from choral.plan import Plan, SecureSum
+from choral.record.fields import Record
+from choral.record.losses import Statement
+
+KindName = Literal["simulation", "rehearsal", "deployment"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What holds for every run of a kind.
+
+    `deployed`: every device ran at its own site, which keeps its ledger; `masked`: the server received masked words;
+    `repeats`: all noise comes from the seed in run.json; `signs`: devices sign its end unless it has a seed.
+    """
+
+    deployed: bool
+    masked: bool
+    repeats: bool
+    signs: bool
+
+
+_TRAITS: dict[str, Traits] = {
+    "simulation": Traits(deployed=False, masked=False, repeats=True, signs=False),
+    "rehearsal": Traits(deployed=False, masked=True, repeats=False, signs=True),
+    "deployment": Traits(deployed=True, masked=True, repeats=False, signs=True),
+}
+KINDS = tuple(_TRAITS)
+
+
+def traits(kind: KindName) -> Traits:
+    """What holds for every run of this kind.
+
+    >>> traits("rehearsal").masked, traits("rehearsal").deployed
+    (True, False)
+    """
+    return _TRAITS[kind]
+
+
+class Data(Record, frozen=True, kw_only=True):
+    """The public numbers of the data."""
+
+    source: str
+    devices: int
+    rows: int
+    features: int
+    classes: tuple[str, ...]
+    label_bounds: tuple[int | float, int | float] | None
+    columns_from: str
+    notes: tuple[str, ...]
+    hold_out: str
+
+
+class ModelShape(Record, frozen=True, kw_only=True):
+    """The kind of a model and its size."""
+
+    kind: str
+    hidden: tuple[int, ...]
+    parameters: int
+
+
+class DeviceLimit(Record, frozen=True, kw_only=True):
+    """A device, the rows that it trains on, and its limit on ε."""
+
+    name: str
+    rows: int
+    limit: float
+
+
+class About(Record, frozen=True, kw_only=True):
+    """What is run. A deployment has a `study`; the others have what `choral resume` needs."""
+
+    format: int
+    choral: str
+    kind: KindName
+    seeded: bool
+    seed: int | None = None
+    drop: float | None = None
+    compare: bool | None = None
+    name: str
+    started: str
+    study: str | None = None
+    job: str
+    job_source: str | None = None
+    in_memory: bool | None = None
+    data: Data
+    plan: Plan
+    plan_digest: str
+    secure_sum: SecureSum | None
+    server: dict[str, str | float] | None = None  # how the server takes its steps; the mean, where nothing is said
+    model: ModelShape
+    delta: float
+    planned: Statement | None
+    devices: tuple[DeviceLimit, ...]
+    versions: dict[str, str]
+
+    @property
+    def traits(self) -> Traits:
+        """What holds for every run of this kind."""
+        return traits(self.kind)
+
+    @property
+    def predictable(self) -> bool:
+        """Whether the noise can be computed again: a simulation's always, from the seed in run.json."""
+        return self.seeded or self.traits.repeats
+
+    @property
+    def records(self) -> int:
+        """How many records were trained on: those of all devices, without the hold-out."""
+        return sum(device.rows for device in self.devices)
+
+    @property
+    def run_name(self) -> str:
+        """What ledgers and signatures call the run: its plan, in a deployment with the digest of its study."""
+        return f"{self.plan_digest}:{self.study}" if self.traits.deployed else self.plan_digest

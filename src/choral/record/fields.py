@@ -1,0 +1,91 @@
+"""The form that every record shares: fields with types, written to JSON in their order, and read by their old keys."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from typing import ClassVar
+
+import msgspec
+
+from choral.plan import Plan, SecureSum
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of what a run leaves behind. A field that has its default value is not written.
+
+    So a new field with a default changes no file that does not need it, and older files are read as before.
+
+    >>> class Note(Record, frozen=True, kw_only=True):
+    ...     text: str
+    ...     language: str = "en"
+    >>> Note(text="a").to_dict(), Note(text="b", language="fr").to_dict()
+    ({'text': 'a'}, {'text': 'b', 'language': 'fr'})
+    """
+
+    ALWAYS: ClassVar[frozenset[str]] = frozenset()  # fields that are written with their default value, too
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as the plain values of its JSON, in the order of its fields."""
+        held = {name: getattr(self, name) for name in self.__struct_fields__}
+        usual = _defaults(type(self))
+        return {
+            name: _plain(value)
+            for name, value in held.items()
+            if name in self.ALWAYS or name not in usual or value != usual[name]
+        }
+
+    # Until version 0.3 the keys of the former dictionaries work as well.
+
+    def keys(self) -> Iterator[str]:
+        """The names of the fields that are written. Deprecated: use `to_dict()`."""
+        _warn("keys()", "to_dict()")
+        return iter(self.to_dict())
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    def __contains__(self, key: object) -> bool:
+        _warn(f"{key!r} in …", "the attribute")
+        return key in self.to_dict()
+
+    def __getitem__(self, key: str) -> object:
+        _warn(f"[{key!r}]", f".{key}")
+        if key not in self.to_dict():
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def get(self, key: str, default: object = None) -> object:
+        """The value of a field that is written, or the default. Deprecated: use the attribute."""
+        _warn(f".get({key!r})", f".{key}")
+        return getattr(self, key) if key in self.to_dict() else default
+
+
+def _warn(used: str, instead: str) -> None:
+    warnings.warn(
+        f"{used} on a record is deprecated and will be removed in choral 0.3; use {instead}.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+@cache
+def _defaults(kind: type[Record]) -> dict[str, object]:
+    """The default value of each field that has one."""
+    found: dict[str, object] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.default is not msgspec.NODEFAULT:
+            found[field.name] = field.default
+        elif field.default_factory is not msgspec.NODEFAULT:
+            found[field.name] = field.default_factory()
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Record | Plan):
+        return value.to_dict()
+    if isinstance(value, SecureSum):
+        return asdict(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,151 @@
+"""How much privacy may have been lost, as values: the claims of an account and the statement of a run."""
+
+import math
+from typing import ClassVar
+
+from choral.record.fields import Record
+
+
+class Claim(Record, frozen=True, kw_only=True):
+    """A proved ε with its rule and its adversary; δ and adjacency stand in the statement that holds it."""
+
+    rule: str
+    adversary: str
+    epsilon: float
+
+
+class EveryoneClaim(Record, frozen=True, kw_only=True):
+    """The ε that is proved against everyone together, with what it was computed from."""
+
+    rule: str
+    mu: float | None
+    rho: float | None
+    epsilon: float
+    adversary: str
+    because: str
+
+
+class ClaimOfSums(Record, frozen=True, kw_only=True):
+    """The ε that is proved against a server that sees sums only, and the certificate that allows it."""
+
+    rule: str
+    epsilon: float
+    certificate: str
+    adversary: str
+
+
+class ColludersClaim(ClaimOfSums, frozen=True, kw_only=True):
+    """The same for a number of devices that collude with the server."""
+
+    colluders: int
+
+
+class FormulaValue(Record, frozen=True, kw_only=True):
+    """What a published formula gives, and whether it is a guarantee here."""
+
+    rho: float
+    epsilon: float
+    valid: bool
+    because: str
+
+
+class PublishedClaim(Record, frozen=True, kw_only=True):
+    """What a published theorem gives for a run, and whether it is a guarantee here."""
+
+    rule: str
+    epsilon: float
+    valid: bool
+    because: str
+
+
+class DpSgd(Record, frozen=True, kw_only=True):
+    """The formula of the DP-SGD baseline, as printed and corrected."""
+
+    as_printed: FormulaValue
+    corrected: FormulaValue
+
+
+class Proved(Record, frozen=True, kw_only=True):
+    """What is proved; `no_certificate` says why nothing more is proved of the secure sum."""
+
+    against_everyone: EveryoneClaim
+    with_secure_sum: ClaimOfSums | None
+    no_certificate: str | None
+
+
+class Account(Record, frozen=True, kw_only=True):
+    """ε of one device's part in a run by every rule, published and proved."""
+
+    paper: FormulaValue
+    paper_without_secure_sum: FormulaValue
+    dp_sgd: DpSgd
+    proved: Proved
+    delta: float
+    adjacency: str
+
+    def published_by(self, rule: str) -> FormulaValue:
+        """The value of a published formula by the name of its rule in `choral.noise_for`."""
+        known = {
+            "paper": self.paper,
+            "paper_without_secure_sum": self.paper_without_secure_sum,
+            "dp_sgd": self.dp_sgd.corrected,
+        }
+        return known[rule]
+
+
+class Running(Record, frozen=True, kw_only=True):
+    """The ε of the rounds that were done where a run was stopped by choice, and when it holds."""
+
+    epsilon: float
+    holds: str
+
+
+class SpentByDevice(Record, frozen=True, kw_only=True):
+    """What one device has used of its limit; `full` if it refuses another round."""
+
+    name: str
+    rounds: int
+    epsilon: float
+    limit: float
+    full: bool
+
+
+_NOTHING = Claim(rule="none", adversary="whoever sees what left the devices", epsilon=math.inf)
+_NO_VALUE = PublishedClaim(rule="none", epsilon=math.inf, valid=False, because="no noise was added")
+
+
+class Statement(Record, frozen=True, kw_only=True):
+    """What may be claimed of a run: every ε with its rule and adversary, and what each device has spent.
+
+    Without noise nothing is protected: `none` says so, and the ε are infinite.
+
+    >>> Statement(delta=1e-5, adjacency="one record replaced", none="no noise was added").against_everyone.epsilon
+    inf
+    """
+
+    ALWAYS: ClassVar[frozenset[str]] = frozenset(
+        ("against_everyone", "with_secure_sum", "no_certificate", "published", "by_delta", "by_colluders")
+    )
+
+    delta: float
+    charged_delta: float | None = None
+    adjacency: str
+    none: str | None = None
+    against_everyone: Claim = _NOTHING
+    with_secure_sum: ColludersClaim | None = None
+    no_certificate: str | None = None
+    published: PublishedClaim = _NO_VALUE
+    by_delta: tuple[tuple[float, float], ...] = ()
+    by_colluders: tuple[tuple[int, float | None], ...] = ()
+    running: Running | None = None
+    devices: tuple[SpentByDevice, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.none is None) == (self.against_everyone == _NOTHING):
+            raise ValueError("a statement has either claims or the reason why there are none")
+
+    def to_dict(self) -> dict[str, object]:
+        """The statement as the plain values of its JSON; without noise, only that there was none."""
+        if self.none is not None:
+            return {"delta": self.delta, "adjacency": self.adjacency, "none": self.none}
+        return Record.to_dict(self)

@@ -1,0 +1,115 @@
+"""rounds.jsonl, result.json and model.json: what happened in each round, and what came out."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from msgspec import field
+from numpy.typing import NDArray
+
+from choral.record.fields import Record
+from choral.record.losses import Statement
+
+# What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
+MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
+
+
+class RoundLine(Record, frozen=True, kw_only=True):
+    """One round; `wasted` are the devices that were charged in attempts that failed, each as often as charged.
+
+    `spent` is ε of each device so far, where one process holds all ledgers. What a server found out about devices
+    stands in the last five fields.
+    """
+
+    round: int
+    seconds: float
+    cohort: tuple[int, ...]
+    included: tuple[int, ...]
+    test: dict[str, float]
+    note: str
+    wasted: tuple[int, ...] = ()
+    spent: tuple[float, ...] = ()
+    spoilt: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_because_of: dict[str, str] = field(default_factory=dict)
+    broke_the_protocol: dict[str, str] = field(default_factory=dict)
+    contradict_each_other: tuple[tuple[str, str], ...] = ()
+    not_proved: dict[str, str] = field(default_factory=dict)
+
+
+class Baselines(Record, frozen=True, kw_only=True):
+    """The figures of other trainings on the same rows, where they were asked for."""
+
+    without_privacy: float | None
+    alone: float | None
+
+
+class Sight(Record, frozen=True, kw_only=True):
+    """The first numbers that one device computed, and what the server received of them."""
+
+    device: str
+    round: int
+    computed: tuple[float, ...]
+    received: tuple[int, ...] | None
+
+
+class Release(Record, frozen=True, kw_only=True):
+    """One thing that left the devices, and what protects it."""
+
+    what: str
+    to: str
+    times: int
+    protected_by: str
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """The result of a run; `files` are the SHA-256 of the files that it vouches for.
+
+    A server says in `claim` what its ε mean, and in `refused` which devices have refused for good.
+    """
+
+    finished: str
+    seconds: float
+    rounds_done: int
+    stopped: str
+    wasted: tuple[int, ...]
+    test: dict[str, float]
+    baselines: Baselines
+    privacy: Statement
+    claim: str | None = None
+    refused: dict[str, str] | None = None
+    sight: Sight | None
+    releases: tuple[Release, ...]
+    files: dict[str, str]
+
+
+class ModelCard(Record, frozen=True, kw_only=True):
+    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
+
+    kind: str
+    widths: tuple[int, ...]
+    parameters: int
+    classes: tuple[str, ...]
+    label_bounds: tuple[int | float, int | float] | None
+    features: tuple[str, ...]
+    columns: tuple[dict[str, object], ...]
+
+
+def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[int] = ()) -> NDArray[np.int64]:
+    """How often each device was charged: included, or in an attempt that failed, or `wasted` after the last round.
+
+    >>> line = RoundLine(round=1, seconds=0.1, cohort=(0, 2), included=(0, 2), test={}, note="", wasted=(2,))
+    >>> charged_rounds([line], 3).tolist(), charged_rounds([line], 3, [1]).tolist()
+    ([1, 0, 2], [1, 1, 2])
+    """
+    charged = [device for line in lines for device in (*line.included, *line.wasted)]
+    return np.bincount(np.array([*charged, *wasted], dtype=np.int64), minlength=devices)
+
+
+def merit(test: Mapping[str, float]) -> tuple[str, float]:
+    """The figure that a run is judged by, of those that were measured: its name for people, and its value.
+
+    >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
+    (('accuracy', 0.84), ('R²', 0.5))
+    """
+    key = next((name for name in MERITS if name in test), "loss")
+    return MERITS[key], test[key]

@@ -1,0 +1,130 @@
+"""Pages of a run after sentences were reworded, and after somebody edited a figure or the data behind it."""
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from choral.cli import main
+from choral.report import sheet, words
+from choral.report.verify import verify
+
+PRESENT = Path(__file__).parents[1] / "vectors" / "present_version"
+KINDS = ("simulation", "rehearsal", "deployment")
+DATA = re.compile(r'data-claims="([^"]*)"')
+
+
+@pytest.fixture(params=KINDS)
+def run(request, tmp_path):
+    return shutil.copytree(PRESENT / request.param, tmp_path / "run")
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    return shutil.copytree(PRESENT / "rehearsal", tmp_path / "run")
+
+
+def wrong(folder):
+    return " ".join(line for finding in verify(folder) for line in finding.wrong)
+
+
+def notes(folder):
+    return " ".join(line for finding in verify(folder) for line in finding.notes)
+
+
+def rewrite(folder, old, new, name="report.html"):
+    path = folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_run_of_the_present_version_verifies_without_a_note(run):
+    assert (wrong(run), notes(run)) == ("", "")
+
+
+def test_a_run_of_the_present_version_verifies_after_sentences_were_reworded(run, monkeypatch, capsys):
+    reworded = ("A device's computer, with its operating system, memory and data file.", *words._ALWAYS[1:])
+    monkeypatch.setattr(words, "_ALWAYS", reworded)
+    real = words.statement
+    monkeypatch.setattr(words, "statement", lambda record: tuple(f"{text} So it is." for text in real(record)))
+    assert "So it is." not in (run / "report.html").read_text()
+    assert main(["verify", str(run)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("verified.")
+    assert "the words of a page that another version wrote, or whose sentences were reworded" in last
+    assert "report.html: its data and figures agree, the words of its sentences differ" in notes(run)
+
+
+def test_a_page_whose_sentence_was_reworded_verifies_and_that_is_said(rehearsal):
+    rewrite(rehearsal, "In plain words: whoever must tell", "Simply put: whoever has to say")
+    assert wrong(rehearsal) == ""
+    assert "the words of its sentences differ" in notes(rehearsal)
+
+
+FIGURES = {
+    "the ε of the headline": (r"(<b>ε\xa0≤\xa0)[\d.]+", r"\g<1>0.10"),
+    "the ε of the statement": (r"(\(ε,\xa0δ\)\xa0=\xa0\()[\d.]+", r"\g<1>0.10"),
+    "the chance of a guess": (r"right at most [\d.]+ %", "right at most 50.1 %"),
+    "the number of records": (r"trained on \d+ records", "trained on 99999 records"),
+    "a device's budget": (r"[\d.]+ / 4.00", "0.10 / 4.00"),
+    "the kind": (r"<strong>REHEARSAL</strong>", "<strong>DEPLOYMENT</strong>"),
+    "the rule": (r">S5: ", ">S1: "),
+    "an accuracy": (r"this run: [\d.]+", "this run: 0.999"),
+    "a sentence that was added": (r"</h1>", "</h1><p>ε\xa0≤\xa00.10</p>"),
+    "a comment": (r"<main", "<!-- --><main"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FIGURES)
+def test_an_edited_page_is_refused(what, rehearsal):
+    path = rehearsal / "report.html"
+    text, changed = re.subn(*FIGURES[what], path.read_text(), count=1)
+    assert changed
+    path.write_text(text)
+    assert "report.html does not say what the result says" in wrong(rehearsal)
+
+
+def edit_data(folder, change):
+    """The claims that the page carries, changed; nothing that people see is."""
+    path = folder / "report.html"
+    text = path.read_text()
+    data = json.loads(html.unescape(DATA.search(text)[1]))
+    change(data)
+    path.write_text(DATA.sub(lambda _: f'data-claims="{html.escape(json.dumps(data))}"', text))
+
+
+@pytest.mark.parametrize("version", ["this", "another"])
+def test_edited_data_are_refused_whoever_wrote_the_page(rehearsal, version):
+    edit_data(rehearsal, lambda _: None)
+    assert wrong(rehearsal) == ""
+    edit_data(rehearsal, lambda data: data["privacy"]["against_everyone"].update(epsilon=0.1))
+    if version == "another":
+        path = rehearsal / "report.html"
+        path.write_text(re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "9.9", path.read_text()))
+    meant = "does not say what the result says" if version == "this" else "by choral 9.9, carries other claims"
+    assert meant in wrong(rehearsal)
+
+
+def test_the_data_are_the_statement_of_the_record_and_leave_the_page_without_scripts(rehearsal):
+    text = (rehearsal / "report.html").read_text()
+    data = json.loads(html.unescape(DATA.search(text)[1]))
+    result = json.loads((rehearsal / "result.json").read_text())
+    assert data["format"] == sheet.DATA_FORMAT
+    assert (data["privacy"], data["test"]) == (result["privacy"], result["test"])
+    assert "<script" not in text and "default-src &#x27;none&#x27;" in text
+
+
+def test_an_edited_figure_of_the_registry_entry_is_refused_and_a_reworded_sentence_is_not(rehearsal):
+    rewrite(rehearsal, "Whoever holds the model sees the model.", "Holders of the model see it.", "privacy.yaml")
+    assert wrong(rehearsal) == ""
+    assert "privacy.yaml: its data and figures agree" in notes(rehearsal)
+    path = rehearsal / "privacy.yaml"
+    text = path.read_text()
+    path.write_text(re.sub(r"epsilon: [\d.]+", "epsilon: 0.1", text))
+    assert "privacy.yaml does not say what the result says" in wrong(rehearsal)
+    path.write_text(text.replace('privacy_unit: "Record-level"', 'privacy_unit: "User-level"'))
+    assert "privacy.yaml does not say what the result says" in wrong(rehearsal)
