@@ -9,7 +9,8 @@ from safetensors.numpy import load_file, save_file
 from choral import server_step
 from choral.config import job_of, parse
 from choral.errors import ConfigError, PlanError, StorageError
-from choral.run.folder import RunFolder, read_run
+from choral.record import read_run
+from choral.run.folder import RunFolder
 from choral.run.runs import Run, resume
 from choral.server_step import STEPS, Adam, Mean, Momentum
 from tests.deploy.test_serving import Sockets
