@@ -187,7 +187,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             fix="Give rows × columns, features.reshape(len(features), -1), or your own model: choral.model.",
         )
     if kind in KINDS:
-        return KINDS[kind](shape[0], classes, tuple(job.model.hidden or ()))
+        return KINDS[kind].make(shape[0], classes, tuple(job.model.hidden or ()))
     try:
         made = (maker or maker_beside(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
@@ -289,7 +289,7 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             rows=rows,
             features=model.features,
             classes=model.classes,
-            model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
+            model=model.plainest,
             sampling=job.sampling,
             law=privacy.law,
             trust="nobody",
