@@ -2,7 +2,8 @@
 
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -222,11 +223,20 @@ def maker_beside(kind: str, folder: Path) -> Maker:
     module, _, function = kind.partition(":")
 
     def make(**shapes: object) -> object:
-        if (beside := str(folder.resolve())) not in sys.path:
-            sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
-        return getattr(import_module(module), function)(**shapes)
+        with _found_last(str(folder.resolve())):
+            return getattr(import_module(module), function)(**shapes)
 
     return make
+
+
+@contextmanager
+def _found_last(folder: str) -> Iterator[None]:
+    """Modules in this folder can be imported, after all others: a file beside choral.toml hides no installed module."""
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]  # the one that was added, if others were too
 
 
 def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
