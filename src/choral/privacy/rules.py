@@ -4,13 +4,14 @@ import math
 from dataclasses import dataclass
 
 from choral.errors import PlanError
-from choral.plan import LAWS, LEAST_SCALE, Law, require_number, require_one_of, require_whole
+from choral.plan import LAWS, LEAST_SCALE, Law, Unit, require_number, require_one_of, require_whole
 from choral.privacy.discrete import discrete_gaussian
 from choral.privacy.events import Event, Gaussian, Poisson, Skellam, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
 from choral.privacy.shifts import worst_cost
 
-ADJACENCY = "one record replaced"
+ADJACENT: dict[Unit, str] = {"record": "one record replaced"}  # what neighbours differ in, by the unit of a plan
+ADJACENCY = ADJACENT["record"]
 DEVICE_ADJACENCY = "all records of one device replaced"
 EVERYONE = "the server and all other devices together"
 NOISE: dict[Law, str] = {  # as it is named beside its size; the usual law needs no word

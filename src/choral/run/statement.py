@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from choral.plan import Plan
 from choral.privacy.account import account_of
 from choral.privacy.exposure import Exposure
-from choral.privacy.rules import ADJACENCY, NOISE, with_secure_sum
+from choral.privacy.rules import ADJACENT, NOISE, with_secure_sum
 from choral.run.costs import Costs
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
@@ -28,7 +28,7 @@ def privacy_statement(
     """
     if not costs.private:
         nothing = "no noise was added: nothing is protected"
-        return {"delta": costs.limits[0].delta, "adjacency": ADJACENCY, "none": nothing}
+        return {"delta": costs.limits[0].delta, "adjacency": ADJACENT[costs.plan.unit], "none": nothing}
     spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
     if stopped:
@@ -75,7 +75,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, epsilon: float, *, fir
     return {
         "delta": delta,
         **({} if first_form else {"charged_delta": costs.charged_delta(own)}),
-        "adjacency": ADJACENCY,
+        "adjacency": ADJACENT[costs.plan.unit],
         "against_everyone": {
             "rule": everyone["rule"],
             "adversary": everyone["adversary"],
