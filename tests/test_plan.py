@@ -1,5 +1,8 @@
 """Plan: every number refused by name, whatever it is, and a plan read back from plain values."""
 
+import hashlib
+import json
+
 import pytest
 
 from choral.errors import PlanError
@@ -44,3 +47,17 @@ def test_plain_values_that_lack_a_number_are_refused_with_its_name(name):
 
 def test_plain_values_may_leave_out_what_has_a_usual_value():
     assert Plan.from_dict(NUMBERS) == Plan(**NUMBERS)
+
+
+def test_the_unit_is_a_record_and_changes_no_digest():
+    given = {"devices": 4, "cohort": 2, "rounds": 3, "rows": 9, "batch": 3, "step_size": 0.5, "clip": 1.0, "noise": 1.0}
+    plan = Plan(**given)
+    assert plan.unit == "record"
+    assert "unit" not in plan.to_dict()
+    assert Plan.from_dict({**plan.to_dict(), "unit": "record"}).digest == plan.digest
+    # From before plans had a unit: SHA-256 of the fields that they had, by hand.
+    fields = {**given, "local_steps": 1, "sampling": "poisson", "passes": "continue"}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    assert plan.digest == hashlib.sha256(text.encode()).hexdigest()
+    with pytest.raises(PlanError, match=r'CH200 unit = \'person\'. Must be "record".'):
+        Plan(**given, unit="person")

@@ -13,12 +13,14 @@ from choral.errors import PlanError
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Law = Literal["gaussian", "discrete_gaussian", "skellam"]
+Unit = Literal["record"]
 Adversary = Literal["curious", "lying"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
+UNITS: tuple[Unit, ...] = ("record",)
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 MOST_WHOLE = 2**63 - 1  # what arrays, files and messages hold
@@ -291,6 +293,7 @@ class Plan:
 
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
+    `unit` is what may differ between two neighbouring tables.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -310,6 +313,7 @@ class Plan:
     sampling: Sampling = "poisson"
     passes: Passes = "continue"
     law: Law = "gaussian"
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -324,6 +328,7 @@ class Plan:
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
         require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
+        require_one_of("unit", self.unit, UNITS)
 
     @property
     def strict(self) -> bool:
@@ -341,11 +346,12 @@ class Plan:
         return self.rows // self.batch
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, in the order of its fields; the law only if it is not the usual one.
+        """The plan as plain values, in the order of its fields; law and unit only if they are not the usual ones.
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("law", "gaussian")}
+        usual = {("law", "gaussian"), ("unit", "record")}
+        return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

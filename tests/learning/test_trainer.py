@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from choral.errors import TableError, TrainingError
 from choral.learning import models
-from choral.learning.batches.partition import Partition
+from choral.learning.batches.partition import PartitionDrawer
 from choral.learning.local import sensitivity_factor
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
@@ -104,14 +104,14 @@ def test_a_trainer_that_keeps_to_its_passes_is_never_refused_over_rounds_and_res
 
 def test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step(monkeypatch):
     plan = dataclasses.replace(PLAN, sampling="partition", local_steps=2)  # 4 batches a pass
-    honest, trained = Partition.draw, []
+    honest, trained = PartitionDrawer.draw, []
 
     def twice(*given):
         found = honest(*given)
         return dataclasses.replace(found, rows=np.repeat(found.rows[:, :1], 2, axis=1))
 
     monkeypatch.setattr("choral.learning.jax_trainer._update", lambda *given: trained.append(given))
-    monkeypatch.setattr(Partition, "draw", twice)
+    monkeypatch.setattr(PartitionDrawer, "draw", twice)
     for passes in ("continue", "reshuffle"):
         with pytest.raises(
             TrainingError, match="CH703 round 1: a record would be used 2 times; charges pay for 1"

@@ -95,7 +95,7 @@ MUTANTS = [
     bug("pieces added in one float", LOCAL, "        low = low + (", "        low = low + 0 * (",
         "tests/learning/test_rounding.py::"
         "test_pieces_are_added_in_two_floats_all_but_exactly_when_compiled"),
-    bug("noise without what float32 adds", LOCAL, " * sensitivity_factor(model, batches.shape[-1])\n", "\n",
+    bug("noise without what float32 adds", LOCAL, " * sensitivity_factor(model, room)\n", "\n",
         "tests/learning/test_rounding.py::"
         "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
     bug("a drawn record moves the others", COINS, "        if random is None and room <= ONE_PIECE:\n",

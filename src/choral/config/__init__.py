@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
 from choral.config.lines import line_of
 from choral.errors import ConfigError, TableError
+from choral.learning.models import KINDS
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
     LAWS,
@@ -31,7 +32,7 @@ from choral.plan import (
 from choral.server_step import DEFAULT, STEPS, ServerStep, step_of
 
 T = TypeVar("T")
-BUILT_IN = ("logistic", "linear", "mlp")  # models that are named; any other is somebody's own code
+BUILT_IN = tuple(KINDS)  # models that are named; any other is somebody's own code
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -140,7 +141,10 @@ class Job:
     @property
     def model_kind(self) -> str:
         """The kind of model: the one that is named, else the plainest for the label."""
-        return self.model.kind or ("logistic" if self.data.label_bounds is None else "linear")
+        number = self.data.label_bounds is not None
+        return self.model.kind or next(
+            name for name, kind in KINDS.items() if (kind.numbers if number else kind.classes)
+        )
 
     @property
     def sampling(self) -> Sampling:
@@ -360,20 +364,21 @@ def _check_together(job: Job) -> None:
 
 
 def _check_model(job: Job) -> None:
-    kind, data = job.model_kind, job.data
-    if kind == "mlp" and not job.model.hidden:
-        raise ConfigError(
-            "CH103", '[model] kind = "mlp" needs hidden sizes.', where=job.where("model"), fix="Add hidden = [64, 32]."
-        )
-    if kind not in BUILT_IN and ":" not in kind:
+    kind, data, built_in = job.model_kind, job.data, KINDS.get(job.model_kind)
+    if built_in and built_in.hidden and not job.model.hidden:
+        what = f'[model] kind = "{kind}" needs hidden sizes.'
+        raise ConfigError("CH103", what, where=job.where("model"), fix="Add hidden = [64, 32].")
+    if built_in is None and ":" not in kind:
         raise ConfigError(
             "CH102",
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
-            fix='Must be "logistic", "linear", "mlp" or "module:function". '
+            fix="Must be "
+            + ", ".join(f'"{name}"' for name in KINDS)
+            + ' or "module:function". '
             + _did_you_mean(kind, dict.fromkeys(BUILT_IN), ""),
         )
-    if kind == "linear" and data.label_bounds is None:
+    if built_in and not built_in.classes and data.label_bounds is None:
         raise TableError(
             "CH304",
             f'label "{data.label}" has no declared range.',
@@ -381,14 +386,15 @@ def _check_model(job: Job) -> None:
             why="Scaling by the data's own minimum and maximum would reveal them.",
             fix="Declare label_bounds = [low, high] in [data].",
         )
+    numbers = [f'"{name}"' for name, kind in KINDS.items() if kind.numbers]
     other = next((key for key in ("classes", "builtin") if getattr(data, key) is not None), None)
-    if data.label_bounds is not None and (other or kind == "logistic"):
+    if data.label_bounds is not None and (other or (built_in and not built_in.numbers)):
         raise ConfigError(
             "CH104",
             "[data] has label_bounds, which make the label a number, "
-            + (f"and {other}, which makes it a class." if other else 'and [model] kind = "logistic" learns classes.'),
+            + (f"and {other}, which makes it a class." if other else f'and [model] kind = "{kind}" learns classes.'),
             where=job.where("data", "label_bounds"),
             fix=f"Keep label_bounds or {other}."
             if other
-            else 'Use kind = "linear" or "mlp", or leave label_bounds out.',
+            else f"Use kind = {' or '.join(numbers)}, or leave label_bounds out.",
         )

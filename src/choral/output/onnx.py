@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.config import BUILT_IN
 from choral.errors import ConfigError, StorageError
+from choral.learning.models import KINDS
 from choral.record import ModelCard, converted, read_json, read_run
 from choral.run.folder import hashes, read_parameters, write_whole
 
@@ -29,7 +29,7 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
             "CH802", "is not the one that the run wrote.", where=str(folder / changed[0]), fix="See choral verify RUN."
         )
     card = converted(read_json(folder / "model.json"), ModelCard, folder / "model.json")
-    if card.kind not in BUILT_IN or not card.widths:
+    if card.kind not in KINDS or not card.widths:
         raise ConfigError(
             "CH102",
             f'the model "{card.kind}" is your own function: choral does not know its layers.',

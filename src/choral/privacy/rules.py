@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from choral.plan import Law, Plan, Sampling, require_whole
+from choral.plan import Law, Plan, Sampling, Unit, require_whole
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure
 
-ADJACENCY = "one record replaced"
+ADJACENT: dict[Unit, str] = {"record": "one record replaced"}  # what neighbours differ in, by the unit of a plan
+ADJACENCY = ADJACENT["record"]
 DEVICE_ADJACENCY = "all records of one device replaced"
 EVERYONE = "the server and all other devices together"
 

@@ -11,7 +11,7 @@ from choral.privacy.account import account_of
 from choral.privacy.costs import Costs
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import ADJACENT
 from choral.record import Claim, ColludersClaim, PublishedClaim, Release, Running, SpentByDevice, Statement
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
@@ -30,7 +30,7 @@ def privacy_statement(
     """
     if not costs.private:
         nothing = "no noise was added: nothing is protected"
-        return Statement(delta=costs.limits[0].delta, adjacency=ADJACENCY, none=nothing)
+        return Statement(delta=costs.limits[0].delta, adjacency=ADJACENT[costs.plan.unit], none=nothing)
     spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
     if stopped:
@@ -87,7 +87,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, epsilon: float, *, fir
     return Statement(
         delta=delta,
         charged_delta=None if first_form else costs.charged_delta(own),
-        adjacency=ADJACENCY,
+        adjacency=ADJACENT[costs.plan.unit],
         # ε from the events in the ledgers, so with the small shares of δ that batch room and range take.
         against_everyone=Claim(rule=everyone.rule, adversary=everyone.adversary, epsilon=epsilon),
         with_secure_sum=summed,

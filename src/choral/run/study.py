@@ -2,7 +2,8 @@
 
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -186,7 +187,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             fix="Give rows × columns, features.reshape(len(features), -1), or your own model: choral.model.",
         )
     if kind in KINDS:
-        return KINDS[kind](shape[0], classes, tuple(job.model.hidden or ()))
+        return KINDS[kind].make(shape[0], classes, tuple(job.model.hidden or ()))
     try:
         made = (maker or maker_beside(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
@@ -221,11 +222,20 @@ def maker_beside(kind: str, folder: Path) -> Maker:
     module, _, function = kind.partition(":")
 
     def make(**shapes: object) -> object:
-        if (beside := str(folder.resolve())) not in sys.path:
-            sys.path.append(beside)  # last, so that a file beside choral.toml hides no installed module
-        return getattr(import_module(module), function)(**shapes)
+        with _found_last(str(folder.resolve())):
+            return getattr(import_module(module), function)(**shapes)
 
     return make
+
+
+@contextmanager
+def _found_last(folder: str) -> Iterator[None]:
+    """Modules in this folder can be imported, after all others: a file beside choral.toml hides no installed module."""
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]  # the one that was added, if others were too
 
 
 def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
@@ -298,7 +308,7 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             rows=rows,
             features=model.features,
             classes=model.classes,
-            model="mlp" if len(model.widths) != 2 else "logistic" if model.classes else "linear",
+            model=model.plainest,
             sampling=job.sampling,
             law=privacy.law,
             **given,

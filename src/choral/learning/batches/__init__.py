@@ -6,13 +6,13 @@ A new way is a module with a drawer, and one line in DRAWERS.
 from collections.abc import Callable
 
 from choral.learning.batches.batch import EMPTY, Batches, Drawer, Uses
-from choral.learning.batches.partition import Partition
-from choral.learning.batches.poisson import Poisson
+from choral.learning.batches.partition import PartitionDrawer
+from choral.learning.batches.poisson import PoissonDrawer
 from choral.plan import Plan
 
 __all__ = ["DRAWERS", "EMPTY", "Batches", "Drawer", "Uses", "drawer_of"]
 
-DRAWERS: dict[str, Callable[..., Drawer]] = {"poisson": Poisson, "partition": Partition}
+DRAWERS: dict[str, Callable[..., Drawer]] = {"poisson": PoissonDrawer, "partition": PartitionDrawer}
 
 
 def drawer_of(plan: Plan, *, remembering: bool = False) -> Drawer:

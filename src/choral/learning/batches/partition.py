@@ -15,12 +15,13 @@ from choral.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
+class PartitionDrawer:
     """Draws the batches of a plan without replacement; `remembering` keeps the orders of long passes, for speed.
 
     >>> plan = Plan(devices=1, cohort=1, rounds=1, rows=9, batch=3, step_size=1.0, clip=1.0, noise=0.0,
     ...             sampling="partition")
-    >>> Partition(plan=plan).draw(np.array([9]), np.array([0]), np.array([5], dtype=np.uint64), None, 3).rows.shape
+    >>> drawn = PartitionDrawer(plan=plan).draw(np.array([9]), np.array([0]), np.uint64([5]), None, 3)
+    >>> drawn.rows.shape
     (1, 1, 3)
     """
 
@@ -165,7 +166,7 @@ class PassUses:
 
     >>> plan = Plan(devices=1, cohort=1, rounds=2, rows=4, batch=2, step_size=1.0, clip=1.0, noise=0.0,
     ...             sampling="partition")
-    >>> uses, first = Partition(plan=plan).uses(4), Batches(rows=np.int32([[[3, 0]]]), counts=np.int32([[2]]))
+    >>> uses, first = PartitionDrawer(plan=plan).uses(4), Batches(rows=np.int32([[[3, 0]]]), counts=np.int32([[2]]))
     >>> uses.count(first, before=0)
     >>> uses.of_row.tolist()
     [1, 0, 0, 1]
@@ -174,7 +175,7 @@ class PassUses:
     choral.errors.TrainingError: CH703 round 2: a record would be used 2 times; charges pay for 1. Nothing was sent...
     """
 
-    def __init__(self, drawer: Partition, rows: int) -> None:
+    def __init__(self, drawer: PartitionDrawer, rows: int) -> None:
         self.plan, self.one_order = drawer.plan, drawer.one_order
         self.first: int | None = None  # how many rounds were charged for when counting began
         self.of_row = np.zeros(rows, dtype=np.uint32)

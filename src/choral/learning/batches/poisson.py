@@ -14,11 +14,11 @@ from choral.privacy.poisson import overflow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson:
+class PoissonDrawer:
     """Draws the Poisson batches of a plan.
 
     >>> plan = Plan(devices=1, cohort=1, rounds=200, rows=99, batch=12, step_size=1.0, clip=1.0, noise=0.0)
-    >>> Poisson(plan=plan).room(99), Poisson(plan=plan).room(10**6)
+    >>> PoissonDrawer(plan=plan).room(99), PoissonDrawer(plan=plan).room(10**6)
     (40, 48)
     """
 

@@ -1,10 +1,9 @@
-"""Models as pure functions over a flat float32 vector: dense stacks in closed form, and a user's own."""
+"""Models as pure functions over a flat float32 vector, and a user's own."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -35,6 +34,7 @@ class Model:
     a row of outputs for each row. A dense stack also has its `widths`, and then its gradients are clipped in closed
     form; else by `vmap(grad)`.
 
+    >>> from choral.learning.models import mlp
     >>> mlp(104, (64, 32), 2).size
     8866
     """
@@ -54,6 +54,13 @@ class Model:
     def row(self) -> tuple[int, ...]:
         """The shape of one row."""
         return self.shape or (self.features,)
+
+    @property
+    def plainest(self) -> Literal["logistic", "linear", "mlp"]:
+        """What the planner knows that is most like it: one layer for classes or numbers, else a network."""
+        if len(self.widths) != 2:
+            return "mlp"
+        return "logistic" if self.classes else "linear"
 
     @cached_property
     def _shapes(self) -> tuple[list[tuple[int, ...]], Any]:
@@ -92,118 +99,6 @@ class Model:
             for start, shape in zip(self.starts, shapes, strict=True)
         ]
         return jax.tree.unflatten(form, parts)
-
-
-@lru_cache(maxsize=32)  # the same shapes are the same model, and compiled once
-def _dense(name: str, widths: tuple[int, ...], link: Link, classes: int) -> Model:
-    for width in widths:
-        require_whole("a layer's width", width)
-
-    def init(seed: int) -> Tree:
-        # NumPy arrays: nothing is compiled for a start.
-        if len(widths) == 2:  # a linear model starts at zero: its loss is convex
-            return [(np.zeros(widths, dtype=np.float32), np.zeros(widths[1], dtype=np.float32))]
-        draw = np.random.Generator(np.random.Philox(seed))
-        return [
-            (draw.normal(0, math.sqrt(2 / fan), (fan, out)).astype(np.float32), np.zeros(out, dtype=np.float32))
-            for fan, out in pairwise(widths)
-        ]
-
-    def predict(tree: Tree, rows: Array) -> Array:
-        for weight, bias in tree[:-1]:
-            rows = jax.nn.relu(rows @ weight + bias)
-        outputs: Array = rows @ tree[-1][0] + tree[-1][1]
-        return outputs
-
-    def loss(tree: Tree, x: Array, y: Array) -> Array:
-        return losses(link, predict(tree, x[None]), y[None])[0]
-
-    return Model(
-        name=name,
-        features=widths[0],
-        classes=classes,
-        init=init,
-        loss=loss,
-        predict=predict,
-        widths=widths,
-        link=link,
-    )
-
-
-def losses(link: Link, outputs: Array, labels: Array) -> Array:
-    """Each row's loss for these outputs: cross-entropy, logistic, or half the squared error.
-
-    >>> losses("squared", jnp.array([[3.0]]), jnp.array([1])).tolist()
-    [2.0]
-    """
-    if link == "softmax":
-        return -jnp.take_along_axis(jax.nn.log_softmax(outputs), labels[:, None], axis=1)[:, 0]
-    if link == "sigmoid":
-        return jax.nn.softplus(outputs[:, 0]) - labels * outputs[:, 0]
-    return 0.5 * jnp.square(outputs[:, 0] - labels)
-
-
-def slopes(link: Link, outputs: Array, labels: Array) -> Array:
-    """Each row's gradient of `losses` in its outputs.
-
-    >>> slopes("squared", jnp.array([[3.0]]), jnp.array([1])).tolist()
-    [[2.0]]
-    """
-    if link == "softmax":
-        return jax.nn.softmax(outputs) - jax.nn.one_hot(labels, outputs.shape[1])
-    if link == "sigmoid":
-        return jax.nn.sigmoid(outputs) - labels[:, None]
-    return outputs - labels[:, None]
-
-
-def logistic(features: int, classes: int = 2) -> Model:
-    """Logistic regression: softmax over the classes, d = (features + 1)·classes.
-
-    >>> logistic(104).size
-    210
-    """
-    require_whole("classes", classes, least=2)
-    return _dense("logistic", (features, classes), "softmax", classes)
-
-
-def binary(features: int) -> Model:
-    """Logistic regression of two classes with one output, d = features + 1.
-
-    >>> binary(104).size
-    105
-    """
-    return _dense("binary", (features, 1), "sigmoid", 2)
-
-
-def linear(features: int) -> Model:
-    """Least squares: half the squared error of one output.
-
-    >>> linear(3).size
-    4
-    """
-    return _dense("linear", (features, 1), "squared", 0)
-
-
-def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> Model:
-    """A multilayer perceptron with ReLU between layers of these hidden sizes, softmax over the classes.
-
-    Without classes it has one output, and half its squared error is the loss.
-
-    >>> mlp(784, (200, 200), 10).size, mlp(784, (200, 200), 0).size
-    (199210, 197401)
-    """
-    if classes == 0:
-        return _dense("mlp", (features, *hidden, 1), "squared", 0)
-    require_whole("classes", classes, least=2)
-    return _dense("mlp", (features, *hidden, classes), "softmax", classes)
-
-
-# The kinds that a choral.toml can name, from the number of features, the classes and the hidden sizes.
-KINDS: dict[str, Callable[[int, int, tuple[int, ...]], Model]] = {
-    "logistic": lambda features, classes, _: logistic(features, classes),
-    "linear": lambda features, *_: linear(features),
-    "mlp": lambda features, classes, hidden: mlp(features, hidden, classes),
-}
 
 
 def own(

@@ -1,0 +1,33 @@
+"""The models that can be trained: one file for each built-in kind, and a user's own.
+
+A new kind is a file with its function and its KIND, and one line in KINDS; docs/configuration.md lists them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from choral.learning.models.built_in import BuiltIn
+from choral.learning.models.linear import KIND as LINEAR
+from choral.learning.models.linear import linear
+from choral.learning.models.logistic import KIND as LOGISTIC
+from choral.learning.models.logistic import binary, logistic
+from choral.learning.models.mlp import KIND as MLP
+from choral.learning.models.mlp import mlp
+
+if TYPE_CHECKING:
+    from choral.learning.models.dense import losses, slopes
+    from choral.learning.models.model import MOST_PARAMETERS, Link, Model, Tree, own
+
+__all__ = [
+    "KINDS", "MOST_PARAMETERS", "Link", "Model", "Tree", "binary", "linear", "logistic", "losses", "mlp", "own",
+    "slopes",
+]  # fmt: skip
+
+KINDS: dict[str, BuiltIn] = {"logistic": LOGISTIC, "linear": LINEAR, "mlp": MLP}  # the plainest first
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what needs JAX is loaded when it is first used
+    if name not in __all__:
+        raise AttributeError(name)
+    from choral.learning.models import dense, model
+
+    return getattr(dense if name in ("losses", "slopes") else model, name)
