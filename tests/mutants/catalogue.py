@@ -129,12 +129,12 @@ MUTANTS = [
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
     # Accounting
-    bug("sensitivity of a removal for a replacement", PARTITION, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
-        'mu=1 / multiplier * math.sqrt(require_whole("uses"', TIGHT),
+    bug("sensitivity of a removal for a replacement", PARTITION, "mu=2 / part.noise_multiplier * math.sqrt(uses",
+        "mu=1 / part.noise_multiplier * math.sqrt(uses", TIGHT),
     bug("charged for r instead of r_eff", EXPOSURE, "self.cohort - self.dropouts - self.colluders if", "self.cohort if",
         "tests/privacy/test_mechanisms.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
-    bug("charged for one use of a record only", PARTITION, 'math.sqrt(require_whole("uses", uses) / noises',
-        "math.sqrt(1 / noises",
+    bug("charged for one use of a record only", PARTITION, "math.sqrt(uses / honest",
+        "math.sqrt(1 / honest",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("sampled steps by removal", POISSON, "NeighboringRelation.REPLACE_ONE", "NeighboringRelation.ADD_OR_REMOVE_ONE",
