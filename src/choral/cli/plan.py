@@ -107,21 +107,20 @@ def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
         from choral import config
-        from choral.run.statement import planned_statement
         from choral.run.study import settle
 
         done()
         study = settle(config.read(args.job), reached=done)
-    planned = planned_statement(study.costs)
     if args.json:
-        print(json.dumps(_as_object(args.job, study, planned)))
+        print(json.dumps(_as_object(args.job, study)))
     else:
-        terminal.say(*_file_lines(args.job, study, planned))
+        terminal.say(*_file_lines(args.job, study))
     return 0
 
 
-def _as_object(file: str, study: "Study", planned: dict[str, Any] | None) -> dict[str, Any]:
+def _as_object(file: str, study: "Study") -> dict[str, Any]:
     from choral.privacy.exposure import rounds_each
+    from choral.run.statement import planned_statement
     from choral.run.study import left_open
 
     plan, rows, allowed = study.plan, study.split.train.sizes, study.costs.allowed_rounds
@@ -133,14 +132,14 @@ def _as_object(file: str, study: "Study", planned: dict[str, Any] | None) -> dic
         "allowed_rounds": {"least": int(allowed.min()), "most": int(allowed.max())},
         "rows": {"least": int(rows.min()), "most": int(rows.max()), "all": int(rows.sum())},
         "secure_sum": asdict(study.secure),
-        "privacy": planned,
+        "privacy": planned_statement(study.costs),
     }
 
 
-def _file_lines(file: str, study: "Study", planned: dict[str, Any] | None) -> Iterator[str]:
+def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
 
-    told = _as_object(file, study, planned)
+    told = _as_object(file, study)
     rows, allowed, proposed = told["rows"], told["allowed_rounds"], ", ".join(told["proposed"])
     yield (
         f"FILE   {file} · {study.source}: {rows['all']:,} rows to train on, {_range(rows)} "
@@ -150,10 +149,10 @@ def _file_lines(file: str, study: "Study", planned: dict[str, Any] | None) -> It
     yield (f"       a device takes part in about {told['rounds_each']} rounds; its limit pays for {_range(allowed)}")
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
     yield f"DIGEST {study.plan.digest}"
-    if planned:
+    if told["privacy"]:
         yield ""
         yield "At most, for a device that takes part as often as plan and limit allow:"
-        yield from claims(planned).splitlines()
+        yield from claims(told["privacy"]).splitlines()
     yield f"NEXT       choral simulate {file}"
 
 

@@ -5,13 +5,13 @@ from typing import Any, Unpack
 from choral.errors import PlanError
 from choral.privacy import published
 from choral.privacy.events import Gaussian, Zcdp
-from choral.privacy.exposure import Exposure, Numbers
+from choral.privacy.exposure import Exposed, Exposure
 from choral.privacy.mechanisms import against_everyone, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import require_delta
 
 
-def account(*, delta: float, **numbers: Unpack[Numbers]) -> dict[str, Any]:
+def account(*, delta: float, **numbers: Unpack[Exposed]) -> dict[str, Any]:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
     Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law,
