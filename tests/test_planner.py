@@ -20,7 +20,7 @@ from choral.privacy.account import account
 from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Gaussian
 from choral.privacy.ledger import Balance, Charge, Reservation
-from choral.privacy.mechanisms.poisson import poisson_steps
+from choral.privacy.mechanisms.poisson import sampled
 from tests.run.small import study
 
 ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}
@@ -52,9 +52,7 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
     told = plan_for(epsilon=1.0, **ADULT)
     plan, rounds = told.plan, told.chosen.part.rounds
     full = RESERVED / rounds  # all that is reserved, though a device is charged for its share of all rounds only
-    event = poisson_steps(
-        steps=plan.local_steps, rows=plan.rows, batch=plan.batch, noise=plan.noise, clip=plan.clip, overflow=full
-    )
+    event = sampled(told.chosen.part, plan.local_steps, overflow=full)
     balance = Balance(device="07", limit=told.budget)
     wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
     with pytest.raises(LedgerError, match="CH401"):

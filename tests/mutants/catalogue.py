@@ -5,8 +5,8 @@ from dataclasses import dataclass
 LOCAL, DRAWING = "learning/local.py", "backends/drawing.py"
 COINS, PASSES = "learning/batches/poisson.py", "learning/batches/partition.py"
 STREAMS, NOISE, COLUMNS = "learning/streams.py", "learning/noise.py", "learning/columns.py"
-PARTITION = "privacy/mechanisms/partition.py"
-RULES, EXPOSURE, EVENTS, POISSON = "privacy/rules.py", "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
+MECHANISMS, PARTITION = "privacy/mechanisms/__init__.py", "privacy/mechanisms/partition.py"
+EXPOSURE, EVENTS, POISSON = "privacy/exposure.py", "privacy/events.py", "privacy/poisson.py"
 LEDGER, CHAIN, PUBLISHED = "privacy/balance.py", "privacy/chain.py", "privacy/published.py"
 MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "protocol/device.py"
 ROUND, FINDINGS, WIRE = "protocol/round.py", "protocol/findings.py", "backends/wire.py"
@@ -118,8 +118,7 @@ MUTANTS = [
         "        while False and steps *",
         "tests/learning/test_batches.py::"
         "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
-    bug("Poisson accounting on shuffled batches", RULES, "(plan.law, plan.sampling) == (self.law, self.sampling)",
-        "plan.law == self.law",
+    bug("Poisson accounting on shuffled batches", MECHANISMS, "mechanism_of(part).of_device(part)", "POISSON",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("a table whose order has changed", PINNED, "    if found != approved:\n", "    if False:\n",
@@ -130,12 +129,12 @@ MUTANTS = [
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
     # Accounting
-    bug("sensitivity of a removal for a replacement", PARTITION, 'mu=2 / multiplier * math.sqrt(require_whole("uses"',
-        'mu=1 / multiplier * math.sqrt(require_whole("uses"', TIGHT),
+    bug("sensitivity of a removal for a replacement", PARTITION, "mu=2 / part.noise_multiplier * math.sqrt(uses",
+        "mu=1 / part.noise_multiplier * math.sqrt(uses", TIGHT),
     bug("charged for r instead of r_eff", EXPOSURE, "self.cohort - self.dropouts - self.colluders if", "self.cohort if",
         "tests/privacy/test_mechanisms.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
-    bug("charged for one use of a record only", PARTITION, 'math.sqrt(require_whole("uses", uses) / noises',
-        "math.sqrt(1 / noises",
+    bug("charged for one use of a record only", PARTITION, "math.sqrt(uses / honest",
+        "math.sqrt(1 / honest",
         "tests/privacy/test_mechanisms.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
     bug("sampled steps by removal", POISSON, "NeighboringRelation.REPLACE_ONE", "NeighboringRelation.ADD_OR_REMOVE_ONE",
@@ -193,7 +192,7 @@ MUTANTS = [
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
     bug("whole noise of one device in a simulated sum", ENGINE, "cohort if included is None else cohort[included]:",
         "cohort[:1]:", "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
-    bug("whole noise in several local steps", PLAN, 'if law != "gaussian" and (local_steps', "if 0 and (local_steps",
+    bug("whole noise in several local steps", PLAN, 'if law in LEAST_SCALE and (local_steps', "if 0 and (local_steps",
         "tests/secagg/test_strict.py::test_a_plan_with_whole_noise_has_one_local_step_and_no_sampling"),
     bug("a rehearsal shows an update without its noise", PLACES, "            return trainer.update(model)\n",
         "            self.latest[number] = trainer.update(model)\n            return self.latest[number]\n",

@@ -6,7 +6,6 @@ from choral.errors import PlanError
 from choral.privacy.events import Gaussian, Poisson
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
-from choral.privacy.mechanisms.clipped_update import whole_update
 from choral.privacy.rules import EVERYONE
 
 BASE = {
@@ -106,7 +105,6 @@ def test_the_secure_sum_never_costs_more_than_standing_alone(stretch, steps, con
 
 def test_a_clipped_update_is_protected_whole():
     # Rule S4: 2·S·√C/(σ_u·√r_eff) = 2 · 0.5 · 3 / (1.5 · 2)
-    assert whole_update(rounds=9, clip=0.5, noise=1.5, honest_noises=4).mu == pytest.approx(1.0, rel=1e-15)
     part = Exposure.of(**(BASE | {"rounds": 9, "clip": 0.5, "noise": 1.5, "cohort": 5}), colluders=1)
     loss = of_clipped_updates(part)
     assert loss.event.mu == pytest.approx(1.0, rel=1e-15)

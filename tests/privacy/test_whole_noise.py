@@ -18,13 +18,20 @@ from choral.privacy.costs import Costs
 from choral.privacy.discrete import discrete_gaussian, skellam_divergence
 from choral.privacy.events import Gaussian, Skellam, Zcdp, epsilon_of
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
-from choral.privacy.mechanisms.integer_noise import whole_noise
+from choral.privacy.mechanisms import against_everyone, integer_noise, of_clipped_updates, with_secure_sum
 from choral.privacy.published import dp_sgd_corrected, theorem_1, without_secure_sum
 
 from .oracles import brackets, concentrated_delta
 
 LAWS = ("discrete_gaussian", "skellam")
+
+
+def whole_noise(*, law, uses, batch, noise, clip, honest_noises=1):
+    part = Exposure.of(
+        rounds=uses, local_steps=1, cohort=2, devices=2, rows=batch, batch=batch, noise=noise, clip=clip,
+        sampling="partition", law=law,
+    )  # fmt: skip
+    return integer_noise.whole_noise(part, uses, honest_noises)
 
 
 def part(law="discrete_gaussian", **changes):

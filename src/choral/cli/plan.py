@@ -27,7 +27,6 @@ from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
 
 if TYPE_CHECKING:
-    from choral.record import Statement
     from choral.run.study import Study
 
 EPILOG = """\
@@ -108,24 +107,24 @@ def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
         from choral import config
-        from choral.run.statement import planned_statement
         from choral.run.study import settle
 
         done()
         study = settle(config.read(args.job), reached=done)
-    planned = planned_statement(study.costs)
     if args.json:
-        print(json.dumps(_as_object(args.job, study, planned)))
+        print(json.dumps(_as_object(args.job, study)))
     else:
-        terminal.say(*_file_lines(args.job, study, planned))
+        terminal.say(*_file_lines(args.job, study))
     return 0
 
 
-def _as_object(file: str, study: "Study", planned: "Statement | None") -> dict[str, Any]:
+def _as_object(file: str, study: "Study") -> dict[str, Any]:
     from choral.privacy.exposure import rounds_each
+    from choral.run.statement import planned_statement
     from choral.run.study import left_open
 
     plan, rows, allowed = study.plan, study.split.train.sizes, study.costs.allowed_rounds
+    planned = planned_statement(study.costs)
     return {
         "file": file,
         "plan": plan.to_dict() | {"digest": plan.digest},
@@ -138,10 +137,11 @@ def _as_object(file: str, study: "Study", planned: "Statement | None") -> dict[s
     }
 
 
-def _file_lines(file: str, study: "Study", planned: "Statement | None") -> Iterator[str]:
+def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
+    from choral.run.statement import planned_statement
 
-    told = _as_object(file, study, planned)
+    told = _as_object(file, study)
     rows, allowed, proposed = told["rows"], told["allowed_rounds"], ", ".join(told["proposed"])
     yield (
         f"FILE   {file} · {study.source}: {rows['all']:,} rows to train on, {_range(rows)} "
@@ -151,7 +151,7 @@ def _file_lines(file: str, study: "Study", planned: "Statement | None") -> Itera
     yield (f"       a device takes part in about {told['rounds_each']} rounds; its limit pays for {_range(allowed)}")
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
     yield f"DIGEST {study.plan.digest}"
-    if planned:
+    if planned := planned_statement(study.costs):
         yield ""
         yield "At most, for a device that takes part as often as plan and limit allow:"
         yield from claims(planned).splitlines()

@@ -14,7 +14,7 @@ from choral.planner.options import (
     option,
     solved,
 )
-from choral.planner.task import Numbers, Task, task_of
+from choral.planner.task import Task, Wanted, task_of
 from choral.planner.words import Choice, advice, choices
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import ADJACENCY
@@ -58,7 +58,7 @@ class Proposal:
         }
 
 
-def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Numbers]) -> Proposal:
+def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wanted]) -> Proposal:
     """A plan within (ε, δ) for these devices and rows; what is given is kept, the rest is proposed.
 
     Needed are epsilon, devices, rows and features; the names of all others are those of `choral plan --help`. A cohort

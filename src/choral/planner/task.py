@@ -51,7 +51,7 @@ class _Wishes(TypedDict, total=False):
     trust: Trust
 
 
-class Numbers(_Wishes):
+class Wanted(_Wishes):
     """What a plan is made for: what is left out, or None, is proposed or has its usual value."""
 
     epsilon: float
@@ -199,9 +199,9 @@ class Task:
         )  # fmt: skip
 
 
-def task_of(**numbers: Unpack[Numbers]) -> Task:
+def task_of(**numbers: Unpack[Wanted]) -> Task:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
-    require_keywords(numbers, Numbers)
+    require_keywords(numbers, Wanted)
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     given = {"classes": 2, "model": "logistic", "law": "gaussian", "trust": "nobody", **given}
     devices, rows, features = (require_whole(name, given.get(name)) for name in ("devices", "rows", "features"))

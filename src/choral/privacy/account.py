@@ -5,14 +5,14 @@ from typing import Unpack
 from choral.errors import PlanError
 from choral.privacy import published
 from choral.privacy.events import Gaussian, Zcdp
-from choral.privacy.exposure import Exposure, Numbers
+from choral.privacy.exposure import Exposed, Exposure
 from choral.privacy.mechanisms import against_everyone, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import require_delta
 from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaValue, Proved
 
 
-def account(*, delta: float, **numbers: Unpack[Numbers]) -> Account:
+def account(*, delta: float, **numbers: Unpack[Exposed]) -> Account:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
     Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law,

@@ -31,7 +31,7 @@ class Conditions(_Optional):
     clip: float
 
 
-class Numbers(Conditions):
+class Exposed(Conditions):
     """Everything that `choral.account` is asked about."""
 
     noise: float
@@ -54,9 +54,9 @@ class Exposure(Plan):
     convex: bool = False
 
     @classmethod
-    def of(cls, **numbers: Unpack[Numbers]) -> Self:
+    def of(cls, **numbers: Unpack[Exposed]) -> Self:
         """The exposure that these numbers describe; a step size counts only together with a smoothness."""
-        require_keywords(numbers, Numbers)
+        require_keywords(numbers, Exposed)
         given: dict[str, Any] = dict(numbers)
         if given.get("smoothness") is not None:
             require_number("smoothness", given["smoothness"])

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from choral.plan import Law, Plan, Sampling, Unit, require_whole
+from choral.plan import Law, Plan, Sampling, Unit
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure
 
@@ -83,11 +83,6 @@ class Mechanism(ABC):
     def sized(self, plan: Plan) -> str:
         """The batches with their size, for people who start a run."""
         return self.size.format(batch=plan.batch)
-
-
-def noises(honest_noises: int) -> int:
-    """r_eff, checked."""
-    return require_whole("honest_noises", honest_noises)
 
 
 def summing_server(part: Exposure) -> str:

@@ -131,14 +131,14 @@ class Experiment:
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
         exposed = {**self._exposed(rule), "clip": 1.0}
         noise = _noise(rule, epsilon, delta, tuple(exposed.items()))
-        if rule == "clipped_updates":
+        if _of_updates(rule):
             return replace(self, update_noise=self.update_clip * noise)
         return replace(self, noise=self.clip * noise)
 
     def privacy(self, rule: Rule, delta: float) -> dict[str, Any]:
         """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
         exposed = self._exposed(rule)
-        if rule == "clipped_updates":
+        if _of_updates(rule):
             loss = loss_under(rule, Exposure.of(noise=self.update_noise, **exposed))
             return {
                 "delta": delta,
@@ -155,11 +155,11 @@ class Experiment:
             "adjacency": told.adjacency,
             "proved_against_everyone": told.proved.against_everyone.to_dict(),
         }
-        if rule == "with_secure_sum":
+        if rule in PAPER_RULES:
+            said["published"] = {"rule": rule, **told.published_by(rule).to_dict()}
+        elif rule == "with_secure_sum":
             summed = told.proved.with_secure_sum
             said["proved_with_secure_sum"] = summed and summed.to_dict()
-        elif rule != "proved":
-            said["published"] = {"rule": rule, **told.published_by(rule).to_dict()}
         return said
 
     def _exposed(self, rule: Rule) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Experiment:
             "devices": self.task.devices,
             "rows": self.task.rows,
             "batch": self.batch,
-            "clip": self.update_clip if rule == "clipped_updates" else self.clip,
+            "clip": self.update_clip if _of_updates(rule) else self.clip,
             "sampling": self.sampling,
             "colluders": self.colluders if rule == "with_secure_sum" else 0,
             **(known if about_steps else {}),
@@ -217,6 +217,11 @@ class Experiment:
         model, split, start = self.task.begun(repeat)
         ends = [start + update for update in engine.updates(start, 1, np.arange(everyone))]
         return float(np.mean([evaluate(model, end, split.test).accuracy or 0.0 for end in ends]))
+
+
+def _of_updates(rule: Rule) -> bool:
+    """Whether clip and noise of a rule are those of whole updates, and not of steps."""
+    return rule == "clipped_updates"
 
 
 @cache

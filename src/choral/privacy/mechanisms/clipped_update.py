@@ -4,20 +4,15 @@ import math
 from dataclasses import dataclass, replace
 
 from choral.errors import PlanError
-from choral.plan import Plan, require_number, require_whole
+from choral.plan import Plan
 from choral.privacy.events import Gaussian
 from choral.privacy.exposure import Exposure
-from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE, Loss, Mechanism, noises, summing_server
+from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE, Loss, Mechanism, summing_server
 
 
-def whole_update(*, rounds: int, clip: float, noise: float, honest_noises: int = 1) -> Gaussian:
-    """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4).
-
-    >>> whole_update(rounds=4, clip=1.0, noise=2.0, honest_noises=4).mu
-    1.0
-    """
-    ratio = require_number("clip", clip) / require_number("noise", noise)
-    return Gaussian(mu=2 * ratio * math.sqrt(require_whole("rounds", rounds) / noises(honest_noises)))
+def whole_update(part: Exposure, rounds: int, honest_noises: int = 1) -> Gaussian:
+    """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4)."""
+    return Gaussian(mu=2 * (part.clip / part.noise) * math.sqrt(rounds / honest_noises))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +38,7 @@ class ClippedUpdate(Mechanism):
 
     def event(self, part: Exposure, rounds_before: int, reserved: float) -> Gaussian:  # noqa: ARG002 - all rounds are alike
         """One update."""
-        return replace(whole_update(rounds=1, clip=part.clip, noise=part.noise), delta=reserved)
+        return replace(whole_update(part, 1), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S4 with the device's own noise alone."""
@@ -54,7 +49,7 @@ class ClippedUpdate(Mechanism):
         return self._loss(part, summing_server(part), part.honest_noises)
 
     def _loss(self, part: Exposure, adversary: str, counted: int) -> Loss:
-        event = whole_update(rounds=part.rounds, clip=part.clip, noise=part.noise, honest_noises=counted)
+        event = whole_update(part, part.rounds, counted)
         certificate = f"each update is clipped as a whole; what is seen carries the noise of {counted} honest devices"
         return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE_ADJACENCY)
 

@@ -3,37 +3,35 @@
 import math
 from dataclasses import dataclass, replace
 
-from choral.plan import LAWS, LEAST_SCALE, Law, require_number, require_one_of, require_whole
+from choral.plan import LEAST_SCALE
 from choral.privacy.discrete import discrete_gaussian
 from choral.privacy.events import Skellam, Zcdp
 from choral.privacy.exposure import Exposure
-from choral.privacy.rules import EVERYONE, Loss, Mechanism, noises, one_step, summing_server
+from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
 _RULES = {"S6": "one step a round, whole-number noise on the grid"}
 _WHY_BATCHES = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
 
 
-def whole_noise(
-    *, law: Law, uses: int, batch: int, noise: float, clip: float, honest_noises: int = 1
-) -> Zcdp | Skellam:
+def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Skellam:
     """Whole noise on the grid, one step a round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
 
     That is what the codec sees to, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model
     matters here: both events are those of the least deviation, which cost no less than any larger one.
 
-    >>> whole_noise(law="discrete_gaussian", uses=4, batch=100, noise=0.04, clip=1.0)
+    >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
+    ...                    sampling="partition", law="discrete_gaussian")
+    >>> whole_noise(part, 4)
     Zcdp(rho=0.5, delta=0.0)
     """
-    require_one_of("law", law, LAWS[1:])
-    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
-    uses, counted, scale = require_whole("uses", uses), noises(honest_noises), LEAST_SCALE[law]
-    l2 = 2 / multiplier * scale
-    if law == "skellam":
+    scale = LEAST_SCALE[part.law]
+    l2 = 2 / part.noise_multiplier * scale
+    if part.law == "skellam":
         # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
-        return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(counted * scale**2), releases=uses)
+        return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
     l1 = math.sqrt(_MOST_COORDINATES) * l2
-    rho = discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, honest_noises=counted)
+    rho = discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, honest_noises=honest_noises)
     return Zcdp(rho=uses * rho)
 
 
@@ -48,25 +46,19 @@ class IntegerNoise(Mechanism):
     def event(self, part: Exposure, rounds_before: int, reserved: float) -> Zcdp | Skellam:
         """The uses of a record that this round adds."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        return replace(_whole(part, uses) if uses else Zcdp(rho=0.0), delta=reserved)
+        return replace(whole_noise(part, uses) if uses else Zcdp(rho=0.0), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S6: any loss function."""
         used = f"no record enters more than {part.most_uses} noisy steps"
         certificate = f"{used}, each with {self.noise} on the grid, added before masking"
-        return Loss(rule="S6", event=_whole(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
+        return Loss(rule="S6", event=whole_noise(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss:
         """Rule S6 with the noise of r_eff devices; a plan of whole noise has one local step a round."""
-        event = _whole(part, part.most_uses, part.honest_noises)
+        event = whole_noise(part, part.most_uses, part.honest_noises)
         certificate = f"{one_step(part)}, {self.noise} on the grid"
         return Loss(rule="S6", event=event, adversary=summing_server(part), certificate=certificate)
-
-
-def _whole(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Skellam:
-    return whole_noise(
-        law=part.law, uses=uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=honest_noises
-    )
 
 
 DISCRETE_GAUSSIAN = IntegerNoise(

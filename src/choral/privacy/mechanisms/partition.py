@@ -3,48 +3,20 @@
 import math
 from dataclasses import dataclass, replace
 
-from choral.plan import require_number, require_whole
 from choral.privacy.events import Gaussian
 from choral.privacy.exposure import Exposure
-from choral.privacy.rules import EVERYONE, Loss, Mechanism, noises, one_step, summing_server
+from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 from choral.privacy.shifts import worst_cost
 
 
-def local_composition(*, uses: int, batch: int, noise: float, clip: float, honest_noises: int = 1) -> Gaussian:
+def composed(part: Exposure, uses: int, honest_noises: int = 1) -> Gaussian:
     """μ = 2G√N/(γσ√r_eff) of a record in N noisy steps: Rule S1 alone, Rule S2 with one step a round and a secure sum.
 
-    >>> local_composition(uses=4, batch=100, noise=0.04, clip=1.0).mu
+    >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0)
+    >>> composed(part, 4).mu
     1.0
     """
-    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
-    return Gaussian(mu=2 / multiplier * math.sqrt(require_whole("uses", uses) / noises(honest_noises)))
-
-
-def shifted_steps(
-    *,
-    rounds: int,
-    local_steps: int,
-    batches_per_pass: int,
-    batch: int,
-    noise: float,
-    clip: float,
-    lipschitz: float,
-    honest_noises: int,
-) -> Gaussian:
-    """Rule S3: several local steps of c-Lipschitz maps under a secure sum, rounds that each start with a fresh pass.
-
-    >>> shifted_steps(rounds=4, local_steps=10, batches_per_pass=10, batch=100, noise=0.02, clip=1.0,
-    ...               lipschitz=1.0, honest_noises=4).mu
-    1.0
-    """
-    multiplier = require_number("noise", noise) / require_number("clip", clip) * require_whole("batch", batch)
-    cost = worst_cost(
-        steps=require_whole("local_steps", local_steps),
-        batches_per_pass=require_whole("batches_per_pass", batches_per_pass),
-        honest_noises=noises(honest_noises),
-        lipschitz=require_number("lipschitz", lipschitz),
-    )
-    return Gaussian(mu=2 / multiplier * math.sqrt(require_whole("rounds", rounds) * cost))
+    return Gaussian(mu=2 / part.noise_multiplier * math.sqrt(uses / honest_noises))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +26,30 @@ class Partition(Mechanism):
     def event(self, part: Exposure, rounds_before: int, reserved: float) -> Gaussian:
         """The uses of a record that this round adds: passes that continue charge for no more than those."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        return replace(_composed(part, uses) if uses else Gaussian(mu=0.0), delta=reserved)
+        return replace(composed(part, uses) if uses else Gaussian(mu=0.0), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S1: any loss function."""
         certificate = f"no record enters more than {part.most_uses} noisy steps"
-        return Loss(rule="S1", event=_composed(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
+        return Loss(rule="S1", event=composed(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss | str:
         """Rule S2 for one step a round; Rule S3 for several, where something bounds how far they stretch distances."""
         noises, adversary = part.honest_noises, summing_server(part)
         if part.local_steps == 1:
-            event = _composed(part, part.most_uses, noises)
+            event = composed(part, part.most_uses, noises)
             return Loss(rule="S2", event=event, adversary=adversary, certificate=one_step(part))
         if part.lipschitz is None:
             return "step_size and smoothness are not given, so nothing bounds how local steps carry a record's signal"
         if part.continues and part.local_steps % part.batches_per_pass:
             return "passes do not end with the rounds"
-        event = shifted_steps(
-            rounds=part.rounds,
-            local_steps=part.local_steps,
+        cost = worst_cost(
+            steps=part.local_steps,
             batches_per_pass=part.batches_per_pass,
-            batch=part.batch,
-            noise=part.noise,
-            clip=part.clip,
-            lipschitz=part.lipschitz,
             honest_noises=noises,
+            lipschitz=part.lipschitz,
         )
+        event = Gaussian(mu=2 / part.noise_multiplier * math.sqrt(part.rounds * cost))
         kind = "non-expansive" if part.lipschitz <= 1 else f"{part.lipschitz:g}-Lipschitz"
         # Rounded steps are not Lipschitz (docs/accounting.md, "Arithmetic"): no run has the smoothness that leads here.
         certificate = (
@@ -88,10 +57,6 @@ class Partition(Mechanism):
             f"the last step's sum carries the noise of {noises} honest devices"
         )
         return Loss(rule="S3", event=event, adversary=adversary, certificate=certificate)
-
-
-def _composed(part: Exposure, uses: int, honest_noises: int = 1) -> Gaussian:
-    return local_composition(uses=uses, batch=part.batch, noise=part.noise, clip=part.clip, honest_noises=honest_noises)
 
 
 PARTITION = Partition(
