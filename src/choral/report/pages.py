@@ -59,7 +59,7 @@ def _epsilons(text: str) -> set[str]:
 
 def _same_data(text: str, record: RunRecord) -> bool:
     """Whether the claims that the page carries are the record's; pages of version 0.1.0 carry none."""
-    carried = [value for kind, *rest in _of_html(text) if kind == "data" for value in rest]
+    carried = [value for what, *rest in _of_html(text) if what == "data" for value in rest]
     return not carried or carried == [json.loads(claims_data(record) or "null")]
 
 
