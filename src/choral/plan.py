@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
@@ -345,7 +345,7 @@ class Plan:
         """E = ⌊m/γ⌋, the batches in one pass over the smallest device's records."""
         return self.rows // self.batch
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | int | float]:
         """The plan as plain values, in the order of its fields; law and unit only if they are not the usual ones.
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
@@ -354,7 +354,7 @@ class Plan:
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
         """The plan that `to_dict` described."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
@@ -364,7 +364,7 @@ class Plan:
         needed = [field.name for field in fields(cls) if field.default is MISSING]
         if missing := [name for name in needed if name not in values]:
             raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
-        return cls(**values)
+        return cls(**dict[str, Any](values))
 
     @property
     def digest(self) -> str:

@@ -110,13 +110,13 @@ def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
     told = run_of(consortium).result
-    claimed = told["privacy"]["against_everyone"]["epsilon"]
+    claimed = told.privacy.against_everyone.epsilon
     assert claimed == consortium.agreement.costs.spent(0, 3, 1e-4)
     for home in consortium.homes.values():
         # 80 rows each, and the plan is for 60.
         assert 0 < Ledger.read(home.ledger_path).balance.epsilon < claimed <= 4.0
-    assert "ledger" in told["claim"]
-    assert "number of rows" not in json.dumps(told["releases"])
+    assert "ledger" in told.claim
+    assert "number of rows" not in json.dumps(told.to_dict()["releases"])
 
 
 def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
@@ -253,8 +253,8 @@ def test_a_round_that_no_device_pays_for_any_more_is_passed_over_when_the_run_go
             consortium.conductor(Losing(consortium.homes, lost=[3, 6])).run()
         consortium.conductor(Sockets(consortium.homes)).run()
     first, second, *_ = run_of(consortium).rounds
-    assert first["included"] == [] and first["wasted"] == [0, 0, 1, 1, 2, 2] and "passed over" in first["note"]
-    assert second["included"] == [0, 1, 2]
+    assert first.included == () and first.wasted == (0, 0, 1, 1, 2, 2) and "passed over" in first.note
+    assert second.included == (0, 1, 2)
     assert charges(consortium.homes["hill"])[:3] == [(1, 0), (1, 1), (2, 0)]
     assert status(consortium.study)["state"] == "finished"
     assert not any(finding.wrong for finding in verify(run_of(consortium).folder))

@@ -52,14 +52,14 @@ def test_the_signature_is_the_one_that_others_rely_on():
 @pytest.mark.parametrize("steps", [1, 10])
 def test_the_object_has_its_names_and_is_json(sampling, steps):
     told = account(**(PLAN | {"sampling": sampling, "local_steps": steps}))
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert json.loads(json.dumps(told.to_dict(), allow_nan=False)) == told.to_dict()
     figure = {"rho", "epsilon", "valid", "because"}
     for each in (told.paper, told.paper_without_secure_sum, told.dp_sgd.as_printed, told.dp_sgd.corrected):
-        assert set(each) == figure
-    assert {"rule", "mu", "rho", "epsilon"} <= set(told.proved.against_everyone)
+        assert set(each.to_dict()) == figure
+    assert {"rule", "mu", "rho", "epsilon"} <= set(told.proved.against_everyone.to_dict())
     summed = told.proved.with_secure_sum
     assert (summed is None) == (steps > 1)
-    assert summed is None or {"rule", "epsilon", "certificate"} <= set(summed)
+    assert summed is None or {"rule", "epsilon", "certificate"} <= set(summed.to_dict())
     assert told.adjacency == "one record replaced"
 
 

@@ -121,9 +121,9 @@ def test_devices_with_smaller_limits_stop_earlier_and_the_others_go_on():
     run = Run("rehearsal", study(limits=limits, cohort=4, rounds=6, participation="uniform"))
     result = run.finish()
     devices = {device.name: device for device in result.privacy.devices}
-    assert devices["device 1"]["epsilon"] <= 0.8
-    assert devices["device 2"]["epsilon"] <= 2.0
-    assert devices["device 1"]["full"]
+    assert devices["device 1"].epsilon <= 0.8
+    assert devices["device 2"].epsilon <= 2.0
+    assert devices["device 1"].full
     assert devices["device 1"].rounds < max(device.rounds for device in devices.values())
 
 

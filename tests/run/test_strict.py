@@ -102,7 +102,7 @@ def test_a_strict_run_that_was_stopped_goes_on_and_is_verified(kind, tmp_path):
     whole.finish()
     part = Run(kind, study(**given), folder=RunFolder.create(tmp_path / "part"))
     lines = part.rounds()
-    assert [next(lines)["round"], next(lines)["round"]] == [1, 2]
+    assert [next(lines).round, next(lines).round] == [1, 2]
     lines.close()
     resume(tmp_path / "part", rows()).finish()
     assert [finding for finding in verify(tmp_path / "part") if finding.wrong] == []

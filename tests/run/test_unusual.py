@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_counts_the_seconds_from_its_beginning(tmp_path):
     run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"))
     first = next(run.rounds())
     path = tmp_path / "run/rounds.jsonl"
-    path.write_text(json.dumps({**first, "seconds": 1000.0}) + "\n")
+    path.write_text(json.dumps({**first.to_dict(), "seconds": 1000.0}) + "\n")
     lines = resume(tmp_path / "run", rows()).finish().history
     assert [line.seconds >= 1000 for line in lines] == [True] * 3
     assert np.all(np.diff([line.seconds for line in lines]) >= 0)

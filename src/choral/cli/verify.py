@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from choral.cli import terminal
 from choral.printable import escaped
+from choral.record import traits
 
 if TYPE_CHECKING:
     from choral.report.verify import Verdict
@@ -73,7 +74,7 @@ def _page(verdict: "Verdict") -> str:
     lines = [terminal.wrap(line) for line in map(escaped, lines)]
     if verdict.keys is not None:
         first, second = terminal.digits(verdict.keys)
-        lines += [f"{'STUDY' if verdict.kind == 'deployment' else 'KEYS':<10}{first.strip()}", second]
+        lines += [f"{'STUDY' if traits(verdict.kind).deployed else 'KEYS':<10}{first.strip()}", second]
     end = f"verified. Proved: {verdict.proved}. Taken on trust: {verdict.trusted}."
     if not verdict.good:
         wrong = sum(bool(finding.wrong) for finding in verdict)

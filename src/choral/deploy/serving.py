@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral import __version__, federation
+from choral import federation
 from choral.backends.wire import Connected, Wire
 from choral.deploy.closing import close, closing_reason, mark_closing
+from choral.deploy.describing import described
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_rows
@@ -23,11 +24,7 @@ from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
 from choral.record import (
-    FORMAT,
-    About,
     Baselines,
-    Data,
-    DeviceLimit,
     Outcome,
     RoundLine,
     charged_rounds,
@@ -36,12 +33,12 @@ from choral.record import (
     read_run,
 )
 from choral.run.agreement import Agreement
-from choral.run.folder import RunFolder, now, versions, write_json, write_whole
+from choral.run.folder import RunFolder, now, write_json, write_whole
 from choral.run.metrics import metrics
 from choral.run.places import Opened
-from choral.run.result import model_card, model_shape
-from choral.run.statement import planned_statement, privacy_statement, releases
-from choral.server_step import State, described
+from choral.run.result import model_card
+from choral.run.statement import privacy_statement, releases
+from choral.server_step import State
 
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -173,7 +170,7 @@ class Conductor:
         self.transport.expect(terms.ids, deadline=study.file.deadline)
         if not (folder.path / "run.json").exists():
             write_whole(folder.path / STUDY, study.text.encode())
-            folder.begin(self._described())
+            folder.begin(described(study, tested_on=None if self.test is None else len(self.test.labels)))
         try:
             parameters, lines, seconds = self._rounds()
         except RunError as error:
@@ -299,41 +296,6 @@ class Conductor:
         if turn is not None:
             told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, told)
-
-    def _described(self) -> About:
-        study, plan = self.study, self.study.plan
-        bounds = study.job.data.label_bounds
-        tested = "" if self.test is None else f"; tested on {len(self.test.labels):,} public rows"
-        return About(
-            format=FORMAT,
-            choral=__version__,
-            kind="deployment",
-            seeded=False,
-            name=study.file.name,
-            started=now(),
-            study=study.digest.hex(),
-            job=study.file.job,
-            data=Data(
-                source="the sites' own files",
-                devices=plan.devices,
-                rows=plan.rows * plan.devices,
-                features=len(study.features),
-                classes=tuple(study.classes),
-                label_bounds=None if bounds is None else (bounds[0], bounds[1]),
-                columns_from="declared",
-                notes=(f"each site has at least {plan.rows:,} rows; nobody else knows how many",),
-                hold_out=f"all rows of a site are trained on{tested}",
-            ),
-            plan=plan,
-            plan_digest=plan.digest,
-            secure_sum=study.secure,
-            server=described(study.job.server_step),
-            model=model_shape(study.model),
-            delta=study.limit.delta,
-            planned=planned_statement(study.costs),
-            devices=tuple(DeviceLimit(name=name, rows=plan.rows, limit=study.limit.epsilon) for name in self.names),
-            versions=versions(),
-        )
 
     def _result(
         self, parameters: NDArray[np.float32], lines: list[RoundLine], seconds: float, lost: list[int]

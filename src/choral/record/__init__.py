@@ -41,7 +41,7 @@ from choral.record.reader import (
     read_lines,
     read_run,
 )
-from choral.record.shown_attack import Reading, ShownAttack, Target
+from choral.record.shown_attack import CellsRead, ShownAttack, Target
 from choral.record.signers import KeptReceipt, Signatures, Signer
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "About",
     "Account",
     "Baselines",
+    "CellsRead",
     "Claim",
     "ClaimOfSums",
     "ColludersClaim",
@@ -68,7 +69,6 @@ __all__ = [
     "Outcome",
     "Proved",
     "PublishedClaim",
-    "Reading",
     "Record",
     "Release",
     "RoundLine",

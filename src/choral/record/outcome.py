@@ -1,13 +1,16 @@
 """rounds.jsonl, result.json and model.json: what happened in each round, and what came out."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec import field
-from numpy.typing import NDArray
 
 from choral.record.fields import Record
 from choral.record.losses import Statement
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
 MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
@@ -94,13 +97,15 @@ class ModelCard(Record, frozen=True, kw_only=True):
     columns: tuple[dict[str, object], ...]
 
 
-def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[int] = ()) -> NDArray[np.int64]:
+def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[int] = ()) -> "NDArray[np.int64]":
     """How often each device was charged: included, or in an attempt that failed, or `wasted` after the last round.
 
     >>> line = RoundLine(round=1, seconds=0.1, cohort=(0, 2), included=(0, 2), test={}, note="", wasted=(2,))
     >>> charged_rounds([line], 3).tolist(), charged_rounds([line], 3, [1]).tolist()
     ([1, 0, 2], [1, 1, 2])
     """
+    import numpy as np  # an account of one device is a record, too, and loads no arrays
+
     charged = [device for line in lines for device in (*line.included, *line.wasted)]
     return np.bincount(np.array([*charged, *wasted], dtype=np.int64), minlength=devices)
 

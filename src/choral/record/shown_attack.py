@@ -3,7 +3,7 @@
 from choral.record.fields import Record
 
 
-class Reading(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class CellsRead(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What was read of a row: its cells, and how many of them are right."""
 
     cells: dict[str, str]
@@ -27,11 +27,11 @@ class ShownAttack(Record, frozen=True, kw_only=True, forbid_unknown_fields=False
     row: dict[str, str]
     label: str
     shown: tuple[str, ...]
-    ordinary: dict[str, Reading]
+    ordinary: dict[str, CellsRead]
     label_read: str | None
-    masked: Reading
-    opened: Reading
-    guess: Reading
+    masked: CellsRead
+    opened: CellsRead
+    guess: CellsRead
     membership: tuple[Target, ...]
     epsilon: float
     rule: str

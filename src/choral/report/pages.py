@@ -40,7 +40,7 @@ def check_pages(record: RunRecord) -> list[str]:
             continue
         writer = next((a or b for a, b in _WRITER.findall(there)), "(an older version)")
         if form(there) == form(expected):
-            found.append(Note(f"{name}: its data and figures agree, the words of its sentences differ; {_AGAIN}"))
+            found.append(Note(f"{name} is worded differently: its data and figures agree; {_AGAIN}"))
         elif writer == __version__:
             found.append(f"{name} does not say what the result says; {_AGAIN}")
         elif not _same_data(there, record):
@@ -59,7 +59,7 @@ def _epsilons(text: str) -> set[str]:
 
 def _same_data(text: str, record: RunRecord) -> bool:
     """Whether the claims that the page carries are the record's; pages of version 0.1.0 carry none."""
-    carried = [value for kind, *rest in _of_html(text) if kind == "data" for value in rest]
+    carried = [value for what, *rest in _of_html(text) if what == "data" for value in rest]
     return not carried or carried == [json.loads(claims_data(record) or "null")]
 
 
@@ -82,6 +82,8 @@ class _Reduced(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         kept = {name: _numbers(value or "") if name in _SPOKEN else value for name, value in attrs}
+        if kept.get("name") == "generator":
+            kept.pop("content", None)  # the same page by another version is the same page
         if (data := kept.pop("data-claims", None)) is not None:
             self.form.append(("data", _json(str(data))))
         self.form.append(("start", tag, kept))
@@ -128,6 +130,8 @@ def _of_yaml(text: str) -> Form:
 
 def _reduced_lines(lines: Iterable[str]) -> Iterable[tuple[object, ...]]:
     for line in lines:
+        if line.startswith("# Written by choral "):
+            continue
         if line.startswith("# "):  # the first word says what kind of run it is
             yield line.split()[1], _numbers(line)
         elif (sentence := _SENTENCE.fullmatch(line)) is not None:

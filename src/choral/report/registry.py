@@ -8,7 +8,6 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from choral import __version__
 from choral.printable import is_shown
@@ -25,6 +24,9 @@ class Blank:
     hint: str
 
 
+Entry = dict[str, "str | int | float | Blank | Entry | None"]
+
+
 def entry_text(record: RunRecord) -> str:
     """The registry entry of a finished run as YAML."""
     kind, meaning = words.label(record)
@@ -33,7 +35,7 @@ def entry_text(record: RunRecord) -> str:
     return head + "\n".join(_lines(entry(record), 0)) + "\n"
 
 
-def entry(record: RunRecord) -> dict[str, Any]:
+def entry(record: RunRecord) -> Entry:
     """The fields of the registry's schema, in its order."""
     about = record.about
     slug = re.sub(r"[^a-z0-9]+", "-", about.name.lower()).strip("-") or "run"
@@ -59,7 +61,7 @@ def entry(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _basic(record: RunRecord) -> dict[str, Any]:
+def _basic(record: RunRecord) -> Entry:
     about = record.about
     return {
         "name": about.name,
@@ -73,7 +75,7 @@ def _basic(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _loss(record: RunRecord) -> dict[str, Any]:
+def _loss(record: RunRecord) -> Entry:
     if nothing := words.unprotected(record):
         return {"privacy_unit": "none", "privacy_parameters_details": nothing}
     first, *others = words.claims(record)
@@ -99,7 +101,7 @@ def _loss(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _model(record: RunRecord) -> dict[str, Any]:
+def _model(record: RunRecord) -> Entry:
     can, cannot = words.server_sees(record.about.secure_sum)
     return {
         "model_name": "Federated",
@@ -116,7 +118,7 @@ def _model(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _implementation(record: RunRecord) -> dict[str, Any]:
+def _implementation(record: RunRecord) -> Entry:
     about, result = record.about, record.finished
     answers = dict(words.questions(record))
     return {

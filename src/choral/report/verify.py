@@ -12,6 +12,7 @@ from choral.plan import Budget
 from choral.privacy import events
 from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, of_right_form, read_run
+from choral.record.description import KindName
 from choral.report import signed, trust
 from choral.report.pages import check_pages
 from choral.report.signed import Note, Outside, ledger_of
@@ -36,7 +37,7 @@ class Finding:
 class Verdict:
     """What all checks found and, if nothing is wrong, who signed and what that proves; iterating gives the findings."""
 
-    kind: str
+    kind: KindName
     findings: tuple[Finding, ...]
     proved: str = ""
     trusted: str = ""
