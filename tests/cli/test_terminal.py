@@ -150,3 +150,11 @@ def test_lines_are_wrapped_to_the_terminal_and_never_beyond_80_columns(monkeypat
         monkeypatch.setenv("COLUMNS", told)
         assert terminal.width() == width
         assert max(map(len, terminal.wrap("NOTE  " + "word " * 50).split("\n"))) in range(width - 5, width + 1)
+
+
+def test_whatever_a_verb_prints_is_text_on_either_stream_and_lines_still_end(capsys):
+    with terminal.filtered():
+        print("a\x1b[2Jb\u202ec\nd")
+        print("e\x9b1A\rf", file=sys.stderr)
+    printed = capsys.readouterr()
+    assert printed.out == "a\\x1b[2Jb\\u202ec\nd\n" and printed.err == "e\\x9b1A\\rf\n"
