@@ -48,8 +48,7 @@ def test_without_self_masks_an_upload_that_comes_after_final_is_read(known_self_
 
 def same_update_in_every_attempt(world: World) -> World:
     """Retry differencing needs updates that repeat; ours have fresh noise in every attempt, taken away here."""
-    for number, device in enumerate(world.devices):
-        device._train = lambda *_, number=number: world.update(number)
+    world.train_by(lambda number, *_: world.update(number))
     return world
 
 

@@ -113,7 +113,7 @@ def test_a_silent_node_costs_one_deadline_and_the_others_go_on():
     replies, took = exchange(transport, ALL)
     assert [number for number, _ in replies] == [0, 2] and took > 0.3
     assert transport.present() == {0, 2}
-    transport._deadline = 30.0
+    transport.expect(IDS, deadline=30.0)
     replies, took = exchange(transport, ALL)
     assert [number for number, _ in replies] == [0, 2] and took < 15  # nobody waits for it again
 

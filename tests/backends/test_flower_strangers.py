@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+import choral
 from choral.backends.flower import processes
 from choral.backends.flower.control import Control
 from choral.deploy.certificates import node_key
@@ -58,7 +59,7 @@ class Deployment:
 @pytest.fixture(scope="module")
 def deployment():
     with pytest.MonkeyPatch.context() as patch, processes.Children() as children:
-        patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+        patch.setenv("PYTHONPATH", f"{Path(choral.__file__).parents[1]}:{ROOT}")  # the very source that is tested
         patch.setenv(*SECRET)
         folder = Path(tempfile.mkdtemp(prefix="strangers", dir="/tmp"))
         folder.chmod(0o755)  # what is in it must protect itself

@@ -76,8 +76,7 @@ def test_the_wire_says_who_refused_even_when_the_sum_opens():
 def test_devices_get_the_model_that_was_given():
     world = World()
     seen = []
-    for number, device in enumerate(world.devices):
-        device._train = lambda model, *turn, number=number: (seen.append(model.copy()), world.update(number, *turn))[1]
+    world.train_by(lambda number, model, *turn: (seen.append(model.copy()), world.update(number, *turn))[1])
     world.wire().sum(0, range(10), np.linspace(0, 1, 5))
     assert all(model.dtype == np.float32 for model in seen)
     np.testing.assert_array_equal(seen, np.tile(np.linspace(0, 1, 5).astype(np.float32), (10, 1)))

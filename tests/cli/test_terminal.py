@@ -41,12 +41,21 @@ bounds = [0, 1]
 """
 
 
-@pytest.fixture
-def job(tmp_path):
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
     rows = "".join(f"{i % 97 / 97:.3f},{int(i % 97 > 48)}\n" for i in range(400))
-    (tmp_path / "rows.csv").write_text("x,label\n" + rows)
-    (tmp_path / "choral.toml").write_text(JOB)
-    return tmp_path
+    (folder / "rows.csv").write_text("x,label\n" + rows)
+    (folder / "choral.toml").write_text(JOB)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quiet(job):
+    """A run in the folder "quiet", and what it printed."""
+    printed, status = on_a_terminal(job, 80, "simulate", "choral.toml", "--quiet", "--out", "quiet")
+    assert status == 0, printed.decode()
+    return printed
 
 
 def on_a_terminal(folder, columns, *words, **variables):
@@ -54,7 +63,8 @@ def on_a_terminal(folder, columns, *words, **variables):
     screen, keyboard = pty.openpty()
     fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(SRC), **variables}
+    # One after the other, these processes compile the same programs: here, and not in the home folder.
+    kept |= {"TERM": "xterm-256color", "PYTHONPATH": str(SRC), "CHORAL_CACHE": str(folder / "compiled"), **variables}
     command = [sys.executable, "-m", "choral", *words]
     child = subprocess.Popen(command, cwd=folder, env=kept, stdin=keyboard, stdout=keyboard, stderr=keyboard)
     os.close(keyboard)
@@ -103,7 +113,7 @@ def test_a_run_shows_its_bars_with_the_time_left_and_fits_a_narrow_terminal(job)
 
 
 LONG_VERBS = {
-    "verify": (["verify", "run"], r"CHECK [3-6]/\d [━╸╺]+ \d\d:\d\d left"),
+    "verify": (["verify", "quiet"], r"CHECK [3-6]/\d [━╸╺]+ \d\d:\d\d left"),
     "plan": (["plan", "--epsilon", "1", "--devices", "9", "--rows", "500", "--features", "9"], r"PLAN .* left"),
     "a case": (["audit", "--case", "theorem-1-convex", "--trainings", "50000"], r"WORLD 2 OF 2 +7/7 [━╸╺]+ .* left"),
     "an audit": (
@@ -114,10 +124,10 @@ LONG_VERBS = {
 
 
 @pytest.mark.parametrize("verb", LONG_VERBS)
-def test_every_verb_that_takes_seconds_shows_how_long_it_will_take(verb, job):
+def test_every_verb_that_takes_seconds_shows_how_long_it_will_take(verb, job, request):
     words, bars = LONG_VERBS[verb]
     if verb == "verify":
-        on_a_terminal(job, 80, "simulate", "choral.toml", "--quiet", "--out", "run")
+        request.getfixturevalue("quiet")
     printed, status = on_a_terminal(job, 80, *words)
     assert status == 0, printed.decode()
     assert re.search(bars, ANY_CODE.sub("", printed.decode()))
@@ -133,16 +143,17 @@ def test_the_attack_shows_how_long_it_will_take(job):
     )
 
 
-def test_no_color_means_none_and_quiet_means_one_line(job):
+def test_no_color_means_none(job):
     printed, status = on_a_terminal(job, 80, "simulate", "choral.toml", "--out", "plain", NO_COLOR="1")
     assert status == 0
     assert b"ROUND" in printed
     assert not COLOUR.search(printed)
-    printed, status = on_a_terminal(job, 80, "simulate", "choral.toml", "--quiet", "--out", "quiet")
-    assert status == 0
-    assert printed.startswith(b"accuracy ")
-    assert printed.count(b"\n") == 1
-    assert b"\x1b" not in printed
+
+
+def test_quiet_means_one_line(quiet):
+    assert quiet.startswith(b"accuracy ")
+    assert quiet.count(b"\n") == 1
+    assert b"\x1b" not in quiet
 
 
 def test_lines_are_wrapped_to_the_terminal_and_never_beyond_80_columns(monkeypatch):
@@ -150,3 +161,11 @@ def test_lines_are_wrapped_to_the_terminal_and_never_beyond_80_columns(monkeypat
         monkeypatch.setenv("COLUMNS", told)
         assert terminal.width() == width
         assert max(map(len, terminal.wrap("NOTE  " + "word " * 50).split("\n"))) in range(width - 5, width + 1)
+
+
+def test_whatever_a_verb_prints_is_text_on_either_stream_and_lines_still_end(capsys):
+    with terminal.filtered():
+        print("a\x1b[2Jb\u202ec\nd")
+        print("e\x9b1A\rf", file=sys.stderr)
+    printed = capsys.readouterr()
+    assert printed.out == "a\\x1b[2Jb\\u202ec\nd\n" and printed.err == "e\\x9b1A\\rf\n"

@@ -25,6 +25,13 @@ ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "CHORAL_CACHE": "off"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once(tmp_path_factory):
+    """What one process of a deployment compiles, the next one loads."""
+    HERE["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+    HERE["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+
+
 def start(*words):
     # Who starts tests in the background may have the keyboard's signal ignored, and children inherit that.
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "

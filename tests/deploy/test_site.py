@@ -365,7 +365,8 @@ def test_a_card_with_an_agreement_key_of_small_order_is_not_enrolled(consortium,
     memory = consortium.homes["hill"].vault().memory
     identity = Identity(memory.id, memory.secret)
     weak = dataclasses.replace(identity.bundle, agreement=bytes.fromhex(order))
-    identity.bundle = dataclasses.replace(weak, signature=identity._signer.sign(weak.signed))
+    fields = weak.id.encode(), weak.identity, weak.agreement
+    identity.bundle = dataclasses.replace(weak, signature=identity.sign("bundle", *fields))
     node = consortium.homes["hill"].joined.node
     cards = [card_of(identity, node), *(consortium.homes[name].card() for name in ("harbour", "lake"))]
     paths = [consortium.folder / f"{card.id}.card" for card in cards]

@@ -1,4 +1,8 @@
-"""Planted privacy bugs: each a small change of the source, and the test or audit that must notice it."""
+"""Planted privacy bugs: each a small change of one function, and the test or audit that must notice it.
+
+A bug names its function and the expression or statements that it replaces. Both are compared as syntax trees, so
+neither comments, layout and quotes nor the function's place in its file matter (`planting`).
+"""
 
 from dataclasses import dataclass
 
@@ -12,20 +16,31 @@ MASKS, CODEC, PLAN, DEVICE = "secagg/masks.py", "secagg/codec.py", "plan.py", "p
 ROUND, FINDINGS, WIRE = "protocol/round.py", "protocol/findings.py", "backends/wire.py"
 ROUND, PINNED = "protocol/round.py", "run/pinned.py"
 RUNS, STUDY, PLACES, ENGINE = "run/runs.py", "run/study.py", "run/places.py", "backends/vectorised.py"
+from tests.mutants.planting import Change
+
+LOCAL, DRAWING, SAMPLING = "choral.learning.local:", "choral.backends.drawing:", "choral.learning.sampling:"
+STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
+RULES, EXPOSURE = "choral.privacy.rules:", "choral.privacy.exposure:"
+EVENTS, POISSON, PUBLISHED = "choral.privacy.events:", "choral.privacy.poisson:", "choral.privacy.published:"
+BALANCE, CHAIN = "choral.privacy.balance:Balance.", "choral.privacy.chain:"
+MASKS, CODEC, PLAN = "choral.secagg.masks:", "choral.secagg.codec:", "choral.plan:"
+DEVICE, ROUND = "choral.protocol.device:Device.", "choral.protocol.round:Round."
+FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wire."
+PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
+PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug: what it is, the file of src/choral that it is planted in, what it replaces, and who catches it."""
+    """A bug: what it is, the changes that plant it, and who catches it."""
 
     name: str
-    file: str
-    changes: tuple[tuple[str, str], ...]
+    changes: tuple[Change, ...]
     caught_by: str
 
 
-def bug(name: str, file: str, old: str, new: str, caught_by: str, *more: tuple[str, str]) -> Mutant:
-    return Mutant(name, file, ((old, new), *more), caught_by)
+def bug(name: str, function: str, old: str, new: str, caught_by: str, *more: Change) -> Mutant:
+    return Mutant(name, (Change(function, old, new), *more), caught_by)
 
 
 PAPER = "tests/learning/test_local.py::test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5"
@@ -36,7 +51,6 @@ NO_BYTE = (
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
-BATCH = "        total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)  # lines 6, 7\n"
 FLOAT_SUM = (
     "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
 )
@@ -45,54 +59,63 @@ BLAMED = (
     "test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_than_twice"
 )
 FAR_OUT = "tests/learning/test_noise.py::test_secure_noise_far_out_is_as_fine_as_float32_at_every_depth"
+RE_ORDERED = (
+    "tests/attacks/test_deployed_sites.py::"
+    "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"
+)
 
 MUTANTS = [
     # Clipping and averaging
-    bug("no clip", LOCAL, "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
+    bug("no clip", LOCAL + "clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
-    bug("clip after averaging", LOCAL, BATCH,
-        "        free = replace(recipe, clip=math.inf, noise=0.0)\n"
-        "        total, _ = batch_sum(model, free, usual, finite, tree, features, labels, batch, count)\n"
-        "        factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
-        "        total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER,
-        ("import dataclass\n", "import dataclass, replace\n")),
-    bug("clip of each layer alone", LOCAL, "norm(jnp.stack(norms, axis=-1))", "jnp.max(jnp.stack(norms, axis=-1), -1)",
+    bug("clip after averaging", LOCAL + "local_update.noisy_gradient",
+        "total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)",
+        "from dataclasses import replace\n"
+        "free = replace(recipe, clip=math.inf, noise=0.0)\n"
+        "total, _ = batch_sum(model, free, usual, finite, tree, features, labels, batch, count)\n"
+        "factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
+        "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
+    bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
+        "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
-    bug("divisor is the actual batch size", LOCAL, "leaf / recipe.batch, noisy)",
-        "leaf / jnp.maximum(count, 1), noisy)", PAPER),
-    bug("records join a batch by their label", LOCAL, "< count) & (batch >= 0)\n",
-        "< count) & (labels[batch] > 0)\n", PAPER),
+    bug("divisor is the actual batch size", LOCAL + "local_update.noisy_gradient", "leaf / recipe.batch",
+        "leaf / jnp.maximum(count, 1)", PAPER),
+    bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
     # Noise
-    bug("noise divided by the cohort", LOCAL, "0.0 if plan.strict else plan.noise\n",
-        "0.0 if plan.strict else plan.noise / plan.cohort\n", SPREAD),
-    bug("noise left out", LOCAL, "add_noise(model, total, spread, key, draw)",
+    bug("noise divided by the cohort", LOCAL + "Recipe.of", "0.0 if plan.strict else plan.noise",
+        "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),
+    bug("noise left out", LOCAL + "local_update.noisy_gradient", "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, 0.0, key, draw)", SPREAD),
-    bug("noise at the first step only", LOCAL, "total, spread, key, draw)",
-        "total, spread, key, lambda *a: first * draw(*a))", SPREAD,
-        ("count: Array, key: Array) -> Tree:", "count: Array, key: Array, first=1.0) -> Tree:"),
-        ("noisy = noisy_gradient(tree, batch, count, key)", "noisy = noisy_gradient(tree, batch, count, key, first)"),
-        ("(batch, count, key) = state, given", "(batch, count, key, first) = state, given"),
-        ("(batches, counts, keys[:-1]))", "(batches, counts, keys[:-1], 1.0 * (jnp.arange(len(batches)) == 0)))")),
-    bug("the same noise at every step", DRAWING, "steps = np.arange(self.plan.local_steps + 1)",
-        "steps = np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
-    bug("noise shared by the devices", DRAWING, '"noise", number, cohort)',
-        '"noise", number, cohort * 0)',
+    bug("noise at the first step only", LOCAL + "local_update.noisy_gradient",
+        "add_noise(model, total, spread, key, draw)",
+        "add_noise(model, total, spread, key, lambda *a: jnp.all(key == keys[0]) * draw(*a))", SPREAD),
+    bug("the same noise at every step", DRAWING + "Drawing._calls", "np.arange(self.plan.local_steps + 1)",
+        "np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
+    bug("noise shared by the devices", DRAWING + "Drawing._calls",
+        'streams.keys(self.seed, "noise", number, cohort)', 'streams.keys(self.seed, "noise", number, cohort * 0)',
         "tests/backends/test_vectorised.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS, "|{purpose}|{round_}", "|{purpose}|",
         "tests/learning/test_batches.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
     bug("noise rounded to half precision", LOCAL, "[deviation * draw(",
         "[jnp.float32(jnp.float16(deviation)) * draw(",
+    bug("seed used again in every round", STREAMS + "keys", 'f"choral/1|{seed}|{purpose}|{round_}"',
+        'f"choral/1|{seed}|{purpose}|"',
+        "tests/learning/test_sampling.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
+    bug("noise rounded to half precision", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
+        "jnp.float32(jnp.float16(deviation)) * draw(key, leaf.shape, start)",
         "tests/audit/test_sensitivity.py::test_the_smallest_noise_of_a_plan_is_there_in_full"),
-    bug("deployed noise from a fixed key", STREAMS, "algorithms.AES256(os.urandom(32))", "algorithms.AES256(bytes(32))",
+    bug("deployed noise from a fixed key", STREAMS + "secure_words", "os.urandom(32)", "bytes(32)",
         "tests/learning/test_trainer.py::test_two_updates_are_never_the_same_and_differ_by_their_noise"),
-    bug("deployed noise without its sign", NOISE, "    value[(drawn & np.uint64(1)).astype(bool)] *= -1\n", "",
+    bug("deployed noise without its sign", NOISE + "secure_normal",
+        "value[(drawn & np.uint64(1)).astype(bool)] *= -1", "",
         "tests/learning/test_noise.py::test_secure_noise_is_gaussian_and_never_the_same_twice"),
-    bug("deployed noise of 53 bits", NOISE, "ndtri(_small_uniform(drawn := secure_words(shape)))",
+    bug("deployed noise of 53 bits", NOISE + "secure_normal", "ndtri(_small_uniform(drawn := secure_words(shape)))",
         "ndtri((((drawn := secure_words(shape)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54)", FAR_OUT),
     # Float32
-    bug("a batch added in one product", LOCAL, "    if pieces > 1:\n", "    if False:\n", FLOAT_SUM),
-    bug("pieces added in one float", LOCAL, "        low = low + (", "        low = low + 0 * (",
+    bug("a batch added in one product", LOCAL + "batch_sum", "pieces > 1", "False", FLOAT_SUM),
+    bug("pieces added in one float", LOCAL + "add_in_two_floats.add",
+        "low + ((high - (near - taken)) + (one - taken))", "low",
         "tests/learning/test_rounding.py::"
         "test_pieces_are_added_in_two_floats_all_but_exactly_when_compiled"),
     bug("noise without what float32 adds", LOCAL, " * sensitivity_factor(model, room)\n", "\n",
@@ -120,14 +143,37 @@ MUTANTS = [
         "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
     bug("Poisson accounting on shuffled batches", MECHANISMS, "mechanism_of(part).of_device(part)", "POISSON",
         "tests/privacy/test_mechanisms.py::"
+    bug("noise without what float32 adds", LOCAL + "local_update",
+        "recipe.batch * recipe.noise * sensitivity_factor(model, batches.shape[-1])", "recipe.batch * recipe.noise",
+        "tests/learning/test_rounding.py::"
+        "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
+    bug("a drawn record moves the others", SAMPLING + "draw", "random is None and most <= ONE_PIECE", "True",
+        "tests/learning/test_rounding.py::"
+        "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
+    # Sampling
+    bug("records drawn half as often again", SAMPLING + "poisson", "np.log1p(-batch / sizes)",
+        "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
+        "tests/learning/test_sampling.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
+    bug("the same batch at every step of a pass", SAMPLING + "_short_passes", "step % per_pass[:, None]", "0 * step",
+        "tests/learning/test_sampling.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
+    bug("a batch drawn twice", SAMPLING + "_short_passes", "first_step[:, None] + np.arange(steps)",
+        "first_step[:, None] + np.maximum(np.arange(steps) - 1, 0)",
+        "tests/learning/test_trainer.py::"
+        "test_a_trainer_that_keeps_to_its_passes_is_never_refused_over_rounds_and_restarts"),
+    bug("records used beyond what is charged", SAMPLING + "Uses.count", "most > paid", "False",
+        "tests/learning/test_trainer.py::test_a_batch_that_is_drawn_twice_is_refused_ahead_of_the_first_step"),
+    bug("batches that their records' companions fill", SAMPLING + "room",
+        "most < most_rows and steps * overflow(rows=most_rows, batch=plan.batch, capacity=most) > OVERFLOW", "False",
+        "tests/learning/test_sampling.py::"
+        "test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_that_is_charged"),
+    bug("Poisson accounting on shuffled batches", EXPOSURE + "Exposure.sampled",
+        'self.sampling == "poisson" and self.batch < self.rows', "self.batch < self.rows",
+        "tests/privacy/test_rules.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
-    bug("a table whose order has changed", PINNED, "    if found != approved:\n", "    if False:\n",
-        "tests/attacks/test_deployed_sites.py::"
-        "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
-    bug("a new table goes on in the old one's pass", PINNED, "for charge in charges) if since is None else since",
-        "for charge in charges) if since else 0",
-        "tests/attacks/test_deployed_sites.py::"
-        "test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged"),
+    bug("a table whose order has changed", PINNED + "check_table", "found != approved", "False", RE_ORDERED),
+    bug("a new table goes on in the old one's pass", PINNED + "passes_began",
+        "sum(charge.plan == run for charge in charges) if since is None else since",
+        "sum(charge.plan == run for charge in charges) if since else 0", RE_ORDERED),
     # Accounting
     bug("sensitivity of a removal for a replacement", PARTITION, "mu=2 / part.noise_multiplier * math.sqrt(uses",
         "mu=1 / part.noise_multiplier * math.sqrt(uses", TIGHT),
@@ -136,113 +182,135 @@ MUTANTS = [
     bug("charged for one use of a record only", PARTITION, "math.sqrt(uses / honest",
         "math.sqrt(1 / honest",
         "tests/privacy/test_mechanisms.py::"
+    bug("sensitivity of a removal for a replacement", RULES + "local_composition", "2 / multiplier", "1 / multiplier",
+        TIGHT),
+    bug("charged for r instead of r_eff", EXPOSURE + "Exposure.honest_noises",
+        "self.cohort - self.dropouts - self.colluders", "self.cohort",
+        "tests/privacy/test_rules.py::test_one_step_a_round_divides_by_the_root_of_the_honest_noises"),
+    bug("charged for one use of a record only", RULES + "local_composition", 'require_whole("uses", uses)', "1",
+        "tests/privacy/test_rules.py::"
         "test_the_design_notes_figures_come_out_8_42_by_sampling_and_39_8_by_partition"),
-    bug("sampled steps by removal", POISSON, "NeighboringRelation.REPLACE_ONE", "NeighboringRelation.ADD_OR_REMOVE_ONE",
+    bug("sampled steps by removal", POISSON + "_one_step", "NeighboringRelation.REPLACE_ONE",
+        "NeighboringRelation.ADD_OR_REMOVE_ONE",
         "tests/privacy/test_poisson.py::test_one_step_is_the_pair_that_the_proof_names"),
-    bug("rare failures not taken from δ", EVENTS, "left = delta - spent", "left = delta",
+    bug("rare failures not taken from δ", EVENTS + "epsilon_of", "delta - spent", "delta",
         "tests/privacy/test_events.py::test_an_events_own_delta_is_taken_from_the_whole"),
-    bug("Theorem 1 called valid for stretching steps", PUBLISHED, "    if stretch is None:\n        return False, (",
-        "    if stretch is None:\n        return True, (",
+    bug("Theorem 1 called valid for stretching steps", PUBLISHED + "_stretching", "part.lipschitz",
+        "1.0 if part.lipschitz is None else part.lipschitz",
         "tests/privacy/test_published.py::test_theorem_1_is_valid_exactly_where_a_proved_rule_covers_it"),
     # Ledger
-    bug("a full budget is spent on", LEDGER,
-        "if not after <= self.limit.epsilon:  # so that NaN is refused too\n            raise self._beyond(f\"round",
-        "if False:\n            raise self._beyond(f\"round",
+    bug("a full budget is spent on", BALANCE + "check",
+        'if not after <= self.limit.epsilon:\n    raise self._beyond(f"round {charge.round}", after, charge)', "",
         "tests/privacy/test_ledger.py::test_the_charge_that_would_pass_the_limit_is_refused_and_leaves_every_byte"),
-    bug("one charge pays for two uploads", LEDGER,
-        "if (charge.plan, charge.round, charge.attempt) in self._seen:", "if False:",
+    bug("one charge pays for two uploads", BALANCE + "check",
+        "(charge.plan, charge.round, charge.attempt) in self._seen", "False",
         "tests/privacy/test_ledger.py::test_the_same_round_and_attempt_is_not_charged_twice_not_even_later"),
-    bug("a study that was chosen by results is composed as a loss distribution", LEDGER,
-        "        if not self.charges:\n            return True\n", "        return True\n",
+    bug("a study that was chosen by results is composed as a loss distribution", BALANCE + "_fixes",
+        "if not self.charges:\n    return True", "return True",
         "tests/privacy/test_filter.py::"
         "test_a_server_that_chooses_its_last_study_by_the_results_so_far_stays_within_the_limit"),
-    bug("leaks have no share of delta of their own", LEDGER, "if whole.delta > LEAK * delta:",
-        "if whole.delta > delta:", "tests/privacy/test_filter.py::test_leaks_can_not_be_traded_for_mu"),
-    bug("an approval caps nothing", LEDGER, "if charge.plan in self.open_plans:", "if False:",
+    bug("leaks have no share of delta of their own", BALANCE + "_composed", "whole.delta > LEAK * delta",
+        "whole.delta > delta", "tests/privacy/test_filter.py::test_leaks_can_not_be_traded_for_mu"),
+    bug("an approval caps nothing", BALANCE + "check", "charge.plan in self.open_plans", "False",
         "tests/attacks/test_deployed_sites.py::"
         "test_an_approval_caps_its_own_study_under_a_larger_limit_for_all"),
-    bug("an old ledger is taken for the latest", CHAIN, "    if receipt is None:\n        return\n", "    return\n",
+    bug("an old ledger is taken for the latest", CHAIN + "_check_receipt", "if receipt is None:\n    return", "return",
         "tests/privacy/test_ledger.py::test_an_old_copy_is_refused_by_the_last_receipt"),
-    bug("upload handed out before its charge", DEVICE, "        self._pay(turn)\n", "",
+    bug("upload handed out before its charge", DEVICE + "_upload", "self._pay(turn)", "",
         "tests/protocol/test_device.py::test_charge_and_turn_are_durable_before_the_upload_is_handed_out"),
     # The secure sum
-    bug("mask sign error", MASKS, "return (Mask(rising, lower),)", "return (Mask(rising, True),)",
+    bug("mask sign error", MASKS + "pair_masks", "return (Mask(rising, lower),)", "return (Mask(rising, True),)",
         "tests/secagg/test_masks.py::test_masks_cancel_on_every_graph_ring_and_mode"),
-    bug("self mask missing", DEVICE,
-        "            masks.append(self_mask(secret, cohort.context, self._identity.id))\n", "",
+    bug("self mask missing", DEVICE + "_upload",
+        "masks.append(self_mask(secret, cohort.context, self._identity.id))", "",
         "tests/protocol/test_exactness.py::test_the_opened_sum_is_the_plain_sum_in_random_cases"),
-    bug("masks of a round that come again", MASKS, 'round.to_bytes(8, "little"), ', "",
+    bug("masks of a round that come again", MASKS + "round_context", 'round.to_bytes(8, "little")', 'b""',
         "tests/secagg/test_masks.py::test_everything_that_devices_must_have_seen_alike_is_in_the_context"),
-    bug("check lanes off", CODEC, "if lanes[0] != count or any(lanes[1:]):", "if False:",
+    bug("check lanes off", CODEC + "Codec.decode", "lanes[0] != count or any(lanes[1:])", "False",
         "tests/secagg/test_codec.py::test_one_changed_check_word_is_noticed"),
-    bug("quantiser wraps", CODEC, "if len(values) and not (-limit <= values.min() and values.max() <= limit):",
-        "if False:",
+    bug("quantiser wraps", CODEC + "Codec._in_range",
+        "len(values) and not (-limit <= values.min() and values.max() <= limit)", "False",
         "tests/secagg/test_codec.py::test_what_is_not_finite_or_beyond_the_range_is_refused_and_not_shown"),
-    bug("grid as coarse as the noise", CODEC, "grid > step_noise / 3:", "grid > step_noise * 1e9:",
+    bug("grid as coarse as the noise", CODEC + "Codec.for_plan", "grid > step_noise / 3", "grid > step_noise * 1e9",
         "tests/secagg/test_codec.py::test_a_grid_coarser_than_a_third_of_the_noise_is_refused"),
     # Whole noise
     bug("no noise in strict mode", CODEC,
         'self.whole_noise(size, noise or Stream.fresh()) if self.law in LEAST_SCALE else None', "None", CHARGED_NOISE),
     bug("whole noise from a fixed key", CODEC, "noise or Stream.fresh()", "noise or Stream(bytes(32))", CHARGED_NOISE),
     bug("whole noise without what rounding costs", CODEC, " + math.sqrt(dimensions)) * _SLACK", ") * _SLACK",
+    bug("no noise in strict mode", CODEC + "Codec.encode",
+        'None if self.law == "gaussian" else self.whole_noise(size, noise or Stream.fresh())', "None", CHARGED_NOISE),
+    bug("whole noise from a fixed key", CODEC + "Codec.encode", "Stream.fresh()", "Stream(bytes(32))", CHARGED_NOISE),
+    bug("whole noise without what rounding costs", CODEC + "sensitivity",
+        "2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
+        "2 * longest(plan, dimensions) / (plan.batch * grid)",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
-    bug("strict update as a difference of models", LOCAL,
-        "    if recipe.steps == 1:  #", "    if False:  #",
+    bug("strict update as a difference of models", LOCAL + "local_update", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
     bug("whole noise of one device in a simulated sum", ENGINE, "cohort if included is None else cohort[included]:",
         "cohort[:1]:", "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
     bug("whole noise in several local steps", PLAN, 'if law in LEAST_SCALE and (local_steps', "if 0 and (local_steps",
+    bug("whole noise of one device in a simulated sum", ENGINE + "Vectorised._whole_noise",
+        "cohort if included is None else cohort[included]", "cohort[:1]",
+        "tests/run/test_strict.py::test_the_noise_of_an_opened_sum_is_that_of_its_devices"),
+    bug("whole noise in several local steps", PLAN + "require_law",
+        'law != "gaussian" and (local_steps != 1 or sampling != "partition")', "False",
         "tests/secagg/test_strict.py::test_a_plan_with_whole_noise_has_one_local_step_and_no_sampling"),
-    bug("a rehearsal shows an update without its noise", PLACES, "            return trainer.update(model)\n",
-        "            self.latest[number] = trainer.update(model)\n            return self.latest[number]\n",
+    bug("a rehearsal shows an update without its noise", PLACES + "Rehearsed._ways_of.fresh",
+        "return trainer.update(model)", "self.latest[number] = trainer.update(model)\nreturn self.latest[number]",
         "tests/run/test_strict.py::test_a_rehearsal_shows_no_update_without_its_noise",
-        ("self.latest[number] = mean(", "_ = (")),
-    bug("threshold one below the safe bound", PLAN, "least = self.cohort + self.colluders + 1",
-        "least = self.cohort + self.colluders",
+        Change(PLACES + "Rehearsed._keep", "self.latest[number] = "
+               "mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)", "")),
+    bug("threshold one below the safe bound", PLAN + "SecureSum._require_safe", "self.cohort + self.colluders + 1",
+        "self.cohort + self.colluders",
         "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),
-    bug("a turn is answered twice", DEVICE, "if last is not None and turn <= last:", "if False:",
+    bug("a turn is answered twice", DEVICE + "_refuse_old", "last is not None and turn <= last", "False",
         "tests/protocol/test_device.py::test_it_refuses_the_same_turn_twice_or_going_back"),
-    bug("self secret never changes", DEVICE, "secret = fresh_secret()", "secret = bytes(31) + bytes([1])",
+    bug("self secret never changes", DEVICE + "_upload", "fresh_secret()", "bytes(31) + bytes([1])",
         "tests/protocol/test_device.py::test_self_secrets_are_fresh_in_every_turn"),
-    bug("fewer survivors than planned are opened", DEVICE, "if left < self.terms.secure.smallest_sum:", "if False:",
+    bug("fewer survivors than planned are opened", DEVICE + "_reveal", "left < self.terms.secure.smallest_sum", "False",
         "tests/protocol/test_device.py::test_it_refuses_fewer_survivors_than_the_plan_opens"),
-    bug("refusals for nothing", DEVICE,
-        "        self._pay(turn)\n        update = self._train(start, turn.round, turn.attempt)\n",
-        "        update = self._train(start, turn.round, turn.attempt)\n        self._pay(turn)\n",
+    bug("refusals for nothing", DEVICE + "_upload",
+        "self._pay(turn)\nupdate = self._train(start, turn.round, turn.attempt)",
+        "update = self._train(start, turn.round, turn.attempt)\nself._pay(turn)",
         "tests/protocol/test_device.py::test_it_does_not_look_at_its_data_before_its_ledger_has_agreed"),
-    bug("a model that swallows the noise", DEVICE,
-        "if len(model) and not (-limit <= model.min() and model.max() <= limit):", "if False:",
+    bug("a model that swallows the noise", DEVICE + "_check_model",
+        "len(model) and not (-limit <= model.min() and model.max() <= limit)", "False",
         "tests/attacks/test_refusals.py::test_a_device_refuses_such_a_model_before_it_looks_at_its_data"),
-    bug("a device that saw another round is added", ROUND, "        return misled\n", "        return set()\n",
+    bug("a device that saw another round is added", ROUND + "_misled", "return misled", "return set()",
         "tests/attacks/test_inconsistent_rounds.py"
         "::test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_masked",
-        ("left_out(pairs, self._cohort.context)", "set()")),
-    bug("a device pays for a third attempt", DEVICE, ">= MOST_CHARGED:", ">= 99:",
+        Change(ROUND + "_lying", "left_out(pairs, self._cohort.context)", "set()")),
+    bug("a device pays for a third attempt", DEVICE + "_refuse_another_charge",
+        "(charged := self._charged(turn.round)) >= MOST_CHARGED", "(charged := self._charged(turn.round)) >= 99",
         "tests/protocol/test_device.py::"
         "test_it_pays_for_no_third_attempt_of_a_round_and_says_how_many_it_has_paid_for"),
-    bug("a false envelope key is believed", ROUND, "== mine[owner].takes", "!= b''", BLAMED),
-    bug("who broke the protocol is called again", WIRE, "if number not in self.named)", "if number >= 0)", BLAMED),
-    bug("an unsigned refusal is believed", FINDINGS, "        if self.proves(sender, message):\n", "        if True:\n",
+    bug("a false envelope key is believed", ROUND + "_take_keys",
+        "fingerprint(key, self._cohort.context) == mine[owner].takes", "True", BLAMED),
+    bug("who broke the protocol is called again", WIRE + "attempt", "number not in self.named", "True", BLAMED),
+    bug("an unsigned refusal is believed", FINDINGS + "refuse", "self.proves(sender, message)", "True",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved"),
     # Words
-    bug("an error shows a cell", COLUMNS, "row {row:,} is not a finite number.'", "row {row:,} is {cell}, no number.'",
+    bug("an error shows a cell", COLUMNS + "parse_numbers",
+        "f'column \"{name}\": row {row:,} is not a finite number.'",
+        "f'column \"{name}\": row {row:,} is {cell}, no number.'",
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
-    bug("a refusal carries the device's reason", DEVICE, "self._refuse(turn, error.code))",
-        "self._refuse(turn, str(error)))",
+    bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
+        "self._refuse(turn, str(error))",
         "tests/protocol/test_device.py::test_a_failed_training_is_told_by_its_code_only"),
-    bug("metrics of the training rows", RUNS, "metrics(study.model, parameters, study.split.test,",
-        "metrics(study.model, parameters, study.split.train,", NO_BYTE),
-    bug("run.json counts the labels", RUNS, "len(data.records.labels)", "int(data.records.labels.sum())", NO_BYTE),
-    bug("cells beyond their bounds are logged", COLUMNS,
-        "        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)\n",
-        "        __import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high])\n"
-        "        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)\n",
+    bug("metrics of the training rows", RUNS + "Run._metrics", "study.split.test", "study.split.train", NO_BYTE),
+    bug("run.json counts the labels", RUNS + "Run.described", "len(data.records.labels)",
+        "int(data.records.labels.sum())", NO_BYTE),
+    bug("cells beyond their bounds are logged", COLUMNS + "Numeric.encode",
+        "parse_numbers(cells, source=source, name=self.name)",
+        "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
+        " parse_numbers(cells, source=source, name=self.name))[1]",
         "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
-    bug("the report says where the data lies", STUDY, "Path(named).name if", "str(named) if",
+    bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
         "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
-    bug("a device's name is its nonce", DEVICE, "nonce = os.urandom(NONCE_BYTES)",
-        "nonce = self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
+    bug("a device's name is its nonce", DEVICE + "_get_ready", "os.urandom(NONCE_BYTES)",
+        "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
         "tests/audit/test_planted_values.py::"
         "test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it"),
 ]  # fmt: skip

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS
+from tests.mutants.catalogue import MUTANTS as FIRST
+from tests.mutants.planting import planted
+from tests.mutants.reviewed import FINDINGS, LOCK, REVIEWED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "choral"
+MUTANTS = [*FIRST, *REVIEWED]
 
 
 def copy_of_source(folder):
@@ -38,14 +41,22 @@ def test_there_are_at_least_25_bugs_each_with_its_own_name():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_bug_can_still_be_planted_and_its_catcher_is_there(mutant):
-    source = (SOURCE / mutant.file).read_text()
-    for old, new in mutant.changes:
-        assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {mutant.file}"
-        assert old != new
-        source = source.replace(old, new)
-    compile(source, mutant.file, "exec")
-    path, _, name = mutant.caught_by.partition("::")
-    assert f"def {name}(" in (ROOT / path).read_text()
+    for file, text in planted(SOURCE.parent, mutant.changes).items():
+        compile(text, file, "exec")
+    assert is_there(mutant.caught_by)
+
+
+def is_there(test):
+    path, _, name = test.partition("::")
+    return f"def {name}(" in (ROOT / path).read_text()
+
+
+def test_everything_that_the_reviews_found_has_a_planted_bug_and_a_test():
+    assert list(FINDINGS) == [f"N{number}" for number in range(1, 10)] + [f"P{number}" for number in range(1, 12)]
+    planted_here = {mutant.name for mutant in MUTANTS}
+    named = [name for _, bugs in FINDINGS.values() for name in bugs]
+    assert set(named) <= planted_here and {mutant.name for mutant in REVIEWED} <= set(named)
+    assert [item for item, (_, bugs) in FINDINGS.items() if not bugs] == ["P10"] and is_there(LOCK)
 
 
 def test_every_bug_is_in_the_table_of_the_docs():
@@ -64,11 +75,8 @@ def test_every_catcher_passes_without_a_bug(tmp_path):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant, tmp_path):
     source = copy_of_source(tmp_path)
-    file = source / "choral" / mutant.file
-    text = file.read_text()
-    for old, new in mutant.changes:
-        text = text.replace(old, new)
-    file.write_text(text)
+    for file, text in planted(source, mutant.changes).items():
+        file.write_text(text)
     status, said = run(source, [mutant.caught_by])
     assert status == 1, said
     assert "failed" in said and "error during collection" not in said

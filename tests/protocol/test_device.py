@@ -381,12 +381,13 @@ def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
 
 def test_pair_secrets_are_remembered_and_no_repr_shows_them():
     world = World(devices=11)
-    assert world.start(0)._pairs == {}
+    assert world.start(0).vault.memory.pairs == {}
     live = after_upload(world)
     again = world.start(0)
-    assert set(again._pairs) == set(world.terms.ids[1:10])
+    assert set(again.vault.memory.pairs) == set(world.terms.ids[1:10])
     assert repr(again) == "Device('device-0000', last turn Turn(round=0, attempt=0))"
-    for thing in (again, again.vault, again._pairs, live.cohort):
+    pair = world.identities[0].pair(world.terms.roster.bundles[1], world.terms.roster_digest)
+    for thing in (again, again.vault, pair, live.cohort):
         assert world.identities[0].to_bytes().hex() not in repr(thing)
         assert "rising" not in repr(thing)
 

@@ -1,9 +1,9 @@
 """A small federation in memory for the tests: known updates, vaults that survive a restart, readable ledgers."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -109,6 +109,10 @@ class World:
             "charge": self.ledgers[number].charge,
         }
         return Device(self.terms, Vault.open(self.stores[number]), **(given | changes))  # type: ignore[arg-type]
+
+    def train_by(self, train: Callable[..., np.ndarray]) -> None:
+        """Start every device again, with `train(number, model, round, attempt)` in place of the known updates."""
+        self.devices = [self.start(number, train=partial(train, number)) for number in range(len(self.identities))]
 
     def remember_pairs(self) -> None:
         """Keep what the devices have agreed on for the next world with the same devices."""

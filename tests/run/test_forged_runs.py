@@ -299,3 +299,9 @@ def test_resume_waits_for_no_pipe_either(tmp_path, monkeypatch, name):
 def test_no_name_leads_out_of_the_folder(tmp_path, name):
     with pytest.raises(StorageError, match="CH802"):
         inside(tmp_path, name)
+
+
+def test_a_pipe_is_no_file_of_a_run(tmp_path):
+    os.mkfifo(tmp_path / "run.json")
+    with pytest.raises(StorageError, match=r"CH802 .*run\.json is no plain file"):
+        inside(tmp_path, "run.json")

@@ -180,7 +180,8 @@ WEAK = [
 def with_agreement(identity, agreement):
     """A bundle that a device has signed itself, whatever its agreement key is."""
     unsigned = dataclasses.replace(identity.bundle, agreement=agreement)
-    return dataclasses.replace(unsigned, signature=identity._signer.sign(unsigned.signed))
+    fields = unsigned.id.encode(), unsigned.identity, unsigned.agreement
+    return dataclasses.replace(unsigned, signature=identity.sign("bundle", *fields))
 
 
 @pytest.mark.parametrize("point", SMALL + SECOND)

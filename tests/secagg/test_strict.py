@@ -88,8 +88,7 @@ def test_the_sum_of_deployed_devices_carries_every_ones_whole_noise(law):
     size = 2000
     codec = Codec.for_plan(plan(law), World().terms.secure, size)
     world = World(parameters=size, codec=codec)
-    for device in world.devices:
-        device._train = lambda *_: np.zeros(size, np.float32)
+    world.train_by(lambda *_: np.zeros(size, np.float32))
     found = world.wire().sum(1, range(10), world.model).integers.astype(np.float64)
     assert abs(np.mean(found**2) / (10 * codec.noise_in_grid**2) - 1) < 5 * math.sqrt(2 / size)
 
