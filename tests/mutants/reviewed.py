@@ -8,7 +8,7 @@ from tests.mutants.catalogue import DEVICE, LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
 CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
-FOLDER, COSTS = "choral.run.folder:", "choral.run.costs:Costs."
+READER, COSTS = "choral.record.reader:", "choral.privacy.costs:Costs."
 KEYS, VAULT = "choral.secagg.keys:Bundle.", "choral.protocol.vault:Vault."
 
 TO_THE_GATE, TO_THE_DOOR = "tests/backends/test_flower_gate.py::", "tests/backends/test_relay.py::"
@@ -19,7 +19,7 @@ REVIEWED: list[Mutant] = [
     # N: accounting
     bug("the charged δ is left out with the secure sum", COSTS + "epsilon_of_sums",
         "replace(loss.event, delta=self.charged_delta(part.rounds))", "loss.event",
-        "tests/run/test_costs.py::"
+        "tests/privacy/test_costs.py::"
         "test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_number_of_colluders"),
     bug("two homes over one table", "choral.deploy.register:Register.check",
         "not self.second_home and (other := next(others, None)) is not None", "False",
@@ -32,8 +32,8 @@ REVIEWED: list[Mutant] = [
         "pinned.check_table(held.table, approval.table, data=Path(approval.data))", "",
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not"),
-    bug("numbers of an update that no list of releases names", "choral.run.runs:Run._described",
-        'len((self.sight or {}).get("computed", ()))', "0",
+    bug("numbers of an update that no list of releases names", "choral.run.runs:Run._outcome",
+        "0 if self.sight is None else len(self.sight.computed)", "0",
         "tests/run/test_runs.py::"
         "test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases"),
     bug("half of the noise", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
@@ -97,7 +97,7 @@ REVIEWED: list[Mutant] = [
         'name not in (SIGNATURES, "run.json")', FORGED + "test_the_signatures_cover"),
     bug("signatures leave the rounds out", SIGNATURES + "record_digest", "name != SIGNATURES",
         'name not in (SIGNATURES, "rounds.jsonl")', FORGED + "test_the_signatures_cover_every_line_of_a_round"),
-    bug("a run of an unknown kind", FOLDER + "read_run", 'about.get("kind") not in KINDS', "False",
+    bug("a run of an unknown kind", READER + "_about", 'about.get("kind") not in KINDS', "False",
         FORGED + "test_an_unknown_kind_is_refused_by_every_verb"),
     bug("a deployment that no site signed", SIGNED + "_whole", "deployed and not signed", "False",
         "tests/deploy/test_serving.py::"
@@ -133,7 +133,7 @@ REVIEWED: list[Mutant] = [
     bug("a μ beyond all floats", "choral.privacy.events:_require_useful",
         "not (_SMALLEST <= number <= _LARGEST or (zero and number == 0))", "False",
         "tests/privacy/test_ledger.py::test_what_this_version_does_not_know_is_refused"),
-    bug("a pipe in the place of a file", FOLDER + "inside", "not stat.S_ISREG(found.st_mode)", "False",
+    bug("a pipe in the place of a file", READER + "inside", "not stat.S_ISREG(found.st_mode)", "False",
         FORGED + "test_a_pipe_is_no_file_of_a_run"),
     bug("children with the whole environment", "choral.backends.flower.children:_spawn",
         "name in _NAMES or name in also or name.startswith(_PREFIXES)", "True",
