@@ -33,8 +33,8 @@ def accounted(option, delta):
         rounds=part.rounds, local_steps=plan.local_steps, cohort=plan.cohort, devices=plan.devices, rows=plan.rows,
         batch=plan.batch, noise=plan.noise, clip=plan.clip, delta=delta, sampling=plan.sampling, passes=plan.passes,
         colluders=part.colluders, dropouts=part.dropouts,
-    )["proved"]  # fmt: skip
-    return told["against_everyone" if option.trust == "nobody" else "with_secure_sum"]["epsilon"]
+    ).proved  # fmt: skip
+    return (told.against_everyone if option.trust == "nobody" else told.with_secure_sum).epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])

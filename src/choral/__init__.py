@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from choral.front import rehearse as rehearse
     from choral.front import resume as resume
     from choral.front import simulate as simulate
-    from choral.learning.models import own as model
+    from choral.learning.models.model import own as model
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
     from choral.plan import Budget as Budget
@@ -45,7 +45,7 @@ _ROOM_OF = {
     "convert": "choral.privacy.zcdp",
     "load": "choral.learning.tables",
     "load_adult": "choral.learning.tables",
-    "model": "choral.learning.models:own",
+    "model": "choral.learning.models.model:own",
     "noise_for": "choral.privacy.calibrate",
     "plan_for": "choral.planner",
     "rehearse": "choral.front",

@@ -141,10 +141,10 @@ def test_what_is_proved_of_a_case_is_the_account_of_its_numbers_however_a_plan_i
     told = account(
         rounds=plan.rounds, local_steps=10, cohort=10, devices=16, rows=2440, batch=2440, noise=plan.noise,
         clip=plan.clip, delta=1e-4, sampling="partition", passes="reshuffle", step_size=plan.step_size, **curvature,
-    )["proved"]  # fmt: skip
-    proved = told["with_secure_sum" if curvature else "against_everyone"]
-    assert (case.proved_rule, case.proved_epsilon) == (proved["rule"], proved["epsilon"])
-    assert case.adversary == proved["adversary"]
+    ).proved  # fmt: skip
+    proved = told.with_secure_sum if curvature else told.against_everyone
+    assert (case.proved_rule, case.proved_epsilon) == (proved.rule, proved.epsilon)
+    assert case.adversary == proved.adversary
 
 
 def test_a_case_that_is_not_known_is_refused_by_name():

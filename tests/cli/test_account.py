@@ -7,6 +7,7 @@ import choral.cli as front
 from choral.cli import account as verb
 from choral.errors import PlanError
 from choral.privacy.account import account
+from choral.privacy.exposure import Exposed
 
 FLAGS = {
     "rounds": 13,
@@ -41,9 +42,9 @@ def test_json_is_the_object_of_the_function(capsys):
 def test_the_flags_are_the_arguments_of_the_function():
     parser = argparse.ArgumentParser()
     verb.configure(parser)
-    import inspect
-
-    assert {action.dest for action in parser._actions} - {"help"} == set(inspect.signature(account).parameters)
+    flags = {action.dest: action for action in parser._actions if action.dest != "help"}
+    assert flags.keys() == {"delta", *Exposed.__annotations__}
+    assert {name for name, flag in flags.items() if flag.required} == {"delta", *Exposed.__required_keys__}
 
 
 def test_the_table_fits_eighty_columns_and_says_proved_first(capsys):

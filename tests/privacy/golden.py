@@ -49,6 +49,11 @@ def accounts():
                 yield {**own, **known, "delta": 1e-5}
 
 
+def account(**numbers):
+    """`choral.account` as plain values."""
+    return choral.account(**numbers).to_dict()
+
+
 def answer(question, *given, **named):
     """The answer as JSON holds it, or the words in which it is refused."""
     try:
@@ -92,7 +97,7 @@ def everything():
     """All that is written down."""
     made = [Plan(**numbers) for numbers in plans()]
     return {
-        "accounts": [{"given": one, "account": answer(choral.account, **one)} for one in accounts()],
+        "accounts": [{"given": one, "account": answer(account, **one)} for one in accounts()],
         "charges": [{"given": plan.to_dict(), **charges(plan)} for plan in made],
         "calibrations": [{"plan": plan.digest, **calibrations(plan)} for plan in made if plan.noise],
     }

@@ -12,6 +12,7 @@ import choral.privacy.account as module
 from choral.errors import PlanError
 from choral.privacy import poisson
 from choral.privacy.account import account
+from choral.privacy.exposure import Exposed, Exposure
 
 from .oracles import brackets, gaussian_delta
 
@@ -28,24 +29,44 @@ PLAN = {
 }
 
 
-def test_the_signature_is_the_one_that_others_rely_on():
-    names = inspect.signature(account).parameters
-    assert list(names) == [
-        *("rounds", "local_steps", "cohort", "devices", "rows", "batch", "noise", "clip", "delta"),
-        *("sampling", "passes", "secure_sum", "colluders", "dropouts", "step_size", "smoothness", "convex", "law"),
-    ]
-    defaults = {name: each.default for name, each in names.items() if each.default is not inspect.Parameter.empty}
-    assert defaults == {
-        "sampling": "poisson",
-        "passes": "continue",
-        "secure_sum": True,
-        "colluders": 0,
-        "dropouts": 0,
-        "step_size": None,
-        "smoothness": None,
-        "convex": False,
-        "law": "gaussian",
-    }
+USUAL = {
+    "sampling": "poisson",
+    "passes": "continue",
+    "secure_sum": True,
+    "colluders": 0,
+    "dropouts": 0,
+    "step_size": None,
+    "smoothness": None,
+    "convex": False,
+    "law": "gaussian",
+}
+
+
+def test_the_arguments_are_those_that_others_rely_on():
+    kinds = {name: each.kind for name, each in inspect.signature(account).parameters.items()}
+    assert kinds == {"delta": inspect.Parameter.KEYWORD_ONLY, "numbers": inspect.Parameter.VAR_KEYWORD}
+    assert {"delta", *Exposed.__required_keys__} == PLAN.keys()
+    assert Exposed.__optional_keys__ == USUAL.keys()
+
+
+@pytest.mark.parametrize("name", PLAN)
+def test_a_number_that_is_needed_and_left_out_is_named(name):
+    with pytest.raises(TypeError, match=f"missing .*'{name}'"):
+        account(**{each: value for each, value in PLAN.items() if each != name})
+
+
+def test_a_name_that_is_no_argument_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument: 'epochs'"):
+        account(**PLAN, epochs=3)
+
+
+def test_what_is_left_out_has_its_usual_value():
+    """A step size without a smoothness changes nothing, so that None stands for any."""
+    part = Exposure.of(**{name: value for name, value in PLAN.items() if name != "delta"})
+    assert {name: getattr(part, name) for name in USUAL} == USUAL | {"step_size": 1.0}
+    assert account(**PLAN, **USUAL) == account(**PLAN)
+    apart = PLAN | {"sampling": "partition"}
+    assert account(**apart, smoothness=2.0) == account(**apart, step_size=0.5) == account(**apart)
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])

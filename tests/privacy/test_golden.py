@@ -10,7 +10,7 @@ KEPT = json.loads(golden.FILE.read_text())
 
 
 def test_the_accounts_of_a_spread_of_plans_are_those_that_were_written_down():
-    now = [{"given": one, "account": golden.answer(golden.choral.account, **one)} for one in golden.accounts()]
+    now = [{"given": one, "account": golden.answer(golden.account, **one)} for one in golden.accounts()]
     assert json.loads(json.dumps(now)) == KEPT["accounts"]
 
 

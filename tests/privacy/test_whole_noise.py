@@ -147,7 +147,7 @@ def test_an_account_names_rule_s6_everywhere(law):
     told = account(
         rounds=12, local_steps=1, cohort=10, devices=16, rows=400, batch=100, noise=0.1, clip=1.0, delta=1e-5,
         sampling="partition", law=law,
-    )["proved"]  # fmt: skip
+    ).proved  # fmt: skip
     assert {told.against_everyone.rule, told.with_secure_sum.rule} == {"S6"}
     assert told.against_everyone.mu is None
     assert (told.against_everyone.rho is None) == (law == "skellam")

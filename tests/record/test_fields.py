@@ -74,21 +74,21 @@ def test_attributes_and_plain_values_give_no_warning():
         assert cost.to_dict()["proved"]["against_everyone"]["rule"] == cost.proved.against_everyone.rule
 
 
-class AboutWithServer(About, frozen=True, kw_only=True):
+class AboutWithColour(About, frozen=True, kw_only=True):
     """run.json with one more field: this declaration is all that it takes."""
 
-    server: str = "mean"
+    colour: str = "red"
 
 
 def test_a_field_with_a_default_is_written_and_read_without_any_other_edit():
     about = read_run(VECTORS / "present_version" / "simulation").about
     known = {name: getattr(about, name) for name in about.__struct_fields__}
-    plain, adam = AboutWithServer(**known), AboutWithServer(**known, server="adam")
+    plain, blue = AboutWithColour(**known), AboutWithColour(**known, colour="blue")
     assert plain.to_dict() == about.to_dict(), "files that do not need the field stay as they are"
-    assert adam.to_dict() == {**about.to_dict(), "server": "adam"}
-    for one in (plain, adam):
+    assert blue.to_dict() == {**about.to_dict(), "colour": "blue"}
+    for one in (plain, blue):
         written = one.to_dict() | {"plan": about.plan, "secure_sum": about.secure_sum}
-        assert converted(written, AboutWithServer, Path("run.json")) == one
+        assert converted(written, AboutWithColour, Path("run.json")) == one
 
 
 @pytest.mark.parametrize(

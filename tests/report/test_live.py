@@ -159,6 +159,15 @@ def test_a_damaged_line_is_told_and_not_shown(live, tmp_path):
         assert re.match(r"CH802 .*line 3 is not JSON", fault)
 
 
+def test_a_number_that_no_run_could_have_is_told_and_ends_the_page_without_a_traceback(live, tmp_path, caplog):
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"rows": 2440,\n   "limit"', '"rows": 0,\n   "limit"'))
+    with Stream(live) as stream:
+        _, fault = stream.until(lambda name, _: name == "fault")
+        assert re.match(r"CH802 .* has CH200 rows = 0\.", fault)
+    assert "Traceback" not in caplog.text
+
+
 def test_closing_ends_open_streams_and_the_thread(tmp_path):
     page = serve(make_run(tmp_path / "run", finished=False, done=1))
     with Stream(page) as stream:

@@ -1,5 +1,8 @@
 """The live page of one side: what the server has, what a device has, and not a word of what only the other has."""
 
+import json
+import re
+
 import pytest
 
 from choral.cli import main
@@ -78,6 +81,21 @@ def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
     for number, own in enumerate(spent):
         told = scene(record, number)["colluder-table"].replace("\xa0", " ")
         assert f"Spent so far: ε ≤ {up(own)} against" in told
+
+
+def test_a_device_names_the_rule_of_its_own_ledger_only(tmp_path):
+    """A batch of all rows hides nobody, so that rule S1 counts; of a device with more rows it is a sample, as in S5."""
+    folder = make_run(tmp_path / "run", finished=False, done=7)
+    about = json.loads((folder / "run.json").read_text())
+    about["plan"]["batch"] = about["plan"]["rows"]
+    about["devices"][4]["rows"] = 2 * about["plan"]["rows"]
+    (folder / "run.json").write_text(json.dumps(about))
+    record = read_run(folder)
+    for number, rules in ((3, {"S1"}), (4, {"S5"}), (None, {"S1", "S5"})):
+        places = scene(record, number)
+        assert rules == set(re.findall(r"\bS[15]\b", places["budgets"])), number
+        so_far = re.search(r"Spent so far.*?;", places["colluder-table"]).group()
+        assert rules == set(re.findall(r"\bS[15]\b", so_far)), number
 
 
 def test_a_device_that_was_never_asked_has_nothing_to_show_and_says_so(tmp_path):

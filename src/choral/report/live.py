@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from choral.errors import ConfigError, StorageError
-from choral.record import read_run
+from choral.record import of_right_form, read_run
 from choral.report import charts
 from choral.report.scene import scene
 from choral.report.sheet import static
@@ -179,10 +179,12 @@ async def _follow(folder: Path, side: Side, stopping: threading.Event) -> AsyncI
             seen = state
             try:
                 record = await asyncio.to_thread(read_run, folder)
+                with of_right_form(folder):
+                    places = scene(record, side)
             except StorageError as error:
                 yield _event("fault", str(error))
                 return
-            for place, markup in scene(record, side).items():
+            for place, markup in places.items():
                 if shown.get(place) != markup:
                     shown[place] = markup
                     yield _event("place", {"place": place, "markup": markup})

@@ -76,9 +76,10 @@ def received(record: RunRecord) -> Markup:
 
 def taken(record: RunRecord, number: int) -> RunRecord:
     """The record as one device could have kept it: its own rounds, what it spent itself, no test figure, no result."""
-    about = record.about
-    devices = [DeviceLimit(name=device.name, rows=0, limit=math.inf) for device in about.devices]
-    devices[number] = about.devices[number]
+    about, own = record.about, record.about.devices[number]
+    # The others' rows are not known to it. Its own stand for them, so that only the rule of its own ledger is named.
+    devices = [DeviceLimit(name=device.name, rows=own.rows, limit=math.inf) for device in about.devices]
+    devices[number] = own
     lines = []
     for line in record.rounds:
         if number in line.cohort:
