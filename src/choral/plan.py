@@ -25,6 +25,9 @@ PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 MOST_WHOLE = 2**63 - 1  # what arrays, files and messages hold
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
+NoiseIsAdded = Literal["every step", "once"]
+NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
 
 
@@ -293,7 +296,8 @@ class Plan:
 
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
-    `unit` is what may differ between two neighbouring tables.
+    `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
+    all rows of a device, divided by `batch`; `noise` is that of the upload, and rows are at most `row_length` long.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -314,6 +318,8 @@ class Plan:
     passes: Passes = "continue"
     law: Law = "gaussian"
     unit: Unit = "record"
+    noise_is_added: NoiseIsAdded = "every step"
+    row_length: float = 0.0
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -329,6 +335,42 @@ class Plan:
         require_one_of("passes", self.passes, PASSES)
         require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
         require_one_of("unit", self.unit, UNITS)
+        require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
+        self._require_once()
+
+    def _require_once(self) -> None:
+        """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
+        if not self.once:
+            if self.row_length:
+                raise PlanError(
+                    "CH204",
+                    f"row_length = {self.row_length!r} with noise in every step.",
+                    fix='Leave it out, or use noise_is_added = "once".',
+                )
+            return
+        require_number("row_length", self.row_length)
+        if self.sampling != "partition" or self.law in LEAST_SCALE:
+            raise PlanError(
+                "CH204",
+                f'noise_is_added = "once" with sampling = "{self.sampling}" and law = "{self.law}".',
+                why="Noise once is Gaussian, and every step uses all rows of a device.",
+                fix='Leave both out, or use noise_is_added = "every step".',
+            )
+
+    @property
+    def once(self) -> bool:
+        """Whether a device trains without noise and adds noise once, to what it uploads (rule S7)."""
+        return self.noise_is_added == "once"
+
+    @property
+    def local_time(self) -> float:
+        """T, the sum of the step sizes of a round."""
+        return self.local_steps * self.step_size
+
+    @property
+    def upload_bound(self) -> float:
+        """B, the longest upload where noise is added once."""
+        return UPLOAD_ROOM * self.clip * self.local_time
 
     @property
     def strict(self) -> bool:
@@ -346,11 +388,11 @@ class Plan:
         return self.rows // self.batch
 
     def to_dict(self) -> dict[str, str | int | float]:
-        """The plan as plain values, in the order of its fields; law and unit only if they are not the usual ones.
+        """The plan as plain values, in the order of its fields; the last ones only if they are not the usual ones.
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
-        usual = {("law", "gaussian"), ("unit", "record")}
+        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0)}
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

@@ -18,11 +18,13 @@ from choral.learning.models import KINDS
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
     LAWS,
+    NOISE_IS_ADDED,
     PARTICIPATIONS,
     PASSES,
     SAMPLINGS,
     SUM_KINDS,
     Law,
+    NoiseIsAdded,
     Participation,
     Passes,
     Sampling,
@@ -47,6 +49,7 @@ class PrivacySettings:
     delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
     noise: float | None = _setting(Number(above=0, or_equal=True))
     law: Law = _setting(Text(choices=LAWS), "gaussian")
+    noise_is_added: NoiseIsAdded = _setting(Text(choices=NOISE_IS_ADDED), "every step")
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
 
@@ -109,6 +112,8 @@ class ModelSettings:
 
     kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
+    row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
+    slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +153,9 @@ class Job:
 
     @property
     def sampling(self) -> Sampling:
-        """How batches are drawn: as is said, else as is usual for the law of the noise."""
-        return self.local.sampling or usual_sampling(self.privacy.law)
+        """How batches are drawn: as is said, else as is usual for the noise."""
+        once = self.privacy.noise_is_added == "once"
+        return self.local.sampling or ("partition" if once else usual_sampling(self.privacy.law))
 
     @property
     def server_step(self) -> ServerStep:

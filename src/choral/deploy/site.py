@@ -19,6 +19,7 @@ from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
+from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
@@ -63,7 +64,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Holdings:
     """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
 
-    trainer: LocalTraining
+    trainer: LocalTraining | OnceTraining
     costs: Costs
     table: str  # of what the study reads, in the order of its rows
     whole: str  # of all columns, in any order of rows

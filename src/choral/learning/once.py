@@ -8,6 +8,7 @@ that is done here.
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +17,17 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
+from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
+from choral.learning.noise import secure_normal
 from choral.learning.records import Labels
-from choral.plan import require_number, require_whole
+from choral.plan import Plan, require_number, require_whole
+from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
-MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
 MOST_ERROR = 0.01  # e: a plan in which float64 could add more than this to Δ is refused
 MOST_STEPS = 2**20
 _UNIT = 2.0**-53
-
-# Link -> (L, G) for rows of length 1: the gradient of a row of length R is L·R²-Lipschitz and at most G·R long.
-CONVEX: dict[Link, tuple[float, float]] = {
-    "softmax": (1 / 2, math.sqrt(2)),
-    "sigmoid": (1 / 4, 1.0),
-    "squared": (1.0, math.inf),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +54,17 @@ class LocalWork:
         require_whole("divisor", self.divisor)
         for name in ("clip", "row_length", "upload_bound"):
             require_number(name, getattr(self, name), above=2.0**-32, below=2.0**32)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """The work that a plan with noise once describes."""
+        return cls(
+            local_time=plan.local_time,
+            divisor=plan.batch,
+            clip=plan.clip,
+            row_length=plan.row_length,
+            upload_bound=plan.upload_bound,
+        )
 
     @property
     def movement(self) -> float:
@@ -138,6 +145,52 @@ def local_work(
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
         update = _work(model.link, start, rows, classes, np.arange(room) < len(labels), numbers, steps)
         return np.asarray(update).ravel()
+
+
+def noisy_upload(
+    model: Model,
+    plan: Plan,
+    parameters: NDArray[np.float32],
+    features: NDArray[np.float32],
+    labels: Labels,
+    noise: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
+
+    The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
+    """
+    work = LocalWork.of(plan)
+    clean = local_work(model, work, parameters, features, labels)
+    return (clean + plan.noise * (1 + work.rounding(model, len(labels))) * noise).astype(np.float32)
+
+
+class OnceTraining:
+    """One device's records and its uploads, with noise that nobody can foresee; what `LocalTraining` is for steps."""
+
+    def __init__(
+        self, *, model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels, rounds: int = 0
+    ) -> None:
+        require_rows(model, plan, features, labels)
+        LocalWork.of(plan).check(model, len(labels))
+        self.model, self.plan, self.rows, self.rounds = model, plan, len(labels), rounds
+        self._records = features, labels
+
+    def __repr__(self) -> str:
+        """The model and sizes only: records are secret."""
+        return f"OnceTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
+
+    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The noisy upload of the next round."""
+        self.rounds += 1
+        return self._upload(parameters)
+
+    def trial(self, parameters: NDArray[np.float32]) -> None:
+        """Train as in the next round and drop the upload: all is compiled and known to work."""
+        self._upload(parameters)
+
+    def _upload(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+        drawn = secure_normal((self.model.size,)).astype(np.float64)
+        return noisy_upload(self.model, self.plan, parameters, *self._records, drawn)
 
 
 def padded(rows: int) -> int:

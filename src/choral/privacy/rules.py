@@ -62,8 +62,11 @@ class Mechanism(ABC):
         return self
 
     @abstractmethod
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Event:
-        """What one more round costs a device after so many, with the δ that is reserved for rare failures in it."""
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:
+        """What one more round costs a device after so many, with the δ that is reserved for rare failures in it.
+
+        `noises` is 1 against everyone; with the secure sum it is r_eff, where `with_secure_sum` proves anything.
+        """
 
     @abstractmethod
     def against_everyone(self, part: Exposure) -> Loss:
