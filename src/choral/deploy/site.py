@@ -25,6 +25,7 @@ from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
+from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
@@ -335,6 +336,7 @@ class Home:
             adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,
+            noise_on=mechanism_of(study.plan).noise_on,
             delta=delta,
             epsilon_a_round=held.costs.spent(0, 1, delta),
             epsilon_planned=cost,

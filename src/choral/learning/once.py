@@ -35,7 +35,7 @@ class LocalWork:
     """The public numbers of the work: local time T, divisor γ, clip G, row length R, upload bound B.
 
     The local time is the sum of a round's step sizes. A device with more rows takes more and smaller steps, so that
-    none is longer than 2γ/(bL); how many depends on its number of rows alone.
+    none is longer than 2γ/(bL); how many depends on its number of rows alone, and is never below `least_steps`.
 
     >>> from choral.learning.models import logistic
     >>> work = LocalWork(local_time=30.0, divisor=2441, clip=1.2, row_length=4.0, upload_bound=10.0)
@@ -48,6 +48,7 @@ class LocalWork:
     clip: float
     row_length: float
     upload_bound: float
+    least_steps: int = 1
 
     def __post_init__(self) -> None:
         require_number("local_time", self.local_time)
@@ -64,6 +65,7 @@ class LocalWork:
             clip=plan.clip,
             row_length=plan.row_length,
             upload_bound=plan.upload_bound,
+            least_steps=plan.local_steps,
         )
 
     @property
@@ -74,7 +76,7 @@ class LocalWork:
     def steps(self, model: Model, rows: int) -> int:
         """K, the steps of a device with so many rows; none of them is longer than 2γ/(rows·L)."""
         smoothness = self.smoothness(model)
-        return max(1, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
+        return max(self.least_steps, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
 
     def smoothness(self, model: Model) -> float:
         """L of one row's loss, or CH204 for a model of which nothing is proved."""

@@ -328,7 +328,16 @@ def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: f
         noise_is_added="once", row_length=row_length,
         **{name: proposed[name] if value is None else value for name, value in given.items()},
     )  # fmt: skip
-    LocalWork.of(plan).check(model, rows)
+    work = LocalWork.of(plan)
+    work.check(model, rows)
+    if (needed := work.steps(model, rows)) > plan.local_steps:
+        raise PlanError(
+            "CH204",
+            f"{plan.local_steps} local steps of {plan.step_size:g} on {rows:,} rows: each would be longer than 2/L.",
+            where=job.where("local", "steps"),
+            why="Rule S7 holds for shorter steps only; beyond, one record can move an upload without a bound.",
+            fix=f"Use steps = {needed} and step_size = {plan.local_time / needed:.6g}, or leave both out.",
+        )
     return _with_noise(job, plan)
 
 

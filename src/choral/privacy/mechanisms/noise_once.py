@@ -62,6 +62,10 @@ class NoiseOnce(Mechanism):
         )
         return Loss(rule="S7", event=event, adversary=adversary, certificate=certificate)
 
+    def protection(self, plan: Plan) -> str:
+        """What is done to an upload before it leaves, for the list of releases."""
+        return f"clipping to {plan.clip:.3g} per record, {self.noise} {plan.noise:.4g} once"
+
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a record, for the report."""
         return (
@@ -71,6 +75,7 @@ class NoiseOnce(Mechanism):
 
 
 NOISE_ONCE = NoiseOnce(
+    noise_on="the upload",
     planned=("S7", "S7"),
     batches="all rows of a device in every step",
     size="all rows",
