@@ -161,9 +161,16 @@ def noisy_upload(
 
     The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
     """
-    work = LocalWork.of(plan)
-    clean = local_work(model, work, parameters, features, labels)
-    return (clean + plan.noise * (1 + work.rounding(model, len(labels))) * noise).astype(np.float32)
+    clean = local_work(model, LocalWork.of(plan), parameters, features, labels)
+    return with_noise(model, plan, len(labels), clean, noise)
+
+
+def with_noise(
+    model: Model, plan: Plan, rows: int, clean: NDArray[np.float64], noise: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Uploads of a device with so many rows with standard Gaussians of their shape, scaled and added."""
+    factor = 1 + LocalWork.of(plan).rounding(model, rows)
+    return (clean + plan.noise * factor * noise).astype(np.float32)
 
 
 class OnceTraining:
