@@ -29,7 +29,7 @@ from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
-from choral.record import read_json
+from choral.record import converted, read_json
 from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.code import Code
 from choral.run.devices import trainer_of
@@ -397,7 +397,4 @@ def _json(value: Joined | Approval) -> str:
 
 
 def _decoded(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(read_json(path), type=kind)
-    except msgspec.ValidationError:
-        raise StorageError("CH802", "has the wrong form.", where=str(path), fix="Restore it, or join again.") from None
+    return converted(read_json(path), kind, path, "Restore it, or join again.")

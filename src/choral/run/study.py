@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from choral.config import FederationSettings, Job
+from choral.config import Job
+from choral.config.settings import FederationSettings
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
