@@ -188,7 +188,7 @@ MUTANTS = [
     bug("quantiser wraps", CODEC + "Codec._in_range",
         "len(values) and not (-limit <= values.min() and values.max() <= limit)", "False",
         "tests/secagg/test_codec.py::test_what_is_not_finite_or_beyond_the_range_is_refused_and_not_shown"),
-    bug("grid as coarse as the noise", CODEC + "Codec.for_plan", "grid > step_noise / 3", "grid > step_noise * 1e9",
+    bug("grid as coarse as the noise", CODEC + "Codec.for_plan", "grid > noise / 3", "grid > noise * 1e9",
         "tests/secagg/test_codec.py::test_a_grid_coarser_than_a_third_of_the_noise_is_refused"),
     # Whole noise
     bug("no noise in strict mode", CODEC + "Codec.encode",
@@ -212,8 +212,8 @@ MUTANTS = [
         "tests/run/test_strict.py::test_a_rehearsal_shows_no_update_without_its_noise",
         Change(PLACES + "Rehearsed._keep", "self.latest[number] = "
                "mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)", "")),
-    bug("threshold one below the safe bound", PLAN + "SecureSum._require_safe", "self.cohort + self.colluders + 1",
-        "self.cohort + self.colluders",
+    bug("threshold one below the safe bound", "choral.plan.secure_sum:SecureSum._require_safe",
+        "self.cohort + self.colluders + 1", "self.cohort + self.colluders",
         "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),
     bug("a turn is answered twice", DEVICE + "_refuse_old", "last is not None and turn <= last", "False",
         "tests/protocol/test_device.py::test_it_refuses_the_same_turn_twice_or_going_back"),

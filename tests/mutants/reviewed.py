@@ -103,8 +103,8 @@ REVIEWED: list[Mutant] = [
         "tests/deploy/test_serving.py::"
         "test_whatever_happens_while_sites_sign_the_run_has_its_result_and_is_not_verified_by_nobody"),
     # P8: colluders
-    bug("no colluder is counted among four", "choral.plan:SecureSum.for_cohort", "max(cohort // 5, int(cohort >= 4))",
-        "cohort // 5",
+    bug("no colluder is counted among four", "choral.plan.secure_sum:SecureSum.for_cohort",
+        "max(cohort // 5, int(cohort >= 4))", "cohort // 5",
         "tests/test_secure_sum_plan.py::"
         "test_from_four_devices_on_one_colluder_at_least_is_counted_and_opens_nobody_alone"),
     # P9: somebody's own code

@@ -78,7 +78,7 @@ def _costs(told: "Preview") -> list[str]:
         f"{told.planned_rounds} rounds planned here",
         f"          ({terms})",
         f"CAP       {cap}",
-        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on the averaged gradient, added here",
+        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on {told.noise_on}, added here",
     ]
 
 

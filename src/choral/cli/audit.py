@@ -13,6 +13,7 @@
   choral audit --case s4                 rule S4: the same, of clipped updates
   choral audit --case s5                 rule S5: it sees every noisy step
   choral audit --case s6                 rule S6: it sees a device's integers
+  choral audit --case s7                 rule S7: it sees sums with noise once
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
   choral audit --case float-sum-poisson  the same in a Poisson batch
@@ -33,6 +34,7 @@ from choral.errors import ConfigError
 
 if TYPE_CHECKING:
     from choral.audit.float_sum import FloatSum
+    from choral.audit.once import OnceCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
     from choral.run.watch import Watch
@@ -109,6 +111,19 @@ def _white_box(args: argparse.Namespace, given: dict[str, Any]) -> int:
     return _tried(args, case, case.sees)
 
 
+def _once(args: argparse.Namespace, given: dict[str, Any]) -> int:
+    from choral.audit.once import once_case
+
+    case = once_case(**given)
+    _say(
+        args,
+        f"{case.name}: the adversary sees {case.sees};\n"
+        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} records, "
+        f"the noise of {case.honest}",
+    )
+    return _tried(args, case, case.sees)
+
+
 def _float_sum(args: argparse.Namespace, given: dict[str, Any]) -> int:
     from choral.audit.float_sum import ROWS, float_sum
 
@@ -124,7 +139,7 @@ def _float_sum(args: argparse.Namespace, given: dict[str, Any]) -> int:
     return _tried(args, case, "the noisy sum, and knows all but the record")
 
 
-def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum", sees: str) -> int:
+def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase", sees: str) -> int:
     """Measure what is left after all else is fixed; 1 if the claim is refuted."""
     trial = case.trial
     _say(
@@ -223,5 +238,6 @@ CASES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], int]] = {
     "theorem-1-convex": _theorem_1,
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
+    "s7": _once,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

@@ -32,6 +32,7 @@ class Preview:
     adversary: str
     law: Law
     noise: float
+    noise_on: str  # what the noise is added to
     delta: float
     epsilon_a_round: float
     epsilon_planned: float

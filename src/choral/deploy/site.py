@@ -19,15 +19,17 @@ from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
+from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
+from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
-from choral.record import read_json
+from choral.record import converted, read_json
 from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.code import Code
 from choral.run.devices import trainer_of
@@ -63,7 +65,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Holdings:
     """What a device holds for one study: its rows, ready to train on, what rounds cost it, and its table's digest."""
 
-    trainer: LocalTraining
+    trainer: LocalTraining | OnceTraining
     costs: Costs
     table: str  # of what the study reads, in the order of its rows
     whole: str  # of all columns, in any order of rows
@@ -334,6 +336,7 @@ class Home:
             adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,
+            noise_on=mechanism_of(study.plan).noise_on,
             delta=delta,
             epsilon_a_round=held.costs.spent(0, 1, delta),
             epsilon_planned=cost,
@@ -394,7 +397,4 @@ def _json(value: Joined | Approval) -> str:
 
 
 def _decoded(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(read_json(path), type=kind)
-    except msgspec.ValidationError:
-        raise StorageError("CH802", "has the wrong form.", where=str(path), fix="Restore it, or join again.") from None
+    return converted(read_json(path), kind, path, "Restore it, or join again.")

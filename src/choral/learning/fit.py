@@ -1,8 +1,11 @@
 """Whether a model, records and a plan go together, asked before anything is compiled."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning.models import Model
-from choral.learning.records import Records, by
+from choral.learning.records import Labels, Records, by
 from choral.plan import Plan
 
 
@@ -37,3 +40,19 @@ def check_fit(model: Model, records: Records, plan: Plan) -> None:
                 f"labels lie outside the {model.classes} classes of the model.",
                 fix=f"Number the classes from 0 to {model.classes - 1}.",
             )
+
+
+def require_rows(model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels) -> None:
+    """Refuse a device's rows that do not go with the model or are fewer than the plan is for."""
+    if features.shape != (len(labels), *model.row):
+        raise TableError(
+            "CH312",
+            f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
+            fix="Give one label a row, and the columns that the plan names.",
+        )
+    if len(labels) < plan.rows:
+        raise TableError(
+            "CH305",
+            f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
+            fix="Do not take part, or ask for a plan with fewer rows.",
+        )

@@ -8,6 +8,7 @@ that is done here.
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +17,17 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
+from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
+from choral.learning.noise import secure_normal
 from choral.learning.records import Labels
-from choral.plan import require_number, require_whole
+from choral.plan import Plan, require_number, require_whole
+from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
-MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
 MOST_ERROR = 0.01  # e: a plan in which float64 could add more than this to Δ is refused
 MOST_STEPS = 2**20
 _UNIT = 2.0**-53
-
-# Link -> (L, G) for rows of length 1: the gradient of a row of length R is L·R²-Lipschitz and at most G·R long.
-CONVEX: dict[Link, tuple[float, float]] = {
-    "softmax": (1 / 2, math.sqrt(2)),
-    "sigmoid": (1 / 4, 1.0),
-    "squared": (1.0, math.inf),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +35,7 @@ class LocalWork:
     """The public numbers of the work: local time T, divisor γ, clip G, row length R, upload bound B.
 
     The local time is the sum of a round's step sizes. A device with more rows takes more and smaller steps, so that
-    none is longer than 2γ/(bL); how many depends on its number of rows alone.
+    none is longer than 2γ/(bL); how many depends on its number of rows alone, and is never below `least_steps`.
 
     >>> from choral.learning.models import logistic
     >>> work = LocalWork(local_time=30.0, divisor=2441, clip=1.2, row_length=4.0, upload_bound=10.0)
@@ -52,12 +48,25 @@ class LocalWork:
     clip: float
     row_length: float
     upload_bound: float
+    least_steps: int = 1
 
     def __post_init__(self) -> None:
         require_number("local_time", self.local_time)
         require_whole("divisor", self.divisor)
         for name in ("clip", "row_length", "upload_bound"):
             require_number(name, getattr(self, name), above=2.0**-32, below=2.0**32)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """The work that a plan with noise once describes."""
+        return cls(
+            local_time=plan.local_time,
+            divisor=plan.batch,
+            clip=plan.clip,
+            row_length=plan.row_length,
+            upload_bound=plan.upload_bound,
+            least_steps=plan.local_steps,
+        )
 
     @property
     def movement(self) -> float:
@@ -67,7 +76,7 @@ class LocalWork:
     def steps(self, model: Model, rows: int) -> int:
         """K, the steps of a device with so many rows; none of them is longer than 2γ/(rows·L)."""
         smoothness = self.smoothness(model)
-        return max(1, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
+        return max(self.least_steps, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
 
     def smoothness(self, model: Model) -> float:
         """L of one row's loss, or CH204 for a model of which nothing is proved."""
@@ -138,6 +147,59 @@ def local_work(
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
         update = _work(model.link, start, rows, classes, np.arange(room) < len(labels), numbers, steps)
         return np.asarray(update).ravel()
+
+
+def noisy_upload(
+    model: Model,
+    plan: Plan,
+    parameters: NDArray[np.float32],
+    features: NDArray[np.float32],
+    labels: Labels,
+    noise: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
+
+    The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
+    """
+    clean = local_work(model, LocalWork.of(plan), parameters, features, labels)
+    return with_noise(model, plan, len(labels), clean, noise)
+
+
+def with_noise(
+    model: Model, plan: Plan, rows: int, clean: NDArray[np.float64], noise: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Uploads of a device with so many rows with standard Gaussians of their shape, scaled and added."""
+    factor = 1 + LocalWork.of(plan).rounding(model, rows)
+    return (clean + plan.noise * factor * noise).astype(np.float32)
+
+
+class OnceTraining:
+    """One device's records and its uploads, with noise that nobody can foresee; what `LocalTraining` is for steps."""
+
+    def __init__(
+        self, *, model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels, rounds: int = 0
+    ) -> None:
+        require_rows(model, plan, features, labels)
+        LocalWork.of(plan).check(model, len(labels))
+        self.model, self.plan, self.rows, self.rounds = model, plan, len(labels), rounds
+        self._records = features, labels
+
+    def __repr__(self) -> str:
+        """The model and sizes only: records are secret."""
+        return f"OnceTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
+
+    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The noisy upload of the next round."""
+        self.rounds += 1
+        return self._upload(parameters)
+
+    def trial(self, parameters: NDArray[np.float32]) -> None:
+        """Train as in the next round and drop the upload: all is compiled and known to work."""
+        self._upload(parameters)
+
+    def _upload(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+        drawn = secure_normal((self.model.size,)).astype(np.float64)
+        return noisy_upload(self.model, self.plan, parameters, *self._records, drawn)
 
 
 def padded(rows: int) -> int:

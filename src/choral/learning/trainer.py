@@ -6,13 +6,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import TableError, TrainingError
+from choral.errors import TrainingError
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
+from choral.learning.fit import require_rows
 from choral.learning.jax_trainer import JaxTrainer
 from choral.learning.local import Recipe
 from choral.learning.models import Model
-from choral.learning.records import Labels, by
+from choral.learning.records import Labels
 from choral.plan import Plan
 
 Vector = NDArray[np.float32]
@@ -56,18 +57,7 @@ class LocalTraining:
         rounds: int = 0,
         order: int | None = None,
     ) -> None:
-        if features.shape != (len(labels), *model.row):
-            raise TableError(
-                "CH312",
-                f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
-                fix="Give one label a row, and the columns that the plan names.",
-            )
-        if len(labels) < plan.rows:
-            raise TableError(
-                "CH305",
-                f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
-                fix="Do not take part, or ask for a plan with fewer rows.",
-            )
+        require_rows(model, plan, features, labels)
         self.model, self.plan, self.recipe, self.rows = model, plan, recipe or Recipe.of(plan), len(labels)
         self.trainer: Trainer = (model.trainer or JaxTrainer)(model, self.recipe, features, labels)
         self.rounds = rounds

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.plan import Budget, Plan, require_company
+from choral.planner.noise_once import once_numbers
 from choral.planner.options import (
     Option,
     check_that_it_learns,
@@ -14,12 +15,12 @@ from choral.planner.options import (
     option,
     solved,
 )
-from choral.planner.task import Task, Wanted, task_of
+from choral.planner.task import Task, Wanted, task_of, usual_cohort
 from choral.planner.words import Choice, advice, choices
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 
-__all__ = ["Choice", "Option", "Proposal", "plan_for", "proposal_of", "task_of"]
+__all__ = ["Choice", "Option", "Proposal", "once_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -199,6 +199,15 @@ class Task:
         )  # fmt: skip
 
 
+def usual_cohort(devices: int) -> int:
+    """How many of so many devices take part per round where nobody says it.
+
+    >>> usual_cohort(16), usual_cohort(1000)
+    (10, 79)
+    """
+    return min(devices, max(10, min(100, round(2.5 * math.sqrt(devices)))))
+
+
 def task_of(**numbers: Unpack[Wanted]) -> Task:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     require_keywords(numbers, Wanted)
@@ -214,7 +223,7 @@ def task_of(**numbers: Unpack[Wanted]) -> Task:
             require_number(name, given[name])
     shape = Shape.of(features=features, classes=classes, row_length=given.get("row_length"))
     # As many as hide one well; more would not help: every device would take part, and pay, more often.
-    cohort = given.get("cohort", min(devices, max(10, min(100, round(2.5 * math.sqrt(devices))))))
+    cohort = given.get("cohort", usual_cohort(devices))
     stopgaps = {"rounds": 1, "batch": rows, "step_size": 1.0, "clip": float(f"{shape.gradient:.2g}")}
     planned = {name: given[name] for name in (*stopgaps, "local_steps") if name in given}
     sampling = given.get("sampling", usual_sampling(law))

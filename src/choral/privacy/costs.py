@@ -42,6 +42,13 @@ class Costs:
         part = self.exposure(device, 1)
         return charging(part).event(part, rounds_before, self.charged_delta(1))
 
+    def sum_event(self, device: int, rounds_before: int) -> Event | None:
+        """The same against a server that sees only sums; None where nothing less is proved of it."""
+        part = self.exposure(device, 1)
+        if isinstance(with_secure_sum(part), str):
+            return None
+        return charging(part).event(part, rounds_before, self.charged_delta(1), part.honest_noises)
+
     def charged_delta(self, rounds: int) -> float:
         """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
         return rounds * RESERVED / self.plan.rounds
@@ -56,15 +63,18 @@ class Costs:
 
     def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
         """What a device is charged for one upload of a run, after so many in the same run."""
-        event = self.event(device, rounds_before)
+        event, summed = self.event(device, rounds_before), self.sum_event(device, rounds_before)
         by = self.rule(device)
-        return Charge(rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary)
+        return Charge(
+            rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary, summed=summed
+        )
 
     def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
         """What a device reserves for these uploads of a run, counted from 0: their number is fixed before the first."""
         by = self.rule(device)
         events = tuple(self.event(device, before) for before in uploads)
-        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary)
+        summed = tuple(event for before in uploads if (event := self.sum_event(device, before)) is not None)
+        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed)
 
     def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""

@@ -42,6 +42,7 @@ class Mechanism(ABC):
     noise: str = "noise"  # as it is named before its size; the usual law needs no word
     noise_in_full: str = "Gaussian noise"
     exactness: str = ""  # what follows the size of the noise
+    noise_on: str = "the averaged gradient"  # what the noise is added to
     batches: str = "batches of a shuffled partition"
     size: str = "batches of {batch:,}"
     name: str = "A partition of the rows"
@@ -62,8 +63,11 @@ class Mechanism(ABC):
         return self
 
     @abstractmethod
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Event:
-        """What one more round costs a device after so many, with the δ that is reserved for rare failures in it."""
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:
+        """What one more round costs a device after so many, with the δ that is reserved for rare failures in it.
+
+        `noises` is 1 against everyone; with the secure sum it is r_eff, where `with_secure_sum` proves anything.
+        """
 
     @abstractmethod
     def against_everyone(self, part: Exposure) -> Loss:
@@ -79,6 +83,10 @@ class Mechanism(ABC):
             f"Gradients clipped to {plan.clip:g} a record, {self.batches}, {self.noise_in_full} of standard deviation "
             f"{plan.noise:.4g}{self.exactness} on the device"
         )
+
+    def protection(self, plan: Plan) -> str:
+        """What is done to an update before it leaves, for the list of releases."""
+        return f"clipping to {plan.clip:g}, {self.noise} {plan.noise:.4g}"
 
     def sized(self, plan: Plan) -> str:
         """The batches with their size, for people who start a run."""

@@ -114,7 +114,7 @@ class Agreement:
         model = model_of(job, shape=(features,), classes=len(job.data.classes or ()))
         rows = job.federation.rows or 0
         check_delta(job, rows * len(devices))
-        plan, secure = plan_of(job, model, devices=len(devices), rows=rows)
+        plan, secure = plan_of(job, model, devices=len(devices), rows=rows, columns=columns_of(job))
         file = StudyFile(
             format=FORMAT,
             name=job.run.name,

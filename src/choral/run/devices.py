@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.learning.models import Model
+from choral.learning.once import OnceTraining
 from choral.learning.records import Labels
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
@@ -20,11 +21,13 @@ def trainer_of(
     run: str,
     rounds: int,
     table: str = "",
-) -> LocalTraining:
+) -> LocalTraining | OnceTraining:
     """The training of a device in a run; `secret` is its vault's, `rounds` the charges of the run so far.
 
     `table` is the digest of a table that was approved: another one has another order of passes.
     """
+    if plan.once:  # every step uses all rows: there is no order
+        return OnceTraining(model=model, plan=plan, features=features, labels=labels, rounds=rounds)
     named = [run.encode(), table.encode()] if table else [run.encode()]  # as rehearsals have always had it
     return LocalTraining(
         model=model,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.dropouts import DroppingTransport, drops_out
+from choral.backends.once import OnceEngine
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import SumError
@@ -73,9 +74,10 @@ class Simulated:
         return Opened(total=opened.total, included=included)
 
 
-def engine_of(study: Study) -> Vectorised:
-    """The compiled engine over the study's training rows."""
-    return Vectorised(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
+def engine_of(study: Study) -> Vectorised | OnceEngine:
+    """The engine over the study's training rows: for noise in every step, or once."""
+    engine = OnceEngine if study.plan.once else Vectorised
+    return engine(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
 class _Hall(MemoryTransport):

@@ -117,7 +117,7 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, show
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
     """
-    noisy = f"clipping to {plan.clip:g}, {mechanism_of(plan).noise} {plan.noise:.4g}"
+    noisy = mechanism_of(plan).protection(plan)
     left = [
         Release(
             what="the sum of the included devices' updates",

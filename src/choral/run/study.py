@@ -1,25 +1,29 @@
 """What is settled before round 0: data, model, plan, secure sum, and what each round may cost each device."""
 
+import math
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from choral.config import FederationSettings, Job
+from choral.config import Job
+from choral.config.settings import FederationSettings
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
+from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import KINDS, Model
+from choral.learning.once import LocalWork
 from choral.learning.reading import DataSource
 from choral.learning.records import by
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
-from choral.planner import proposal_of, task_of
+from choral.planner import once_numbers, proposal_of, task_of, usual_cohort
 from choral.privacy.calibrate import OUT_OF_RANGE, RESERVED, calibrated
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
@@ -91,7 +95,8 @@ def settle(
     check_delta(job, int(split.train.sizes.sum()))
     reached()
     model = model_of(job, shape=data.records.shape, classes=len(data.classes))
-    plan, secure = plan_of(job, model, devices=data.records.devices, rows=_smallest(job, int(split.train.sizes.min())))
+    rows = _smallest(job, int(split.train.sizes.min()))
+    plan, secure = plan_of(job, model, devices=data.records.devices, rows=rows, columns=data.columns)
     reached()
     study = Study(
         job=job,
@@ -256,9 +261,14 @@ def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
     )
 
 
-def plan_of(job: Job, model: Model, *, devices: int, rows: int) -> tuple[Plan, SecureSum]:
+def plan_of(
+    job: Job, model: Model, *, devices: int, rows: int, columns: Sequence[Numeric | Categorical] = ()
+) -> tuple[Plan, SecureSum]:
     """The job's numbers as a plan, and the secure sum of its cohorts."""
-    plan = _plan(job, model, devices=devices, rows=rows)
+    if job.privacy.noise_is_added == "once":
+        plan = _plan_once(job, model, devices=devices, rows=rows, row_length=row_length_of(job, model, columns))
+    else:
+        plan = _plan(job, model, devices=devices, rows=rows)
     return plan, secure_sum_of(job.federation, max(2, plan.cohort))
 
 
@@ -287,6 +297,49 @@ def _given(job: Job) -> dict[str, Any]:
         "step_size": local.step_size,
         "clip": local.clip,
     }
+
+
+def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorical]) -> float:
+    """R: as is said, else the longest row that the columns allow, with its intercept.
+
+    A number lies within ±1, and of the features of a categorical column one is 1; arrays are taken to lie within ±1.
+    """
+    return job.model.row_length or math.sqrt((len(columns) or model.features) + 1)
+
+
+def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: float) -> Plan:
+    """A plan with noise once: what is not given is proposed, the noise is solved from the budget."""
+    given, privacy = _given(job), job.privacy
+    cohort = given["cohort"] or usual_cohort(devices)
+    epsilon = privacy.epsilon if privacy.epsilon is not None else EASY
+    proposal = once_numbers(
+        Budget(epsilon=epsilon, delta=privacy.delta),
+        link=model.link,
+        classes=model.classes,
+        devices=devices,
+        cohort=cohort,
+        rows=rows,
+        row_length=row_length,
+        rounds=given["rounds"],
+        slope=job.model.slope,
+    )
+    proposed = asdict(proposal) | {"cohort": cohort, "batch": rows}
+    plan = Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, law=privacy.law,
+        noise_is_added="once", row_length=row_length,
+        **{name: proposed[name] if value is None else value for name, value in given.items()},
+    )  # fmt: skip
+    work = LocalWork.of(plan)
+    work.check(model, rows)
+    if (needed := work.steps(model, rows)) > plan.local_steps:
+        raise PlanError(
+            "CH204",
+            f"{plan.local_steps} local steps of {plan.step_size:g} on {rows:,} rows: each would be longer than 2/L.",
+            where=job.where("local", "steps"),
+            why="Rule S7 holds for shorter steps only; beyond, one record can move an upload without a bound.",
+            fix=f"Use steps = {needed} and step_size = {plan.local_time / needed:.6g}, or leave both out.",
+        )
+    return _with_noise(job, plan)
 
 
 def left_open(job: Job) -> tuple[str, ...]:
@@ -319,8 +372,14 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
         law=privacy.law, **given,
     )  # fmt: skip
+    return _with_noise(job, plan)
+
+
+def _with_noise(job: Job, plan: Plan) -> Plan:
+    """The plan with the noise that the job's budget asks for, or with the noise that it gives itself."""
+    privacy = job.privacy
     if privacy.epsilon is not None or plan.noise > 0:
-        require_company(plan.cohort, devices, where=job.where("federation", "cohort"))
+        require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
     return calibrated(plan, Budget(epsilon=privacy.epsilon, delta=privacy.delta))

@@ -148,7 +148,8 @@ class Codec:
     def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
-        C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise.
+        C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
+        C = B + zσ bounds it where noise is added once.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -158,15 +159,18 @@ class Codec:
         require_number("failure", failure, below=1.0)
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        step_noise = plan.step_size * plan.noise
+        if plan.once:
+            noise, noises, reach = plan.noise, 1, plan.upload_bound
+        else:
+            noise, noises, reach = plan.step_size * plan.noise, plan.local_steps, plan.local_time * plan.clip
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
-        bound = plan.step_size * plan.local_steps * plan.clip + tail * step_noise * math.sqrt(plan.local_steps)
+        bound = reach + tail * noise * math.sqrt(noises)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
-        if plan.noise > 0 and grid > step_noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
+        if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
             raise PlanError(
                 "CH204",
-                f"the grid of {grid:g} is coarser than a third of the noise of a step ({step_noise / 3:g}).",
+                f"the grid of {grid:g} is coarser than a third of the noise ({noise / 3:g}).",
                 why="Rounded to such a grid, the noise would no longer hide what it should.",
                 fix="Use a larger modulus or one lane, fewer local steps, a smaller clip or more noise.",
             )
@@ -177,7 +181,7 @@ class Codec:
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,
             failure=failure,
-            noise_in_grid=step_noise / grid,
+            noise_in_grid=noise / grid,
         )
 
     @classmethod

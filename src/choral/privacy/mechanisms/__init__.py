@@ -7,12 +7,13 @@ from choral.plan import Plan
 from choral.privacy.exposure import Exposure, in_crowd
 from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE
 from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM
+from choral.privacy.mechanisms.noise_once import NOISE_ONCE
 from choral.privacy.mechanisms.partition import PARTITION
 from choral.privacy.mechanisms.poisson import POISSON
 from choral.privacy.rules import Loss, Mechanism
 
 # In the order in which they are asked whether a plan is theirs; a new mechanism is one entry.
-MECHANISMS: list[Mechanism] = [POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
+MECHANISMS: list[Mechanism] = [NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
 
 
 def mechanism_of(plan: Plan) -> Mechanism:

@@ -36,9 +36,9 @@ class ClippedUpdate(Mechanism):
                 fix='Use law = "gaussian", or rule = "proved".',
             )
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Gaussian:  # noqa: ARG002 - all rounds are alike
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian:  # noqa: ARG002 - rounds are alike
         """One update."""
-        return replace(whole_update(part, 1), delta=reserved)
+        return replace(whole_update(part, 1, noises), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S4 with the device's own noise alone."""

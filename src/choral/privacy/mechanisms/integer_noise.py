@@ -43,10 +43,10 @@ class IntegerNoise(Mechanism):
     exactness: str = " or more, in whole numbers"
     why_batches: str = _WHY_BATCHES
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Zcdp | Skellam:
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Zcdp | Skellam:
         """The uses of a record that this round adds."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        return replace(whole_noise(part, uses) if uses else Zcdp(rho=0.0), delta=reserved)
+        return replace(whole_noise(part, uses, noises) if uses else Zcdp(rho=0.0), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S6: any loss function."""

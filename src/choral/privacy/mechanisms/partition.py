@@ -23,10 +23,10 @@ def composed(part: Exposure, uses: int, honest_noises: int = 1) -> Gaussian:
 class Partition(Mechanism):
     """Each record is in one batch of a pass, and everybody may know in which."""
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Gaussian:
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian:
         """The uses of a record that this round adds: passes that continue charge for no more than those."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        return replace(composed(part, uses) if uses else Gaussian(mu=0.0), delta=reserved)
+        return replace(composed(part, uses, noises) if uses else Gaussian(mu=0.0), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S1: any loss function."""

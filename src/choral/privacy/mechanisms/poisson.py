@@ -29,9 +29,9 @@ class PoissonBatches(Mechanism):
         """A batch of all rows is no sample of them: that device is charged as if its rows were split into batches."""
         return self if part.sampled else PARTITION
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float) -> Poisson:  # noqa: ARG002 - all rounds are alike
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Poisson:  # noqa: ARG002 - rounds are alike
         """The steps of one round."""
-        return sampled(part, part.local_steps, overflow=reserved)
+        return sampled(part, part.local_steps, honest_noises=noises, overflow=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S5: any loss function."""

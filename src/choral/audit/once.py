@@ -1,0 +1,146 @@
+"""Rule S7 tried out: many rounds of uploads with noise once, by the functions that devices use, seen as opened sums.
+
+The worst pair of tables that the rule knows: one row with two labels, both so far off that its gradient is clipped in
+every step. It moves the upload by all of Δ, so nothing but the noise is between the adversary and the record.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.audit.verdict import Finding, Trial
+from choral.learning.models import Model, linear
+from choral.learning.once import LocalWork, local_work, with_noise
+from choral.plan import Budget, Plan, SecureSum
+from choral.privacy.calibrate import loss_under, smallest_noise
+from choral.privacy.exposure import exposure_of
+from choral.privacy.mechanisms.noise_once import movement
+from choral.privacy.rules import Loss
+from choral.run.watch import Watch, unwatched
+from choral.secagg.codec import Codec, quantise
+
+DELTA = 1e-2  # as in the other white-box cases
+TRAININGS = 400_000
+COMPANY = 10
+FAR_OFF = 1000.0  # a label that no model of a few rounds comes near
+STEEP = 1000.0  # the canary's feature: the weight and not the intercept takes its gradient
+BLOCK = 2**15  # trainings at a time
+
+Table = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnceCase:
+    """A case before its first training; `honest` noises are really there, `claimed` are those that the claim counts."""
+
+    trial: Trial
+    plan: Plan
+    codec: Codec
+    honest: int
+    claimed: int
+    worlds: tuple[Table, Table]
+    name: str = "s7"
+    sees: str = "every opened sum of uploads with noise once"
+    start: tuple[float, float] = (0.0, 0.0)  # the model that the server sends, in every round
+    noise_share: float = 1.0  # of the plan's noise that is really added; less than 1 is a planted bug
+
+    @property
+    def model(self) -> Model:
+        """One weight and an intercept, least squares."""
+        return linear(self.worlds[0][0].shape[1])
+
+    def clean(self, world: int) -> NDArray[np.float64]:
+        """What the canary's device computes in a world, from a model that the server made up."""
+        return local_work(self.model, LocalWork.of(self.plan), np.array(self.start, np.float32), *self.worlds[world])
+
+    def scores(self, world: int, watch: Watch = unwatched) -> NDArray[np.float64]:
+        """The log-likelihood ratios of the trainings of one world: the server sends the same model in every round."""
+        uploads = [self.clean(one) for one in (0, 1)]
+        apart, middle = uploads[1] - uploads[0], (uploads[0] + uploads[1]) / 2
+        along = apart / np.linalg.norm(apart)
+        deviation = self.plan.noise * math.sqrt(self.claimed) / (movement(self.plan) / 2)
+        starts = range(0, self.trial.trainings, BLOCK)
+        found = []
+        for start in watch(starts, total=len(starts), label=f"WORLD {world + 1} OF 2"):
+            rng = np.random.Generator(np.random.Philox(key=[self.trial.seed, (world << 60) + start]))
+            total = np.zeros(BLOCK)
+            for _ in range(self.plan.rounds):
+                opened = self._opened(uploads[world], rng)
+                pull = (opened - middle) @ along / (movement(self.plan) / 2)
+                total += 2 * pull / deviation**2
+            found.append(total)
+        return np.concatenate(found)[: self.trial.trainings]
+
+    def _opened(self, clean: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+        """The sums of one round, less what the server knows: the uploads of the company without their noise."""
+        plan, rows = replace(self.plan, noise=self.noise_share * self.plan.noise), len(self.worlds[0][1])
+        shape = (BLOCK, len(clean))
+        total = np.zeros(shape)
+        for device in range(self.honest):
+            upload = with_noise(self.model, plan, rows, clean if device == 0 else 0 * clean, rng.normal(size=shape))
+            total += quantise(upload, rng.random(shape, np.float32), self.codec.grid)
+        return self.codec.grid * total
+
+    def measure(self, watch: Watch = unwatched) -> Finding:
+        """Train both worlds as often as the trial says, and judge."""
+        return self.trial.judge(self.scores(0, watch), self.scores(1, watch))
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was set up, for machines."""
+        return {"case": self.name, "sees": self.sees, "plan": self.plan.to_dict()}
+
+
+def canaries(rows: int = 4) -> tuple[Table, Table]:
+    """Two tables of one feature: the first record pulls one way or the other, all others are zeros."""
+    features = np.zeros((rows, 1), np.float32)
+    features[0] = STEEP
+    down, up = (np.zeros(rows, np.float32) for _ in range(2))
+    down[0], up[0] = -FAR_OFF, FAR_OFF
+    return (features, down), (features, up)
+
+
+def once_case(
+    *,
+    epsilon: float = 1.0,
+    delta: float = DELTA,
+    trainings: int | None = None,
+    confidence: float = 0.99,
+    seed: int = 0,
+    honest: int | None = None,
+    local_steps: int = 10,
+    step_size: float = 0.05,
+    row_length: float = 2.0,
+    worlds: tuple[Table, Table] | None = None,
+) -> OnceCase:
+    """The case with the least noise for which rule S7 proves `epsilon` with the secure sum; nothing is trained yet.
+
+    `honest` is how many noises are really there, where that is not what the rule counts.
+
+    >>> case = once_case(epsilon=2.0)
+    >>> case.trial.loss.rule, case.honest, 1.99 < case.trial.epsilon <= 2.0
+    ('S7', 4, True)
+    """
+    worlds = worlds or canaries()
+    rows = len(worlds[0][1])
+    plan = Plan(
+        devices=COMPANY, cohort=COMPANY, rounds=3, rows=rows, batch=rows, local_steps=local_steps, step_size=step_size,
+        clip=1.0, noise=1.0, sampling="partition", noise_is_added="once", row_length=row_length,
+    )  # fmt: skip
+    secure = SecureSum.for_cohort(COMPANY)
+    part = exposure_of(plan, secure, rows=rows, rounds=plan.rounds)
+    part = replace(part, noise=smallest_noise(part, Budget(epsilon=epsilon, delta=delta), "with_secure_sum"))
+    loss = loss_under("with_secure_sum", part)
+    assert isinstance(loss, Loss)  # noqa: S101 - the rule is proved
+    plan = replace(plan, noise=part.noise)
+    many = TRAININGS if trainings is None else trainings
+    return OnceCase(
+        trial=Trial(loss=loss, delta=delta, trainings=many, confidence=confidence, seed=seed),
+        plan=plan,
+        codec=Codec.for_plan(plan, secure, linear(1).size),
+        honest=part.honest_noises if honest is None else honest,
+        claimed=part.honest_noises,
+        worlds=worlds,
+    )

@@ -1,0 +1,94 @@
+"""Rounds of rule S7 for a whole cohort on one machine: each device's own work, noise once, sums in integers.
+
+Masks are left out, since they cancel. A device's upload is made by the function that a device on its own machine calls,
+so a simulation and a rehearsal have the same integers.
+"""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.backends.vectorised import RoundSum
+from choral.errors import TrainingError
+from choral.learning import streams
+from choral.learning.fit import check_fit
+from choral.learning.models import Model
+from choral.learning.once import LocalWork, noisy_upload
+from choral.learning.processors import keep_compiled
+from choral.learning.records import Records
+from choral.plan import Plan
+from choral.secagg.codec import Codec, quantise
+from choral.secagg.masks import Stream
+
+CORES = os.cpu_count() or 1
+
+
+class OnceEngine:
+    """What `Vectorised` is for noise in every step: `train` is all that a simulated round needs of it."""
+
+    def __init__(self, *, model: Model, records: Records, plan: Plan, codec: Codec, seed: int) -> None:
+        check_fit(model, records, plan)
+        keep_compiled()
+        work = LocalWork.of(plan)
+        for rows in {int(records.sizes.min()), int(records.sizes.max())}:
+            work.check(model, rows)
+        self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
+        self.rounds_of = np.zeros(records.devices, dtype=np.int64)
+
+    def train(self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]) -> RoundSum:
+        """The sum of these devices' uploads in grid steps, and their number."""
+        total = np.zeros(self.model.size, np.int64)
+        for device, update in zip(cohort, self._each(parameters, round_number, cohort), strict=True):
+            self._check(round_number, update)
+            total += quantise(update, self.dither(round_number, int(device)), self.codec.grid)
+        self.rounds_of[cohort] += 1
+        return RoundSum(total=total, count=len(cohort))
+
+    def updates(
+        self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        """Each device's own upload, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
+        made = np.stack(list(self._each(parameters, round_number, cohort)))
+        self.rounds_of[cohort] += 1
+        return made
+
+    def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
+        """The dither that `train` rounds this device's upload with: multiples of 2^-24 in [0, 1)."""
+        drawn = self._words("dither", round_number, device) >> np.uint64(40)
+        return drawn.astype(np.float32) * np.float32(2.0**-24)
+
+    def noise(self, round_number: int, device: int) -> Stream | None:  # noqa: ARG002 - uploads carry their own
+        """Nothing: whole noise is not added once."""
+        return None
+
+    def _words(self, purpose: streams.Purpose, round_number: int, device: int) -> streams.Words:
+        key = streams.keys(self.seed, purpose, round_number, np.array([device]))
+        return streams.words(key, np.arange(self.model.size))
+
+    def _each(
+        self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]
+    ) -> Iterable[NDArray[np.float32]]:
+        def upload(device: int) -> NDArray[np.float32]:
+            from scipy.special import ndtri
+
+            uniform = (
+                (self._words("update noise", round_number, device) >> np.uint64(11)) + np.float64(0.5)
+            ) * 2.0**-53
+            rows, labels = self.records.features_of(device), self.records.labels_of(device)
+            return noisy_upload(self.model, self.plan, parameters, rows, labels, ndtri(uniform))
+
+        with ThreadPoolExecutor(CORES) as pool:  # a device's work keeps about one core busy
+            yield from pool.map(upload, map(int, cohort))
+
+    def _check(self, round_number: int, update: NDArray[np.float32]) -> None:
+        limit = (self.codec.largest - 1) * self.codec.grid
+        if not np.abs(update).max(initial=0.0) <= limit:  # so written, NaN fails too
+            raise TrainingError(
+                "CH700",
+                f"round {round_number}: an upload is not finite, or beyond the range of the codec.",
+                why="The features are not scaled, or the local time is too long for this loss.",
+                fix="Use a shorter local time, or features within about ±1.",
+            )

@@ -1,0 +1,112 @@
+"""The tables of a choral.toml, each setting with its range and its default."""
+# ruff: noqa: RUF009 - a setting is a dataclass field, spelled short
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.learning.splits import PARTITIONS, Partition
+from choral.plan import (
+    LAWS,
+    NOISE_IS_ADDED,
+    PARTICIPATIONS,
+    PASSES,
+    SAMPLINGS,
+    SUM_KINDS,
+    Law,
+    NoiseIsAdded,
+    Participation,
+    Passes,
+    Sampling,
+    SumKind,
+)
+from choral.server_step import DEFAULT, STEPS
+
+
+def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
+    return field(default=default, metadata={"kind": kind})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """[privacy]: the budget of every device, or a noise that somebody chose by hand."""
+
+    epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="2.0"))
+    delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
+    noise: float | None = _setting(Number(above=0, or_equal=True))
+    law: Law = _setting(Text(choices=LAWS), "gaussian")
+    noise_is_added: NoiseIsAdded = _setting(Text(choices=NOISE_IS_ADDED), "every step")
+    limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationSettings:
+    """[federation]: who takes part and how often."""
+
+    devices: int | None = _setting(Whole(least=1, suggest="16"))
+    cohort: int | None = _setting(Whole(least=1, suggest="10"))
+    rounds: int | None = _setting(Whole(least=1, suggest="20"))
+    rows: int | None = _setting(Whole(least=1, suggest="1000"))
+    colluders: int | None = _setting(Whole(least=0))
+    participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
+    secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
+    packed: bool = _setting(YesNo(), False)
+    deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
+    server: str = _setting(Text(choices=tuple(STEPS)), DEFAULT)
+    server_step_size: float | None = _setting(Number(above=0, below=1e4, suggest="0.1"))
+    server_momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
+    server_decay: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.99"))
+    server_floor: float | None = _setting(Number(above=0, below=1e4, suggest="1e-3"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """[local]: how a picked device trains."""
+
+    steps: int | None = _setting(Whole(least=1, suggest="10"))
+    batch: int | None = _setting(Whole(least=1, suggest="244"))
+    step_size: float | None = _setting(Number(above=0, suggest="0.5"))
+    clip: float | None = _setting(Number(above=0, suggest="1.0"))
+    sampling: Sampling | None = _setting(Text(choices=SAMPLINGS))
+    passes: Passes = _setting(Text(choices=PASSES), "continue")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """[data]: the tables, the label, and what is declared of the columns."""
+
+    csv: str | None = _setting(Text(suggest='"sites/*.csv"'))
+    parquet: str | None = _setting(Text(suggest='"sites/*.parquet"'))
+    builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
+    label: str = _setting(Text(), "label")
+    classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
+    label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
+    columns: dict[str, dict[str, Any]] | None = _setting(Tables())
+    ignore: list[str] | None = _setting(ListOf(item=Text()))
+    device_column: str | None = _setting(Text())
+    limit_column: str | None = _setting(Text())
+    partition: Partition = _setting(Text(choices=PARTITIONS), "even")
+    skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
+    delimiter: str = _setting(Text(), ",")
+    validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+    test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for one's own."""
+
+    kind: str | None = _setting(Text(suggest='"logistic"'))
+    hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
+    row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
+    slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """[run]: the name of the run, a seed for simulations, and when and how the model is evaluated."""
+
+    name: str = _setting(Text(), "run")
+    seed: int | None = _setting(Whole(least=0, suggest="42"))
+    evaluate_every: int = _setting(Whole(least=1), 1)
+    gradient_norm: bool = _setting(YesNo(), False)

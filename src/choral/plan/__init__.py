@@ -1,0 +1,216 @@
+"""Plan, Budget, SecureSum: every public number that both sides fix before round 0, checked as it is made."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+from choral.errors import PlanError
+from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
+from choral.plan.secure_sum import Adversary, SecureSum
+
+__all__ = [
+    "LAWS", "LEAST_SCALE", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS",
+    "UNITS",
+    "Adversary", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind",
+    "Unit", "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
+    "usual_sampling", "whole_within",
+]  # fmt: skip
+
+Sampling = Literal["poisson", "partition"]
+Passes = Literal["continue", "reshuffle"]
+Law = Literal["gaussian", "discrete_gaussian", "skellam"]
+Unit = Literal["record"]
+Participation = Literal["uniform", "balanced"]
+SumKind = Literal["complete", "sparse", "paper"]
+SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
+PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
+LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
+UNITS: tuple[Unit, ...] = ("record",)
+PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
+SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
+NoiseIsAdded = Literal["every step", "once"]
+NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
+# The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
+LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+
+
+def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
+    """Nothing, or a PlanError where rule S6 does not reach: whole noise needs one local step and no sampling.
+
+    >>> require_law("skellam", local_steps=1, sampling="partition")
+    """
+    require_one_of("law", law, LAWS)
+    if law in LEAST_SCALE and (local_steps != 1 or sampling != "partition"):
+        raise PlanError(
+            "CH204",
+            f'law = "{law}" with local_steps = {local_steps} and sampling = "{sampling}".',
+            why="Nothing is proved of whole-number noise in several local steps or in sampled batches.",
+            fix='Use local_steps = 1 and sampling = "partition", or law = "gaussian".',
+        )
+
+
+def require_company(cohort: int, devices: int, *, where: str = "") -> None:
+    """Nothing, or a PlanError for a round of one device where anything is to be protected.
+
+    >>> require_company(2, 16)
+    """
+    if cohort < 2:
+        raise PlanError(
+            "CH204",
+            f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
+            where=where,
+            fix="Use at least 2 devices a round.",
+        )
+
+
+def usual_sampling(law: Law) -> Sampling:
+    """How batches are drawn where nobody says it: the way that costs least of those that rules are proved for.
+
+    >>> usual_sampling("gaussian"), usual_sampling("skellam")
+    ('poisson', 'partition')
+    """
+    return "partition" if law in LEAST_SCALE else "poisson"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a device is willing to lose in all: (ε, δ) for the replacement of one record.
+
+    >>> Budget(epsilon=2.0, delta=1e-5).epsilon
+    2.0
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_number("epsilon", self.epsilon)
+        require_number("delta", self.delta, below=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One run of Algorithm 1, described: who takes part, how often, and how each device trains.
+
+    `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
+    that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
+    `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
+    all rows of a device, divided by `batch`; `noise` is that of the upload, and rows are at most `row_length` long.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+    ...             step_size=0.5, clip=1.0, noise=0.02)
+    >>> plan.batches_per_pass
+    10
+    """
+
+    devices: int
+    cohort: int
+    rounds: int
+    rows: int
+    batch: int
+    step_size: float
+    clip: float
+    noise: float
+    local_steps: int = 1
+    sampling: Sampling = "poisson"
+    passes: Passes = "continue"
+    law: Law = "gaussian"
+    unit: Unit = "record"
+    noise_is_added: NoiseIsAdded = "every step"
+    row_length: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_whole("devices", self.devices)
+        require_whole("cohort", self.cohort, most=self.devices)
+        require_whole("rounds", self.rounds)
+        require_whole("rows", self.rows)
+        require_whole("batch", self.batch, most=self.rows)
+        require_whole("local_steps", self.local_steps)
+        require_number("step_size", self.step_size)
+        require_number("clip", self.clip)
+        require_number("noise", self.noise, closed=True)
+        require_one_of("sampling", self.sampling, SAMPLINGS)
+        require_one_of("passes", self.passes, PASSES)
+        require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
+        require_one_of("unit", self.unit, UNITS)
+        require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
+        self._require_once()
+
+    def _require_once(self) -> None:
+        """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
+        if not self.once:
+            if self.row_length:
+                raise PlanError(
+                    "CH204",
+                    f"row_length = {self.row_length!r} with noise in every step.",
+                    fix='Leave it out, or use noise_is_added = "once".',
+                )
+            return
+        require_number("row_length", self.row_length)
+        if self.sampling != "partition" or self.law in LEAST_SCALE:
+            raise PlanError(
+                "CH204",
+                f'noise_is_added = "once" with sampling = "{self.sampling}" and law = "{self.law}".',
+                why="Noise once is Gaussian, and every step uses all rows of a device.",
+                fix='Leave both out, or use noise_is_added = "every step".',
+            )
+
+    @property
+    def once(self) -> bool:
+        """Whether a device trains without noise and adds noise once, to what it uploads (rule S7)."""
+        return self.noise_is_added == "once"
+
+    @property
+    def local_time(self) -> float:
+        """T, the sum of the step sizes of a round."""
+        return self.local_steps * self.step_size
+
+    @property
+    def upload_bound(self) -> float:
+        """B, the longest upload where noise is added once."""
+        return UPLOAD_ROOM * self.clip * self.local_time
+
+    @property
+    def strict(self) -> bool:
+        """Whether the noise is whole, and no float carries any of it."""
+        return self.law in LEAST_SCALE and self.noise > 0
+
+    @property
+    def continues(self) -> bool:
+        """Whether a pass over the records goes on in a device's next round."""
+        return self.sampling == "partition" and self.passes == "continue"
+
+    @property
+    def batches_per_pass(self) -> int:
+        """E = ⌊m/γ⌋, the batches in one pass over the smallest device's records."""
+        return self.rows // self.batch
+
+    def to_dict(self) -> dict[str, str | int | float]:
+        """The plan as plain values, in the order of its fields; the last ones only if they are not the usual ones.
+
+        So a plan from before there was a choice keeps its digest, and what was signed under it.
+        """
+        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0)}
+        return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Self:
+        """The plan that `to_dict` described."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise PlanError(
+                "CH101", f'unknown key "{unknown[0]}" in a plan.', fix=f"Known: {', '.join(sorted(known))}."
+            )
+        needed = [field.name for field in fields(cls) if field.default is MISSING]
+        if missing := [name for name in needed if name not in values]:
+            raise PlanError("CH103", f'a plan has no "{missing[0]}".', fix=f"Needed: {', '.join(needed)}.")
+        return cls(**dict[str, Any](values))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, by which both sides know that they hold the same plan."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()

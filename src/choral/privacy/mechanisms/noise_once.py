@@ -1,0 +1,85 @@
+"""Training without noise, and Gaussian noise once, on what is uploaded: Rule S7, for convex losses."""
+
+import math
+from dataclasses import dataclass
+
+from choral.plan import Plan
+from choral.privacy.events import Gaussian
+from choral.privacy.exposure import Exposure
+from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
+
+MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
+
+# The form of a linear model's loss -> (L, G) for rows of length 1: the gradient of a row of length R is
+# L·R²-Lipschitz and at most G·R long.
+CONVEX: dict[str, tuple[float, float]] = {
+    "softmax": (1 / 2, math.sqrt(2)),
+    "sigmoid": (1 / 4, 1.0),
+    "squared": (1.0, math.inf),
+}
+
+
+def movement(plan: Plan) -> float:
+    """Δ = 2GT/γ: how far one replaced record can move an upload, however many local steps there are.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
+    ...             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)
+    >>> round(movement(plan), 4)
+    0.0295
+    """
+    return min(2 * plan.clip * plan.local_time / plan.batch, 2 * plan.upload_bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOnce(Mechanism):
+    """One record moves the upload by at most Δ, since steps of at most 2/L move no two models further apart.
+
+    The device checks step size, row length and slope itself (`learning.once`), and charges what rounding adds.
+    """
+
+    def describes(self, plan: Plan) -> bool:
+        """Whether noise is added once."""
+        return plan.once
+
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian:  # noqa: ARG002 - rounds are alike
+        """One upload."""
+        return Gaussian(mu=movement(part) / part.noise / math.sqrt(noises), delta=reserved)
+
+    def against_everyone(self, part: Exposure) -> Loss:
+        """Rule S7 with the device's own noise alone."""
+        return self._loss(part, EVERYONE, 1)
+
+    def with_secure_sum(self, part: Exposure) -> Loss:
+        """Rule S7 with the noise of r_eff devices, for any number of local steps."""
+        return self._loss(part, summing_server(part), part.honest_noises)
+
+    def _loss(self, part: Exposure, adversary: str, noises: int) -> Loss:
+        event = Gaussian(mu=movement(part) / part.noise * math.sqrt(part.rounds / noises))
+        carried = "its own noise" if noises == 1 else f"the noise of {noises} honest devices"
+        certificate = (
+            f"convex loss, steps below 2/L: one record moves an upload by at most {movement(part):.4g}; "
+            f"what is seen carries {carried}"
+        )
+        return Loss(rule="S7", event=event, adversary=adversary, certificate=certificate)
+
+    def protection(self, plan: Plan) -> str:
+        """What is done to an upload before it leaves, for the list of releases."""
+        return f"clipping to {plan.clip:.3g} per record, {self.noise} {plan.noise:.4g} once"
+
+    def described(self, plan: Plan) -> str:
+        """How the mechanism protects a record, for the report."""
+        return (
+            f"Training on all rows without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
+            f"{plan.clip:.3g} a record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the upload"
+        )
+
+
+NOISE_ONCE = NoiseOnce(
+    noise_on="the upload",
+    planned=("S7", "S7"),
+    batches="all rows of a device in every step",
+    size="all rows",
+    name="All rows",
+    why_batches="every step uses all rows of a device, and nothing is hidden by drawing some of them.",
+    rules={"S7": "noise once, on the upload; one record moves it by a known amount however many steps there are"},
+)

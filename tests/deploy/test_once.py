@@ -1,0 +1,102 @@
+"""A deployment with noise once (rule S7): sites see both figures, keep both limits, and check the study themselves."""
+
+import contextlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from choral.backends import relay
+from choral.backends.wire import Wire
+from choral.deploy.agent import Agent
+from choral.deploy.policy import Policy
+from choral.errors import LedgerError, SumError
+from choral.privacy.ledger import Ledger
+from choral.protocol.messages import Turn
+from tests.run.consortium import JOB, Consortium
+
+LOCAL = "[local]\nsteps = 2\nbatch = 12\nstep_size = 0.5\nclip = 1.0\n"
+ONCE = JOB.replace(LOCAL, "").replace("delta = 1e-4", 'delta = 1e-4\nnoise_is_added = "once"')
+
+
+class Agents:
+    """Agents of this process, asked as a relay asks them."""
+
+    def __init__(self, running, terms):
+        self.agents = [running[name] for name in terms.ids]
+
+    def exchange(self, outbox):
+        for number, frame in outbox.items():
+            yield number, bytes(self.agents[number].answer(relay.FRAME + bytes(frame)))
+
+
+@pytest.fixture(scope="module")
+def enrolled(tmp_path_factory):
+    return Consortium(tmp_path_factory.mktemp("once"), job=ONCE)
+
+
+@pytest.fixture
+def consortium(enrolled, tmp_path):
+    return enrolled.copy(tmp_path)
+
+
+def approve(consortium, **limits):
+    study = consortium.study / "study.toml"
+    policy = Policy(epsilon=5.0, delta=1e-4, **limits)
+    return [
+        home.approve(study, policy, consortium.tables[name], record=True) for name, home in consortium.homes.items()
+    ]
+
+
+def rounds(consortium, count):
+    """So many rounds of a server with these sites' agents; the model after them."""
+    study = consortium.agreement
+    model = study.model.start(0)
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
+        wire = Wire(study.terms, Agents(running, study.terms))
+        for number in range(1, count + 1):
+            total = wire.attempt(Turn(number, 0), range(3), model)
+            model = model + np.float32(total.integers / total.count * study.terms.codec.grid)
+    return model
+
+
+def test_sites_train_and_their_ledgers_keep_both_figures(consortium):
+    shown = approve(consortium)
+    assert {one.rule for one in shown} == {"S7"} and {one.noise_on for one in shown} == {"the upload"}
+    model = rounds(consortium, 3)
+    assert np.isfinite(model).all() and np.abs(model).max() > 0
+    for home in consortium.homes.values():
+        ledger = Ledger.read(home.ledger_path)
+        assert len(ledger.balance.charges) == 3
+        # Three devices and no colluder: a lying server's sums hold at least two honest noises.
+        assert ledger.balances.sums.epsilon < 0.75 * ledger.balance.epsilon
+
+
+def test_a_limit_for_sums_refuses_a_study_that_would_pass_it(consortium):
+    with pytest.raises(LedgerError, match=r"CH401.*a server that sees only sums"):
+        approve(consortium, epsilon_sum=0.5)
+    shown = approve(consortium, epsilon_sum=4.0)
+    assert {one.epsilon_sum_limit for one in shown} == {4.0}
+
+
+def test_a_lower_limit_for_sums_refuses_the_next_upload(consortium):
+    """The owner lowers it after the rounds: a fourth upload, which the approval allows, would pass it."""
+    approve(consortium, epsilon_sum=4.0)
+    rounds(consortium, 3)
+    for home in consortium.homes.values():
+        with Ledger.open(home.ledger_path) as ledger:
+            ledger.set_limit(ledger.limit, ledger.balances.sums.epsilon * 1.001)
+            with pytest.raises(LedgerError, match=r"CH401.*against a server that sees only sums"):
+                ledger.charge(replace(ledger.balance.charges[-1], round=4))
+
+
+def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded(consortium):
+    approve(consortium)
+    study = consortium.agreement
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
+        wire = Wire(study.terms, Agents(running, study.terms))
+        with pytest.raises(SumError):
+            wire.attempt(Turn(1, 0), range(3), np.full(study.model.size, 1e4, np.float32))
+    assert set(wire.findings.refusals.values()) <= {"CH605", "CH700"}

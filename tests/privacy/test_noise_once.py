@@ -1,0 +1,93 @@
+"""Rule S7 in numbers: against oracles, as a special case of S2, and in ledgers with both figures."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from choral.errors import PlanError
+from choral.plan import Budget, Plan, SecureSum
+from choral.privacy.account import account_of
+from choral.privacy.calibrate import calibrated
+from choral.privacy.costs import Costs
+from choral.privacy.events import Gaussian, epsilon_of
+from choral.privacy.exposure import in_crowd, rounds_each
+from choral.privacy.mechanisms import against_everyone, mechanism_of, with_secure_sum
+from choral.privacy.mechanisms.noise_once import NOISE_ONCE, movement
+
+ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
+            noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)  # fmt: skip
+DELTA = 1e-5
+
+
+def part(plan: Plan = ONCE, rounds: int = 5, honest: int = 4):
+    return in_crowd(plan, rows=plan.rows, rounds=rounds, colluders=0, dropouts=plan.cohort - honest)
+
+
+def test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor():
+    assert movement(ONCE) == 2 * 1.2 * 120 * 0.25 / 2440
+    assert movement(replace(ONCE, batch=1, rows=1)) == 2 * ONCE.upload_bound / 32 * 2  # 2GT, which is below 2B
+
+
+@pytest.mark.parametrize("honest", [1, 4, 9])
+def test_both_figures_are_gaussian_in_the_rounds_and_the_honest_noises(honest):
+    mu = movement(ONCE) / 0.03 * math.sqrt(5)
+    assert against_everyone(part(honest=honest)).event == Gaussian(mu=mu)
+    assert with_secure_sum(part(honest=honest)).event.mu == pytest.approx(mu / math.sqrt(honest), rel=1e-15)
+
+
+def test_one_local_step_over_all_rows_is_rule_s2():
+    """An upload is then −ηĝ, so noise σ on the mean gradient is noise ησ on the upload."""
+    step = replace(ONCE, local_steps=1, noise=0.25 * 0.02)
+    every = replace(step, noise=0.02, noise_is_added="every step", row_length=0.0)
+    assert with_secure_sum(part(step)).event.mu == pytest.approx(with_secure_sum(part(every)).event.mu, rel=1e-12)
+    assert against_everyone(part(step)).event.mu == pytest.approx(against_everyone(part(every)).event.mu, rel=1e-12)
+
+
+def test_epsilon_1_against_everyone_is_the_figures_of_the_design_with_the_secure_sum():
+    """0.47, 0.42, 0.30 and 0.16 for 4, 5, 9 and 30 honest noises."""
+    plan = calibrated(ONCE, Budget(epsilon=1.0, delta=DELTA))
+    found = [with_secure_sum(part(replace(plan, cohort=c, devices=c), honest=n)).epsilon(DELTA)
+             for c, n in ((10, 4), (10, 5), (10, 9), (40, 30))]  # fmt: skip
+    assert found == pytest.approx([0.47, 0.42, 0.30, 0.16], abs=0.006)
+    assert 0.999 <= against_everyone(part(plan, rounds_each(plan))).epsilon(DELTA) <= 1.0
+
+
+def test_the_account_names_rule_s7_and_calls_the_published_formula_no_guarantee():
+    account = account_of(part(), DELTA)
+    assert account.proved.against_everyone.rule == account.proved.with_secure_sum.rule == "S7"
+    assert not account.paper.valid and "added once" in account.paper.because
+    # What the paper's reasoning gives is the figure with the secure sum if all ten noises are there.
+    everybody = with_secure_sum(part(honest=10)).event
+    assert account.paper.rho == pytest.approx(everybody.mu**2 / 2, rel=1e-12)
+
+
+def test_every_charge_keeps_both_figures():
+    costs = Costs(plan=ONCE, secure=SecureSum.for_cohort(10), rows=np.array([2440, 9000]),
+                  limits=(Budget(epsilon=9.0, delta=DELTA),) * 2, names=("a", "b"))  # fmt: skip
+    charge = costs.charge(0, 3, run="r", round=1, attempt=0)
+    assert charge.rule == "S7" and charge.event.mu == movement(ONCE) / 0.03
+    assert charge.summed.mu == pytest.approx(charge.event.mu / math.sqrt(4), rel=1e-15)  # g_min of ten is 4
+    reserved = costs.reservation(1, range(5), run="r")
+    assert reserved.summed == (charge.summed,) * 5 and reserved.uploads == (charge.event,) * 5  # rows do not matter
+    assert epsilon_of(reserved.summed, DELTA) < epsilon_of(reserved.uploads, DELTA)
+
+
+def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
+    every = replace(ONCE, noise_is_added="every step", row_length=0.0)
+    assert not {"noise_is_added", "row_length"} & every.to_dict().keys()
+    assert Plan.from_dict(ONCE.to_dict()) == ONCE and ONCE.digest != every.digest
+    assert mechanism_of(ONCE) is NOISE_ONCE and mechanism_of(every) is not NOISE_ONCE
+
+
+@pytest.mark.parametrize("changes", [
+    {"sampling": "poisson"},
+    {"law": "skellam", "local_steps": 1},
+    {"row_length": 0.0},
+    {"noise_is_added": "every step"},
+    {"noise_is_added": "twice"},
+])  # fmt: skip
+def test_numbers_that_do_not_belong_to_noise_once_are_refused(changes):
+    with pytest.raises(PlanError, match=r"CH20[04]"):
+        replace(ONCE, **changes)

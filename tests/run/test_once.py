@@ -1,0 +1,104 @@
+"""Noise once (rule S7) end to end: simulations, rehearsals, pages, and what is refused before anything is charged."""
+
+import json
+
+import numpy as np
+import pytest
+
+import choral
+from choral import config
+from choral.errors import ChoralError
+from choral.record import read_run
+from choral.run.runs import Run
+from choral.run.study import settle
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.uniform(-1, 1, (600, 3)).astype(np.float32)
+TABLE = (ROWS, (ROWS[:, 0] + 0.2 * RNG.normal(size=600) > 0).astype(int))
+SETTINGS = {"devices": 6, "epsilon": 4.0, "delta": 1e-4, "noise_is_added": "once", "rounds": 3, "cohort": 5}
+
+
+def study(**changes):
+    return settle(config.job_of(**(SETTINGS | changes)), TABLE)
+
+
+@pytest.mark.parametrize("table", ["classes", "three classes", "numbers"])
+def test_a_simulation_and_a_rehearsal_have_the_same_integers(table):
+    labels = {
+        "classes": TABLE[1],
+        "three classes": np.digitize(ROWS[:, 0], [-0.3, 0.3]),
+        "numbers": (ROWS @ np.float32([0.5, -0.2, 0.1])),
+    }[table]
+    bounds = {"label_bounds": [-1.0, 1.0]} if table == "numbers" else {}
+    settled = settle(config.job_of(**SETTINGS, **bounds, seed=3), (ROWS, labels))
+    runs = [Run(kind, settled, drop=0.0) for kind in ("simulation", "rehearsal")]
+    for run in runs:
+        run.finish()
+    assert runs[0].parameters.tolist() == runs[1].parameters.tolist()
+    assert np.abs(runs[0].parameters).max() > 0
+
+
+def test_drop_outs_leave_the_same_integers_too():
+    runs = [Run(kind, study(seed=5, cohort=6, rounds=6), drop=0.1) for kind in ("simulation", "rehearsal")]
+    for run in runs:
+        run.finish()
+    assert runs[0].parameters.tolist() == runs[1].parameters.tolist()
+    assert any(len(line.included) < 6 for line in runs[0].lines)
+
+
+def test_a_run_states_both_figures_is_verified_and_its_page_names_the_rule(tmp_path):
+    result = choral.rehearse(TABLE, **SETTINGS, out=tmp_path / "run")
+    everyone, summed = result.privacy.against_everyone, result.privacy.with_secure_sum
+    assert everyone.rule == summed.rule == "S7"
+    assert summed.epsilon < 0.8 * everyone.epsilon <= 0.8 * 4.0
+    result.report(tmp_path / "run" / "report.html")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "noise once" in page.lower() or "Training on all rows without noise" in page
+    choral.verify(tmp_path / "run")
+    assert read_run(tmp_path / "run").about.plan.once
+    ledger = next((tmp_path / "run" / "devices").glob("*/ledger*"), None) or next((tmp_path / "run").rglob("*.ledger"))
+    charges = [
+        body for line in ledger.read_bytes().splitlines() if (body := json.loads(line[65:])).get("kind") == "charge"
+    ]
+    assert charges and all(body["summed"]["mu"] < body["event"]["mu"] for body in charges)
+
+
+def test_learning_is_as_good_as_with_noise_in_every_step_where_noise_is_small():
+    once = choral.simulate(TABLE, **SETTINGS | {"epsilon": 50.0}, seed=1)
+    assert once.score(*TABLE) > 0.85
+
+
+@pytest.mark.parametrize(("changes", "code"), [
+    ({"model": "mlp", "hidden": [4]}, "CH204"),
+    ({"sampling": "poisson"}, "CH204"),
+    ({"law": "skellam"}, "CH204"),
+    ({"steps": 2, "step_size": 5.0}, "CH204"),  # longer than 2/L
+    ({"row_length": -1.0}, "CH102"),
+    ({"slope": 0.0}, "CH102"),
+])  # fmt: skip
+def test_what_the_rule_does_not_reach_is_refused_before_a_run_begins(changes, code):
+    named = {"model": "kind"}
+    with pytest.raises(ChoralError) as refused:
+        study(**{named.get(name, name): value for name, value in changes.items()})
+    assert refused.value.code == code
+
+
+def test_a_slope_with_three_classes_is_refused():
+    labels = np.digitize(ROWS[:, 0], [-0.3, 0.3])
+    with pytest.raises(ChoralError, match="gradient of no convex loss"):
+        settle(config.job_of(**SETTINGS, clip=0.5), (ROWS, labels))
+
+
+def test_more_rows_take_more_and_shorter_steps_and_cost_the_same():
+    """One device has three times the rows of the others; nobody's number of rows enters a sensitivity."""
+    sizes = np.array([90, 90, 90, 90, 240])
+    names = np.repeat([f"site-{number}" for number in range(5)], sizes)
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": ROWS[:, 0], "b": ROWS[:, 1], "label": TABLE[1], "site": names})
+    settled = settle(
+        config.job_of(epsilon=4.0, delta=1e-4, noise_is_added="once", rounds=2, seed=1, device_column="site"), frame
+    )
+    events = {settled.costs.event(device, 0) for device in range(5)}
+    assert len(events) == 1
+    Run("simulation", settled).finish()
