@@ -71,6 +71,21 @@ class Momentum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Nesterov(Momentum):
+    """Momentum that looks ahead: the move is the one that the velocity would make after one more such mean.
+
+    >>> step = Nesterov(step_size=1.0, momentum=0.5)
+    >>> step.update(np.float32([1.0]), step.init(np.zeros(1, np.float32)))[0].tolist()
+    [1.5]
+    """
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """The mean and what is kept of the new velocity, times the step size."""
+        velocity = self.momentum * state["velocity"] + mean
+        return self.step_size * (self.momentum * velocity + mean), {"velocity": velocity}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Adam:
     """FedAdam: each parameter's mean of means over the root of its mean square (Reddi et al. 2021, Algorithm 2).
 
@@ -98,7 +113,7 @@ class Adam:
         return move, {"velocity": velocity, "squares": squares}
 
 
-STEPS: dict[str, type[ServerStep]] = {"mean": Mean, "momentum": Momentum, "adam": Adam}
+STEPS: dict[str, type[ServerStep]] = {"mean": Mean, "momentum": Momentum, "nesterov": Nesterov, "adam": Adam}
 DEFAULT, MEAN = "mean", Mean()
 
 
