@@ -145,3 +145,17 @@ def test_rounding_is_a_small_share_on_tables_of_a_usual_size():
     large = LocalWork(local_time=30.0, divisor=100_000, clip=1.2, row_length=4.0, upload_bound=100.0)
     assert small.rounding(logistic(104), 2441) < 1e-5
     assert large.rounding(logistic(1000), 100_000) < 1e-3
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_record_that_is_drawn_moves_the_upload_by_half_of_it_from_where_it_would_be_without(name, seed):
+    """What sampled rounds count on: with the same room, and so with the same steps, whoever else was drawn."""
+    model, rng = MODELS[name], np.random.default_rng(seed)
+    (features, labels), _ = neighbours(model, rng, int(rng.integers(2, 13)))
+    work = work_for(model, rows=6, local_time=float(rng.choice([0.1, 3.0, 40.0])), slope=float(rng.choice([0.1, 1])))
+    start = rng.normal(0, 3, model.size).astype(np.float32)
+    present = local_work(model, work, start, features, labels, room=16)
+    absent = local_work(model, work, start, features[1:], labels[1:], room=16)
+    assert np.linalg.norm(present - absent) <= work.movement / 2 * (1 + work.rounding(model, 16))

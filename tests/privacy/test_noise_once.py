@@ -82,7 +82,6 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
 
 
 @pytest.mark.parametrize("changes", [
-    {"sampling": "poisson"},
     {"law": "skellam", "local_steps": 1},
     {"row_length": 0.0},
     {"noise_is_added": "every step"},
@@ -91,3 +90,13 @@ def test_the_digest_of_other_plans_knows_nothing_of_noise_once():
 def test_numbers_that_do_not_belong_to_noise_once_are_refused(changes):
     with pytest.raises(PlanError, match=r"CH20[04]"):
         replace(ONCE, **changes)
+
+
+def test_a_sampled_round_is_a_step_of_rule_s5_with_noise_in_units_of_half_the_movement():
+    sampled = replace(ONCE, sampling="poisson", batch=244)
+    events = [against_everyone(part(sampled)).event, with_secure_sum(part(sampled, honest=4)).event]
+    multiplier = 0.03 / (movement(sampled) / 2)
+    assert [one.noise_multiplier for one in events] == pytest.approx([multiplier, 2 * multiplier], rel=1e-12)
+    assert {(one.probability, one.steps) for one in events} == {(0.1, 5)}
+    plain = replace(ONCE, sampling="poisson")  # a batch of all rows hides nobody
+    assert against_everyone(part(plain)).event == against_everyone(part()).event

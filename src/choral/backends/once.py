@@ -16,7 +16,7 @@ from choral.errors import TrainingError
 from choral.learning import streams
 from choral.learning.fit import check_fit
 from choral.learning.models import Model
-from choral.learning.once import LocalWork, noisy_upload
+from choral.learning.once import LocalWork, noisy_upload, places_of
 from choral.learning.processors import keep_compiled
 from choral.learning.records import Records
 from choral.plan import Plan
@@ -34,7 +34,7 @@ class OnceEngine:
         keep_compiled()
         work = LocalWork.of(plan)
         for rows in {int(records.sizes.min()), int(records.sizes.max())}:
-            work.check(model, rows)
+            work.check(model, places_of(plan, rows))
         self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
 
@@ -78,7 +78,8 @@ class OnceEngine:
                 (self._words("update noise", round_number, device) >> np.uint64(11)) + np.float64(0.5)
             ) * 2.0**-53
             rows, labels = self.records.features_of(device), self.records.labels_of(device)
-            return noisy_upload(self.model, self.plan, parameters, rows, labels, ndtri(uniform))
+            key = streams.keys(self.seed, "batches", round_number, np.array([device]))
+            return noisy_upload(self.model, self.plan, parameters, rows, labels, ndtri(uniform), key)
 
         with ThreadPoolExecutor(CORES) as pool:  # a device's work keeps about one core busy
             yield from pool.map(upload, map(int, cohort))

@@ -6,7 +6,7 @@ that is done here.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -17,6 +17,9 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
+from choral.learning import streams
+from choral.learning.batches import EMPTY, drawer_of
+from choral.learning.batches.batch import Source
 from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
@@ -123,29 +126,35 @@ class LocalWork:
 
 
 def local_work(
-    model: Model, work: LocalWork, parameters: NDArray[np.float32], features: NDArray[np.float32], labels: Labels
+    model: Model,
+    work: LocalWork,
+    parameters: NDArray[np.float32],
+    features: NDArray[np.float32],
+    labels: Labels,
+    room: int | None = None,
 ) -> NDArray[np.float64]:
-    """u = θ_i − θ after K steps on all rows, no longer than B, before any noise.
+    """u = θ_i − θ after K steps on these rows, no longer than B, before any noise.
 
-    The steps, and so the time that they take, depend on the number of rows alone, never on a value.
+    The steps, and so the time that they take, depend on the number of rows alone, or on the `room` for rows that were
+    drawn: never on a value, and never on how many were drawn.
     """
-    work.check(model, len(labels))
+    places = len(labels) if room is None else room
+    work.check(model, places)
     if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
         raise TrainingError(
             "CH700",
             f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
             fix="Use a shorter local time, or features within about ±1.",
         )
-    steps = work.steps(model, len(labels))
-    room = padded(len(labels))
-    rows = np.zeros((room, model.features + 1))
+    steps, size = work.steps(model, places), padded(places)
+    rows = np.zeros((size, model.features + 1))
     rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
-    classes = np.zeros(room, labels.dtype)
+    classes = np.zeros(size, labels.dtype)
     classes[: len(labels)] = labels
     numbers = np.array([work.local_time / steps / work.divisor, work.clip, work.row_length, work.upload_bound])
     with jax.enable_x64(True):
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
-        update = _work(model.link, start, rows, classes, np.arange(room) < len(labels), numbers, steps)
+        update = _work(model.link, start, rows, classes, np.arange(size) < len(labels), numbers, steps)
         return np.asarray(update).ravel()
 
 
@@ -156,13 +165,33 @@ def noisy_upload(
     features: NDArray[np.float32],
     labels: Labels,
     noise: NDArray[np.float64],
+    key: streams.Words,
+    random: Source | None = None,
 ) -> NDArray[np.float32]:
     """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
 
     The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
+    `key`, or secret words if `random` gives them, chooses the rows where the plan draws some of them.
     """
-    clean = local_work(model, LocalWork.of(plan), parameters, features, labels)
-    return with_noise(model, plan, len(labels), clean, noise)
+    places = places_of(plan, len(labels))
+    if plan.sampling == "poisson":
+        drawn = _drawn(plan, len(labels), places, key, random)
+        features, labels = features[drawn], labels[drawn]
+    clean = local_work(model, LocalWork.of(plan), parameters, features, labels, places)
+    return with_noise(model, plan, places, clean, noise)
+
+
+def places_of(plan: Plan, rows: int) -> int:
+    """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
+    return drawer_of(replace(plan, local_steps=1)).room(rows) if plan.sampling == "poisson" else rows
+
+
+def _drawn(plan: Plan, rows: int, room: int, key: streams.Words, random: Source | None) -> NDArray[np.int32]:
+    """The rows of the one draw of a round, each by its own coin."""
+    drawer = drawer_of(replace(plan, local_steps=1))
+    batch = drawer.draw(np.array([rows]), np.array([0]), key, random, room)
+    places: NDArray[np.int32] = batch.rows[0, 0, : batch.counts[0, 0]]
+    return np.extract(places != EMPTY, places)
 
 
 def with_noise(
@@ -180,7 +209,7 @@ class OnceTraining:
         self, *, model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels, rounds: int = 0
     ) -> None:
         require_rows(model, plan, features, labels)
-        LocalWork.of(plan).check(model, len(labels))
+        LocalWork.of(plan).check(model, places_of(plan, len(labels)))
         self.model, self.plan, self.rows, self.rounds = model, plan, len(labels), rounds
         self._records = features, labels
 
@@ -198,8 +227,11 @@ class OnceTraining:
         self._upload(parameters)
 
     def _upload(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
-        drawn = secure_normal((self.model.size,)).astype(np.float64)
-        return noisy_upload(self.model, self.plan, parameters, *self._records, drawn)
+        noise = secure_normal((self.model.size,)).astype(np.float64)
+        shape = (1, 1, places_of(self.plan, self.rows))
+        secret = streams.secure_words((1,))
+        given = (parameters, *self._records, noise, secret, lambda _: streams.secure_words(shape))
+        return noisy_upload(self.model, self.plan, *given)
 
 
 def padded(rows: int) -> int:

@@ -98,7 +98,8 @@ class Plan:
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
     `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
-    all rows of a device, divided by `batch`; `noise` is that of the upload, and rows are at most `row_length` long.
+    all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`; `noise` is that of
+    the upload, and rows are at most `row_length` long.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -150,12 +151,12 @@ class Plan:
                 )
             return
         require_number("row_length", self.row_length)
-        if self.sampling != "partition" or self.law in LEAST_SCALE:
+        if self.law in LEAST_SCALE:
             raise PlanError(
                 "CH204",
-                f'noise_is_added = "once" with sampling = "{self.sampling}" and law = "{self.law}".',
-                why="Noise once is Gaussian, and every step uses all rows of a device.",
-                fix='Leave both out, or use noise_is_added = "every step".',
+                f'noise_is_added = "once" with law = "{self.law}".',
+                why="Noise once is Gaussian.",
+                fix='Leave the law out, or use noise_is_added = "every step".',
             )
 
     @property

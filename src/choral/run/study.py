@@ -17,7 +17,7 @@ from choral.errors import ChoralError, ConfigError, PlanError, TableError
 from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import KINDS, Model
-from choral.learning.once import LocalWork
+from choral.learning.once import LocalWork, places_of
 from choral.learning.reading import DataSource
 from choral.learning.records import by
 from choral.learning.splits import Split, hold_out
@@ -329,9 +329,9 @@ def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: f
         noise_is_added="once", row_length=row_length,
         **{name: proposed[name] if value is None else value for name, value in given.items()},
     )  # fmt: skip
-    work = LocalWork.of(plan)
-    work.check(model, rows)
-    if (needed := work.steps(model, rows)) > plan.local_steps:
+    work, places = LocalWork.of(plan), places_of(plan, rows)
+    work.check(model, places)
+    if (needed := work.steps(model, places)) > plan.local_steps and None not in (job.local.steps, job.local.step_size):
         raise PlanError(
             "CH204",
             f"{plan.local_steps} local steps of {plan.step_size:g} on {rows:,} rows: each would be longer than 2/L.",

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from choral.plan import Plan
-from choral.privacy.events import Gaussian
+from choral.privacy.events import Gaussian, Poisson
 from choral.privacy.exposure import Exposure
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
@@ -30,6 +30,18 @@ def movement(plan: Plan) -> float:
     return min(2 * plan.clip * plan.local_time / plan.batch, 2 * plan.upload_bound)
 
 
+def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> Gaussian | Poisson:
+    """So many uploads with the noise of so many devices each.
+
+    A record that is drawn moves the upload by at most Δ/2 from where it would be without it, so a sampled round is a
+    step of rule S5 whose noise is σ_u in units of Δ/2.
+    """
+    if part.sampled:
+        multiplier = 2 * part.noise / movement(part) * math.sqrt(noises)
+        return Poisson(noise_multiplier=multiplier, probability=part.batch / part.rows, steps=count, delta=reserved)
+    return Gaussian(mu=movement(part) / part.noise * math.sqrt(count / noises), delta=reserved)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoiseOnce(Mechanism):
     """One record moves the upload by at most Δ, since steps of at most 2/L move no two models further apart.
@@ -41,9 +53,9 @@ class NoiseOnce(Mechanism):
         """Whether noise is added once."""
         return plan.once
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian:  # noqa: ARG002 - rounds are alike
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian | Poisson:  # noqa: ARG002 - rounds are alike
         """One upload."""
-        return Gaussian(mu=movement(part) / part.noise / math.sqrt(noises), delta=reserved)
+        return _uploads(part, 1, noises, reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S7 with the device's own noise alone."""
@@ -54,11 +66,11 @@ class NoiseOnce(Mechanism):
         return self._loss(part, summing_server(part), part.honest_noises)
 
     def _loss(self, part: Exposure, adversary: str, noises: int) -> Loss:
-        event = Gaussian(mu=movement(part) / part.noise * math.sqrt(part.rounds / noises))
+        event = _uploads(part, part.rounds, noises)
         carried = "its own noise" if noises == 1 else f"the noise of {noises} honest devices"
         certificate = (
             f"convex loss, steps below 2/L: one record moves an upload by at most {movement(part):.4g}; "
-            f"what is seen carries {carried}"
+            f"what is seen carries {carried}{'; one secret Poisson draw per round' * part.sampled}"
         )
         return Loss(rule="S7", event=event, adversary=adversary, certificate=certificate)
 
@@ -69,7 +81,8 @@ class NoiseOnce(Mechanism):
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a record, for the report."""
         return (
-            f"Training on all rows without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
+            f"Training on {'the rows of one secret draw per round' if plan.sampling == 'poisson' else 'all rows'} "
+            f"without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
             f"{plan.clip:.3g} a record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the upload"
         )
 
