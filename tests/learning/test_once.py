@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from choral.errors import ChoralError
 from choral.learning.models import Model, binary, linear, logistic, mlp
 from choral.learning.once import CONVEX, LARGEST_MODEL, LocalWork, local_work
+from choral.plan import Plan, SecureSum
+from choral.secagg.codec import Codec, quantise, sensitivity
 
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}
 
@@ -159,3 +161,23 @@ def test_a_record_that_is_drawn_moves_the_upload_by_half_of_it_from_where_it_wou
     present = local_work(model, work, start, features, labels, room=16)
     absent = local_work(model, work, start, features[1:], labels[1:], room=16)
     assert np.linalg.norm(present - absent) <= work.movement / 2 * (1 + work.rounding(model, 16))
+
+
+@pytest.mark.parametrize("law", ["discrete_gaussian", "skellam"])
+def test_in_whole_numbers_one_record_moves_the_integers_by_no_more_than_the_codec_counts(law):
+    """60 local steps on tables that differ in one record, and the pair that reaches the bound."""
+    model, rng = linear(3), np.random.default_rng(2)
+    plan = Plan(devices=4, cohort=4, rounds=5, rows=8, batch=8, local_steps=60, step_size=0.05, clip=0.6, noise=0.3,
+                sampling="partition", law=law, noise_is_added="once", row_length=2.0)  # fmt: skip
+    codec = Codec.for_plan(plan, SecureSum.for_cohort(4), model.size)
+    most, worst = sensitivity(plan, model.size, codec.grid), 0.0
+    for trial in range(60):
+        x = rng.normal(size=(8, 3)).astype(np.float32)
+        y = rng.normal(0, 50, 8).astype(np.float32)
+        other = y.copy()
+        other[0] = -y[0] if trial else 500.0
+        start, dither = rng.normal(size=model.size).astype(np.float32), rng.random(model.size, np.float32)
+        one, two = (quantise(local_work(model, LocalWork.of(plan), start, x, labels), dither, codec.grid).astype(int)
+                    for labels in (y, other))  # fmt: skip
+        worst = max(worst, float(np.linalg.norm(one - two)) / most)
+    assert 0.9 < worst <= 1

@@ -4,9 +4,11 @@ Masks are left out, since they cancel. A device's upload is made by the function
 so a simulation and a rehearsal have the same integers.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +46,14 @@ class OnceEngine:
         for device, update in zip(cohort, self._each(parameters, round_number, cohort), strict=True):
             self._check(round_number, update)
             total += quantise(update, self.dither(round_number, int(device)), self.codec.grid)
+            if (stream := self.noise(round_number, int(device))) is not None:
+                total += self.codec.whole_noise(self.model.size, stream)
         self.rounds_of[cohort] += 1
         return RoundSum(total=total, count=len(cohort))
 
     def updates(
         self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]
-    ) -> NDArray[np.float32]:
+    ) -> NDArray[np.floating[Any]]:
         """Each device's own upload, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
         made = np.stack(list(self._each(parameters, round_number, cohort)))
         self.rounds_of[cohort] += 1
@@ -60,9 +64,12 @@ class OnceEngine:
         drawn = self._words("dither", round_number, device) >> np.uint64(40)
         return drawn.astype(np.float32) * np.float32(2.0**-24)
 
-    def noise(self, round_number: int, device: int) -> Stream | None:  # noqa: ARG002 - uploads carry their own
-        """Nothing: whole noise is not added once."""
-        return None
+    def noise(self, round_number: int, device: int) -> Stream | None:
+        """The keystream of the whole noise that `train` adds to this device's integers, in the strict mode."""
+        if not self.plan.strict:
+            return None
+        text = f"choral/1|{self.seed}|whole noise|{round_number}|{device}"
+        return Stream(hashlib.sha256(text.encode()).digest())
 
     def _words(self, purpose: streams.Purpose, round_number: int, device: int) -> streams.Words:
         key = streams.keys(self.seed, purpose, round_number, np.array([device]))
@@ -70,8 +77,8 @@ class OnceEngine:
 
     def _each(
         self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]
-    ) -> Iterable[NDArray[np.float32]]:
-        def upload(device: int) -> NDArray[np.float32]:
+    ) -> Iterable[NDArray[np.floating[Any]]]:
+        def upload(device: int) -> NDArray[np.floating[Any]]:
             from scipy.special import ndtri
 
             uniform = (
@@ -84,7 +91,7 @@ class OnceEngine:
         with ThreadPoolExecutor(CORES) as pool:  # a device's work keeps about one core busy
             yield from pool.map(upload, map(int, cohort))
 
-    def _check(self, round_number: int, update: NDArray[np.float32]) -> None:
+    def _check(self, round_number: int, update: NDArray[np.floating[Any]]) -> None:
         limit = (self.codec.largest - 1) * self.codec.grid
         if not np.abs(update).max(initial=0.0) <= limit:  # so written, NaN fails too
             raise TrainingError(

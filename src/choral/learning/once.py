@@ -8,7 +8,7 @@ that is done here.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,10 @@ from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
 from choral.learning.records import Labels
-from choral.plan import Plan, require_number, require_whole
+from choral.plan import MOST_ROUNDING, Plan, require_number, require_whole
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 
 LARGEST_MODEL = 1e3  # V: local steps are projected on the ball ‖v‖ ≤ V, so that the rounding of a step is bounded
-MOST_ERROR = 0.01  # e: a plan in which float64 could add more than this to Δ is refused
 MOST_STEPS = 2**20
 _UNIT = 2.0**-53
 
@@ -116,7 +115,7 @@ class LocalWork:
         steps = self.steps(model, rows)
         if steps > MOST_STEPS:
             raise PlanError("CH204", f"{steps:,} local steps.", fix="Use a shorter local time or shorter rows.")
-        if (error := self.rounding(model, rows)) > MOST_ERROR:
+        if (error := self.rounding(model, rows)) > MOST_ROUNDING:
             raise PlanError(
                 "CH204",
                 f"rounding could add {error:.2g} of what one record moves an upload by, at {rows:,} rows.",
@@ -167,18 +166,19 @@ def noisy_upload(
     noise: NDArray[np.float64],
     key: streams.Words,
     random: Source | None = None,
-) -> NDArray[np.float32]:
+) -> NDArray[np.floating[Any]]:
     """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
 
     The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
-    `key`, or secret words if `random` gives them, chooses the rows where the plan draws some of them.
+    Whole noise is left to the codec, and u stays in float64. `key`, or secret words if `random` gives them, chooses
+    the rows where the plan draws some of them.
     """
     places = places_of(plan, len(labels))
     if plan.sampling == "poisson":
         drawn = _drawn(plan, len(labels), places, key, random)
         features, labels = features[drawn], labels[drawn]
     clean = local_work(model, LocalWork.of(plan), parameters, features, labels, places)
-    return with_noise(model, plan, places, clean, noise)
+    return clean if plan.strict else with_noise(model, plan, places, clean, noise)
 
 
 def places_of(plan: Plan, rows: int) -> int:
@@ -217,8 +217,8 @@ class OnceTraining:
         """The model and sizes only: records are secret."""
         return f"OnceTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
 
-    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The noisy upload of the next round."""
+    def update(self, parameters: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+        """The upload of the next round, with its noise unless the codec adds it."""
         self.rounds += 1
         return self._upload(parameters)
 
@@ -226,7 +226,7 @@ class OnceTraining:
         """Train as in the next round and drop the upload: all is compiled and known to work."""
         self._upload(parameters)
 
-    def _upload(self, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _upload(self, parameters: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
         noise = secure_normal((self.model.size,)).astype(np.float64)
         shape = (1, 1, places_of(self.plan, self.rows))
         secret = streams.secure_words((1,))

@@ -11,8 +11,8 @@ from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, req
 from choral.plan.secure_sum import Adversary, SecureSum
 
 __all__ = [
-    "LAWS", "LEAST_SCALE", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS",
-    "UNITS",
+    "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
+    "SUM_KINDS", "UNITS",
     "Adversary", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind",
     "Unit", "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
     "usual_sampling", "whole_within",
@@ -32,6 +32,7 @@ PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
 NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
+MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
@@ -135,7 +136,8 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
-        require_law(self.law, local_steps=self.local_steps, sampling=self.sampling)
+        # Where noise is added once, it is added to one upload, however many local steps there are.
+        require_law(self.law, local_steps=1 if self.once else self.local_steps, sampling=self.sampling)
         require_one_of("unit", self.unit, UNITS)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
         self._require_once()
@@ -151,13 +153,6 @@ class Plan:
                 )
             return
         require_number("row_length", self.row_length)
-        if self.law in LEAST_SCALE:
-            raise PlanError(
-                "CH204",
-                f'noise_is_added = "once" with law = "{self.law}".',
-                why="Noise once is Gaussian.",
-                fix='Leave the law out, or use noise_is_added = "every step".',
-            )
 
     @property
     def once(self) -> bool:
@@ -168,6 +163,11 @@ class Plan:
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size
+
+    @property
+    def update_noise(self) -> float:
+        """The noise of one step, or of the upload where it is added once, in units of the parameters."""
+        return self.noise if self.once else self.step_size * self.noise
 
     @property
     def upload_bound(self) -> float:

@@ -112,8 +112,8 @@ class Exposure(Plan):
 
     @property
     def noise_multiplier(self) -> float:
-        """z = σγ/G, the noise of a step in units of what one record adds to it."""
-        return self.noise / self.clip * self.batch
+        """z = σγ/G, the noise of a step in units of what one record adds to it; σ_uγ/(GT) where it is added once."""
+        return self.noise / self.clip * self.batch / (self.local_time if self.once else 1)
 
     @property
     def lipschitz(self) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, SumError
-from choral.plan import LEAST_SCALE, Law, Plan, SecureSum, require_number
+from choral.plan import LEAST_SCALE, MOST_ROUNDING, Law, Plan, SecureSum, require_number
 from choral.secagg import discrete
 from choral.secagg.masks import Stream, Words, ring
 
@@ -74,6 +74,8 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
 def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
+    Where noise is added once it is GT with the most that rounding may add to it there.
+
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
 
@@ -82,6 +84,8 @@ def longest(plan: Plan, dimensions: int) -> float:
     >>> 0.5 < longest(plan, 1000) < 0.5002
     True
     """
+    if plan.once:
+        return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
     gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
     if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
@@ -159,10 +163,8 @@ class Codec:
         require_number("failure", failure, below=1.0)
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        if plan.once:
-            noise, noises, reach = plan.noise, 1, plan.upload_bound
-        else:
-            noise, noises, reach = plan.step_size * plan.noise, plan.local_steps, plan.local_time * plan.clip
+        noise, noises = plan.update_noise, 1 if plan.once else plan.local_steps
+        reach = plan.upload_bound if plan.once else plan.local_time * plan.clip
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = reach + tail * noise * math.sqrt(noises)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
@@ -190,16 +192,17 @@ class Codec:
 
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
         """
-        most, multiplier = longest(plan, dimensions), plan.noise * plan.batch / plan.clip
+        most = plan.upload_bound if plan.once else longest(plan, dimensions)
+        multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
         room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, discrete.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
-        while grid < 2 * plan.step_size * plan.noise:
+        while grid < 2 * plan.update_noise:
             scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / 2))
             largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
-            if largest <= room and scale <= widest and scale * grid <= 2 * plan.step_size * plan.noise:
+            if largest <= room and scale <= widest and scale * grid <= 2 * plan.update_noise:
                 return cls(
                     grid=grid,
                     largest=largest,

@@ -13,7 +13,7 @@ from choral.privacy.mechanisms.poisson import POISSON
 from choral.privacy.rules import Loss, Mechanism
 
 # In the order in which they are asked whether a plan is theirs; a new mechanism is one entry.
-MECHANISMS: list[Mechanism] = [NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
+MECHANISMS: list[Mechanism] = [*NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
 
 
 def mechanism_of(plan: Plan) -> Mechanism:

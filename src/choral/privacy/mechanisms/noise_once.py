@@ -1,11 +1,12 @@
 """Training without noise, and Gaussian noise once, on what is uploaded: Rule S7, for convex losses."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from choral.plan import Plan
-from choral.privacy.events import Gaussian, Poisson
+from choral.privacy.events import Event, Gaussian, Poisson
 from choral.privacy.exposure import Exposure
+from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM, whole_noise
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
@@ -30,12 +31,14 @@ def movement(plan: Plan) -> float:
     return min(2 * plan.clip * plan.local_time / plan.batch, 2 * plan.upload_bound)
 
 
-def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> Gaussian | Poisson:
+def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> Event:
     """So many uploads with the noise of so many devices each.
 
     A record that is drawn moves the upload by at most Δ/2 from where it would be without it, so a sampled round is a
     step of rule S5 whose noise is σ_u in units of Δ/2.
     """
+    if part.strict:
+        return replace(whole_noise(part, count, noises), delta=reserved)
     if part.sampled:
         multiplier = 2 * part.noise / movement(part) * math.sqrt(noises)
         return Poisson(noise_multiplier=multiplier, probability=part.batch / part.rows, steps=count, delta=reserved)
@@ -50,10 +53,10 @@ class NoiseOnce(Mechanism):
     """
 
     def describes(self, plan: Plan) -> bool:
-        """Whether noise is added once."""
-        return plan.once
+        """Whether noise of this law is added once."""
+        return plan.once and plan.law == self.law
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian | Poisson:  # noqa: ARG002 - rounds are alike
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:  # noqa: ARG002 - rounds are alike
         """One upload."""
         return _uploads(part, 1, noises, reserved)
 
@@ -87,7 +90,7 @@ class NoiseOnce(Mechanism):
         )
 
 
-NOISE_ONCE = NoiseOnce(
+_ONCE = NoiseOnce(
     noise_on="the upload",
     planned=("S7", "S7"),
     batches="all rows of a device in every step",
@@ -95,4 +98,13 @@ NOISE_ONCE = NoiseOnce(
     name="All rows",
     why_batches="every step uses all rows of a device, and nothing is hidden by drawing some of them.",
     rules={"S7": "noise once, on the upload; one record moves it by a known amount however many steps there are"},
+)
+
+# One for each law of the noise, with the words of that law.
+NOISE_ONCE = (
+    _ONCE,
+    *(
+        replace(_ONCE, law=of.law, noise=of.noise, noise_in_full=of.noise_in_full, exactness=of.exactness)
+        for of in (DISCRETE_GAUSSIAN, SKELLAM)
+    ),
 )
