@@ -69,7 +69,7 @@ class Clock(datetime):
 def told(tmp_path, monkeypatch, capfd, caplog):
     """Everything that a run on a table leaves behind or says, with the updates and the clock pinned."""
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("choral.run.runs.datetime", Clock)
+    monkeypatch.setattr("choral.run.folder.datetime", Clock)
     monkeypatch.setattr("choral.privacy.ledger.datetime", Clock)
     monkeypatch.setattr("choral.run.runs.time", SimpleNamespace(monotonic=lambda: 0.0))
 

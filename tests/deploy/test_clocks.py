@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import choral
-from choral.deploy import agent, certificates, serving, site
+from choral.deploy import agent, certificates, site
 from choral.deploy.enrolment import prepare
 from choral.deploy.services import serve_study
 from choral.errors import DeploymentError
@@ -17,6 +17,7 @@ from choral.privacy import ledger as ledger_module
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
+from choral.run import folder
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
 # Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
@@ -26,8 +27,7 @@ ASK = {
     "privacy/ledger.py": "a stamp on every entry",
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
-    "run/runs.py": "stamps in the run's folder",
-    "deploy/serving.py": "stamps in the run's folder",
+    "run/folder.py": "stamps in the run's folder",
     "deploy/site.py": "a stamp on an approval",
 }
 ROOM = Path(choral.__file__).parent
@@ -63,7 +63,7 @@ def study(tmp_path):
 
 
 def test_clocks_that_jump_by_days_in_mid_round_change_nothing(study, monkeypatch):
-    for module in (ledger_module, agent, serving, site):
+    for module in (ledger_module, agent, folder, site):
         monkeypatch.setattr(module, "datetime", jumping(1, -1))
     right, days = time.time, itertools.cycle((1, -1))
     monkeypatch.setattr(time, "time", lambda: right() + 86400 * next(days))
