@@ -19,7 +19,6 @@ EXEMPT = {
     "choral.backends.flower.executor": "a process, started in tests/backends/test_flower.py",
     "choral.backends.flower.tasks": "the loop of those two processes",
     "choral.config.lines": "where a complaint's line is found: tests/test_config.py compares every line number",
-    "choral.deploy.describing": "run.json of a deployment: tests/deploy/test_serving.py and tests/report/test_pages.py",
     "choral.deploy.preview": "a table of fields that tests/deploy/test_site.py and tests/cli/test_sites.py read",
     "choral.deploy.public_test": "28 lines, run by tests/deploy/test_serving.py",
     "choral.deploy.reserving": "approvals reserve: tests/deploy/test_site.py, tests/attacks/test_deployed_sites.py",

@@ -91,7 +91,7 @@ def test_a_run_that_is_interrupted_after_every_round_ends_as_if_it_had_not_been(
     run = Run(kind, study(server=name), folder=RunFolder.create(folder))
     for number in (1, 2):
         lines = run.rounds()
-        assert next(lines)["round"] == number
+        assert next(lines).round == number
         lines.close()
         run = resume(folder, rows())
     assert run.finish().parameters.tobytes() == whole.parameters.tobytes()
@@ -102,7 +102,7 @@ def test_a_simulation_that_is_interrupted_between_two_checkpoints_repeats_the_se
     whole = Run("simulation", study(**given)).finish()
     run = Run("simulation", study(**given), folder=RunFolder.create(tmp_path / "run"))
     lines = run.rounds()
-    assert [next(lines)["round"] for _ in range(3)] == [1, 2, 3]
+    assert [next(lines).round for _ in range(3)] == [1, 2, 3]
     lines.close()
     run = resume(tmp_path / "run", rows())
     assert run.first == 3
@@ -126,11 +126,11 @@ def test_a_checkpoint_without_the_state_of_the_servers_step_is_refused(tmp_path)
 def test_run_json_names_the_servers_step_only_if_it_is_not_the_mean(tmp_path):
     for name in ("mean", "momentum"):
         Run("simulation", study(server=name), folder=RunFolder.create(tmp_path / name)).finish()
-    assert "server" not in read_run(tmp_path / "mean").about
+    assert "server" not in read_run(tmp_path / "mean").about.to_dict()
     assert set(load_file(tmp_path / "mean" / "checkpoint.safetensors")) == {"parameters"}
     about = read_run(tmp_path / "momentum").about
-    assert about["server"] == {"step": "momentum", "step_size": 1.0, "momentum": 0.9}
-    assert about["plan_digest"] == read_run(tmp_path / "mean").about["plan_digest"]
+    assert about.server == {"step": "momentum", "step_size": 1.0, "momentum": 0.9}
+    assert about.plan_digest == read_run(tmp_path / "mean").about.plan_digest
 
 
 def test_a_deployment_takes_the_servers_step_and_goes_on_with_its_state(tmp_path):
@@ -146,7 +146,7 @@ def test_a_deployment_takes_the_servers_step_and_goes_on_with_its_state(tmp_path
             stopped.run()
         conductor = noting(made.conductor(Sockets(made.homes)), opened)
         conductor.run()
-    first, second = (one.total.astype(np.float32) * np.float32(conductor.study.terms.codec.grid / 3) for one in opened)
+    first, second = (one.total.astype(np.float32) * np.float32(conductor.study.codec.grid / 3) for one in opened)
     _, end = conductor.run_folder.checkpoint()
     assert end == pytest.approx(conductor.study.model.start(0) + first + (0.5 * first + second), abs=1e-6)
     about = json.loads((conductor.run_folder.path / "run.json").read_text())

@@ -10,7 +10,7 @@ from choral.cli import main
 from choral.privacy import ledger
 from choral.record import read_run
 from choral.report.verify import verify
-from choral.run import runs
+from choral.run import folder, runs
 from choral.run.folder import RunFolder
 from tests.run.test_runs import clinics  # noqa: F401 - a fixture
 
@@ -31,7 +31,7 @@ def files(folder):
 def stopped_clock(monkeypatch):
     """A clock that stands still: what then differs is no time."""
     still = SimpleNamespace(now=lambda _=None: datetime(2026, 11, 15, tzinfo=UTC))
-    monkeypatch.setattr(runs, "datetime", still)
+    monkeypatch.setattr(folder, "datetime", still)
     monkeypatch.setattr(ledger, "datetime", still)
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
