@@ -67,7 +67,7 @@ def attempt(consortium, running, turn=FIRST, *, study=None, change=None):
     study = study or consortium.agreement
     wire = Wire(study.terms, Wiretap(running, study.terms, change))
     try:
-        return wire, wire.attempt(turn, range(len(NAMES)), study.model.start(0))
+        return wire, wire.attempt(turn, range(len(NAMES)), study.settled.model.start(0))
     except SumError as error:
         return wire, error
 
@@ -113,7 +113,7 @@ def test_a_server_that_changes_the_roster_gets_nothing(consortium, tmp_path):
     with opened(consortium.homes) as running:
         wire = Wire(study.terms, Wiretap({**running, "spy": running["hill"]}, study.terms))
         with pytest.raises(SumError):
-            wire.attempt(FIRST, [0, 1, 2], study.model.start(0))
+            wire.attempt(FIRST, [0, 1, 2], study.settled.model.start(0))
     assert set(wire.findings.refusals.values()) == {"CH603"}
     assert all(charged(home) == [] for home in consortium.homes.values())
 

@@ -327,6 +327,16 @@ def test_the_cohorts_of_two_servers_are_not_the_same_twice(consortium):
     assert len(seeds) == 8
 
 
+def test_the_seed_that_draws_a_deployments_cohorts_is_written_nowhere(consortium):
+    conductor = consortium.conductor(Sockets(consortium.homes))
+    with agents(consortium.homes):
+        conductor.run()
+    seed = str(conductor.study.seed)
+    assert seed not in repr(conductor.study)
+    written = [path.read_bytes() for path in consortium.study.rglob("*") if path.is_file()]
+    assert written and not any(seed.encode() in content for content in written)
+
+
 def test_the_sum_is_what_the_sites_computed(consortium):
     sent = {}
     with agents(consortium.homes) as running:

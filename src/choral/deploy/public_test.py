@@ -27,5 +27,5 @@ def with_public_test(folder: Path, study: Agreement) -> Study:
 
 
 def _read_test(path: Path, study: Agreement) -> Records:
-    features, labels = study.rows_of(path)
+    features, labels = study.encoded(study.table_in(path))
     return Records.of([("test", features, labels)], classes=len(study.settled.data.classes))

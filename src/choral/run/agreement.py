@@ -213,10 +213,6 @@ class Agreement:
             return Numeric(name=data.label, low=data.label_bounds[0], high=data.label_bounds[1])
         return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
 
-    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], Labels]:
-        """Features and labels of a table, by the declared columns alone."""
-        return self.encoded(self.table_in(path))
-
     def table_in(self, path: Path) -> Table:
         """The table in a file, by the declared delimiter."""
         return read_one(path, delimiter=self.job.data.delimiter)

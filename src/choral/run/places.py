@@ -54,6 +54,15 @@ def turn_number(round: int, attempt: int) -> int:
     return round << 16 | attempt
 
 
+def more_often(charged: NDArray[np.int64], counted: NDArray[np.int64]) -> list[int]:
+    """The devices that were charged more often than counted, each as often as that.
+
+    >>> more_often(np.array([1, 3, 0]), np.array([1, 1, 2]))
+    [1, 1]
+    """
+    return [int(device) for device in np.repeat(np.arange(len(charged)), np.maximum(charged - counted, 0))]
+
+
 class Place(ABC):
     """Where a run's rounds take place: all that a run does differently there than elsewhere."""
 
@@ -172,8 +181,7 @@ class OneProcess(Place):
 
     def wasted(self, lines: Sequence[RoundLine]) -> list[int]:
         """The devices that were charged and are not in these lines, each as often: attempts that failed."""
-        unseen = self.books.rounds - charged_rounds(lines, self.study.plan.devices)
-        return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
+        return more_often(self.books.rounds, charged_rounds(lines, self.study.plan.devices))
 
     def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
         """How often each device was charged, by the ledgers where there are any."""

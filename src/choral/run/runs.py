@@ -223,7 +223,7 @@ class Run:
             seconds=round(seconds, 3),
             cohort=step.cohort,
             included=step.included,
-            test=self._metrics(step.parameters) if due else {},
+            test=metrics(self.study, step.parameters) if due else {},
             note=step.note,
         )
         line = self.place.noted(line, self.lines)
@@ -235,13 +235,6 @@ class Run:
         if self.log is not None:
             self.log.round(line)
         return line
-
-    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
-        """How good the model is on the test rows; nothing where there are none."""
-        if not len(self.study.split.test.labels):
-            return {}
-        study, wanted = self.study, self.study.job.run.gradient_norm
-        return metrics(study.model, parameters, study.split.test, study.data.target, gradient_norm=wanted)
 
     def _due(self, round: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned.
@@ -338,7 +331,7 @@ class Run:
             rounds_done=done,
             stopped=self.stopped,
             wasted=tuple(wasted),
-            test=(self.lines[-1].test if self.lines else {}) or self._metrics(self.parameters),
+            test=(self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters),
             baselines=self.baselines,
             privacy=privacy_statement(self.study.costs, charged, stopped=self._stopped_by_choice),
             sight=self.sight,
