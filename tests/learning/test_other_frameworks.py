@@ -78,7 +78,7 @@ def test_a_rehearsal_sums_what_numpy_computed_under_real_masks(monkeypatch):
     assert len(sent) == 4  # the cohort
     # Each update is rounded to the grid by less than one step of it.
     assert np.abs(result.parameters - own.model.start(0) - np.mean(sent, axis=0)).max() < own.codec.grid
-    assert result.privacy["against_everyone"]["rule"] == "S5"
+    assert result.privacy.against_everyone.rule == "S5"
 
 
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])

@@ -80,7 +80,7 @@ def test_a_simulation_and_a_rehearsal_of_images_have_the_same_integers_and_those
     flat = Run("simulation", study_of(IMAGES.reshape(240, 64), flat_twin)).finish()
     # The compiler may add up in another order: equal up to a few steps of float32's grid, summed over three rounds.
     assert simulated.parameters == pytest.approx(flat.parameters, abs=1e-4)
-    assert simulated.record.about["data"]["features"] == 64
+    assert simulated.record.about.data.features == 64
     assert simulated.predict(IMAGES[:5]).shape == (5,)
     with pytest.raises(TableError, match=r"CH312 rows have shape \(240, 64\), the model takes 8 × 8 features"):
         simulated.predict(IMAGES.reshape(240, 64))

@@ -1,6 +1,6 @@
 """The server's half of a deployment: the place of a run whose devices are reached over a transport."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,7 +82,8 @@ class Deployed(Place):
             run.begin()
             run.go_on()
             try:
-                deque(run.rounds(), maxlen=0)
+                for _ in run.rounds():
+                    pass
             except RunError as error:
                 self._state("failed", code=error.code, reason=str(error))
                 raise
