@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -52,6 +53,27 @@ def test_a_room_that_is_not_on_the_map_is_caught(copy_of_the_house):
     planted = lint_imports(copy_of_the_house)
     assert planted.returncode == 1
     assert "choral.utils" in planted.stdout
+
+
+def named_against_the_arrows(house):
+    """Every string of a module that is the name of a room above its own, or of a neighbour: an import in disguise."""
+    contract = tomllib.loads((house / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    height = {room: -level for level, rooms in enumerate(contract["layers"]) for room in rooms.split(" | ")}
+    found = set()
+    for path in sorted((house / "src" / "choral").rglob("*.py")):
+        own = path.relative_to(house / "src" / "choral").parts[0].removesuffix(".py")
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        named = [re.fullmatch(r"choral\.(\w+)(?:\.\w+)*(?::\w+)?", text) for text in texts if isinstance(text, str)]
+        rooms = {match[1] for match in named if match} & set(height) - {own}
+        found |= {(own, room) for room in rooms if own in height and height[room] >= height[own]}
+    return found
+
+
+def test_no_room_loads_a_room_above_it_by_its_name(copy_of_the_house):
+    assert named_against_the_arrows(copy_of_the_house) == set()
+    with (copy_of_the_house / "src/choral/backends/flower/__init__.py").open("a") as file:
+        file.write('\nABOVE, NEIGHBOUR, BELOW = "choral.deploy.serving:conduct", "choral.config", "choral.plan"\n')
+    assert named_against_the_arrows(copy_of_the_house) == {("backends", "deploy"), ("backends", "config")}
 
 
 PLANTED = {

@@ -146,7 +146,7 @@ def test_a_deployment_takes_the_servers_step_and_goes_on_with_its_state(tmp_path
             stopped.run()
         conductor = noting(made.conductor(Sockets(made.homes)), opened)
         conductor.run()
-    first, second = (one.total.astype(np.float32) * np.float32(conductor.study.terms.codec.grid / 3) for one in opened)
+    first, second = (one.total.astype(np.float32) * np.float32(conductor.study.codec.grid / 3) for one in opened)
     _, end = conductor.run_folder.checkpoint()
     assert end == pytest.approx(conductor.study.model.start(0) + first + (0.5 * first + second), abs=1e-6)
     about = json.loads((conductor.run_folder.path / "run.json").read_text())

@@ -67,7 +67,7 @@ def attempt(consortium, running, turn=FIRST, *, study=None, change=None):
     study = study or consortium.agreement
     wire = Wire(study.terms, Wiretap(running, study.terms, change))
     try:
-        return wire, wire.attempt(turn, range(len(NAMES)), study.model.start(0))
+        return wire, wire.attempt(turn, range(len(NAMES)), study.settled.model.start(0))
     except SumError as error:
         return wire, error
 
@@ -113,7 +113,7 @@ def test_a_server_that_changes_the_roster_gets_nothing(consortium, tmp_path):
     with opened(consortium.homes) as running:
         wire = Wire(study.terms, Wiretap({**running, "spy": running["hill"]}, study.terms))
         with pytest.raises(SumError):
-            wire.attempt(FIRST, [0, 1, 2], study.model.start(0))
+            wire.attempt(FIRST, [0, 1, 2], study.settled.model.start(0))
     assert set(wire.findings.refusals.values()) == {"CH603"}
     assert all(charged(home) == [] for home in consortium.homes.values())
 
@@ -285,7 +285,7 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
     job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
     made = Consortium(tmp_path, job=job.replace("rounds = 3", "rounds = 6"))
     made.approve("hill", epsilon=50.0)
-    model = made.agreement.model.start(0)
+    model = made.agreement.settled.model.start(0)
 
     def out_of_memory(*_):
         raise MemoryError
@@ -303,7 +303,7 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
                     agent._train(model, 1, attempt)
             used += agent._trainer.uses.of_row
     assert (used.sum(), used.max()) == (72, 1)
-    assert made.agreement.costs.event(0, 0).mu > 0
+    assert made.agreement.settled.costs.event(0, 0).mu > 0
     with Agent(made.homes["hill"]) as agent:
         events = [agent._costs.event(0, number) for number in range(6)]
         assert [event.mu > 0 for event in events] == [True] + [False] * 5  # six steps, one use
@@ -326,7 +326,7 @@ def one_round(agent, attempt):
     """The rows that a charged round uses."""
     before = agent._trainer.uses.of_row.copy()
     agent._charge(1, attempt)
-    agent._train(agent.study.model.start(0), 1, attempt)
+    agent._train(agent.study.settled.model.start(0), 1, attempt)
     return np.flatnonzero(agent._trainer.uses.of_row - before)
 
 
@@ -427,7 +427,7 @@ def test_an_agent_does_not_train_twice_for_one_charge(tmp_path):
     job = JOB.replace("[data]\n", 'sampling = "partition"\n[data]\n').replace("steps = 2", "steps = 1")
     made = Consortium(tmp_path, job=job)
     made.approve("hill", epsilon=50.0)
-    model = made.agreement.model.start(0)
+    model = made.agreement.settled.model.start(0)
     with Agent(made.homes["hill"]) as agent, pytest.raises(TrainingError, match=r"CH703 .* charges pay for 0"):
         agent._train(model, 1, 0)
     with Agent(made.homes["hill"]) as agent:
@@ -438,7 +438,7 @@ def test_an_agent_does_not_train_twice_for_one_charge(tmp_path):
 
 
 def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
-    model = consortium.agreement.model.start(0)
+    model = consortium.agreement.settled.model.start(0)
     with Agent(consortium.homes["hill"]) as agent:
         first, second = agent._train(model, 1, 0), agent._train(model, 1, 0)
     with Agent(consortium.homes["hill"]) as agent:
@@ -480,7 +480,7 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
         wire, result = attempt(consortium, running)
         assert not isinstance(result, SumError)
         second, _ = attempt(consortium, running)
-        updates = [agent._trainer.update(consortium.agreement.model.start(0)) for agent in running.values()]
+        updates = [agent._trainer.update(consortium.agreement.settled.model.start(0)) for agent in running.values()]
         told = [json.dumps(status(agent.home)) for agent in running.values()]
     cards = [path.read_bytes() for path in approved.folder.glob("*.card")]
     files = [path.read_bytes() for path in consortium.folder.rglob("*") if path.is_file()]

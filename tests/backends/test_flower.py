@@ -20,7 +20,6 @@ from choral.backends.flower.reach import check_reach
 from choral.deploy.certificates import node_key
 from choral.errors import DeploymentError
 from choral.protocol.messages import Turn
-from choral.run.books import Books
 from choral.run.places import Rehearsed, Simulated, engine_of, turn_number
 from tests.backends.flower_stage import Stage
 from tests.backends.wrong_clock import wrong_clock
@@ -55,8 +54,8 @@ def reference(study):
 @pytest.fixture(scope="module")
 def stage(study):
     """Four devices of the seeded study behind real SuperNodes; `stage.answers` can be replaced."""
-    ids = Rehearsed(study, Books(study, None)).terms.ids
-    with Stage(ids, [None] * 4) as stage:
+    rehearsed = Rehearsed(study)
+    with rehearsed.opened(), Stage(rehearsed.terms.ids, [None] * 4) as stage:
         stage.transport.gather(4, patience=60)
         yield stage
 
@@ -64,22 +63,26 @@ def stage(study):
 class OverFlower(Rehearsed):
     """The rehearsal's devices, reached over Flower."""
 
-    def __init__(self, study, books, stage, *, drop):
-        super().__init__(study, books, drop=drop)
-        stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
-        self.transport = DroppingTransport(self.terms, stage.transport, rate=drop, seed=study.seed)
+    def __init__(self, study, stage, *, drop):
+        super().__init__(study, drop=drop)
+        self.stage = stage
+
+    def _prepare(self):
+        super()._prepare()
+        self.stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
+        self.transport = DroppingTransport(self.terms, self.stage.transport, rate=self.drop, seed=self.study.seed)
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.2])
 @pytest.mark.parametrize("place", ["vectorised", "memory", "flower"])
 def test_every_backend_gives_the_same_integers_with_and_without_a_lost_device(place, drop, study, reference, request):
-    books = Books(study, None)
     backend = {
-        "vectorised": lambda: Simulated(study, books, drop=drop),
-        "memory": lambda: Rehearsed(study, books, drop=drop),
-        "flower": lambda: OverFlower(study, books, request.getfixturevalue("stage"), drop=drop),
+        "vectorised": lambda: Simulated(study, drop=drop),
+        "memory": lambda: Rehearsed(study, drop=drop),
+        "flower": lambda: OverFlower(study, request.getfixturevalue("stage"), drop=drop),
     }[place]()
-    opened = backend.round(study.model.start(study.seed), range(4), round=FIRST.round, attempt=FIRST.attempt)
+    with backend.opened():
+        opened = backend.round(study.model.start(study.seed), range(4), round=FIRST.round, attempt=FIRST.attempt)
     included = [device for device in range(4) if not (drop and device == GONE)]
     assert list(opened.included) == included
     assert (opened.total == sum(reference[device] for device in included)).all()
@@ -93,8 +96,7 @@ def pieces_of(vector):
 
 
 def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_clear_or_a_row(study, stage):
-    books = Books(study, None)
-    place = OverFlower(study, books, stage, drop=0.0)
+    place = OverFlower(study, stage, drop=0.0)
     uploads = {}
 
     def overheard(number, answer):
@@ -105,8 +107,9 @@ def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_cle
 
         return answering
 
-    stage.answers[:] = [overheard(number, answer) for number, answer in enumerate(stage.answers)]
-    place.round(study.model.start(study.seed), range(4), round=2, attempt=0)
+    with place.opened():
+        stage.answers[:] = [overheard(number, answer) for number, answer in enumerate(stage.answers)]
+        place.round(study.model.start(study.seed), range(4), round=2, attempt=0)
     files = [path.read_bytes() for path in (stage.folder / "server").rglob("*") if path.is_file()]
     seen = bytes(stage.ear.heard) + (stage.folder / "received").read_bytes() + b"".join(files)
     for number in range(4):
@@ -236,16 +239,16 @@ def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, st
     # The last test of this file: the stage has one node less afterwards.
     stage.transport.expect(stage.ids, deadline=15.0)
     stage.transport.gather(4, patience=60)
-    place = OverFlower(study, Books(study, None), stage, drop=0.0)
-    answer, model = stage.answers[GONE], study.model.start(study.seed)
+    place, model = OverFlower(study, stage, drop=0.0), study.model.start(study.seed)
 
     def loses_power(frame):
         if len(frame) > 4 * model.size:  # the model has arrived, and nothing is sent back
             stage.kill(GONE)
         return answer(frame)
 
-    stage.answers[GONE] = loses_power
-    opened = place.round(model, range(4), round=3, attempt=0)
+    with place.opened():
+        answer, stage.answers[GONE] = stage.answers[GONE], loses_power
+        opened = place.round(model, range(4), round=3, attempt=0)
     left = [device for device in range(4) if device != GONE]
     encoded = integers_of(study, Turn(3, 0))
     assert list(opened.included) == left and (opened.total == sum(encoded[device] for device in left)).all()

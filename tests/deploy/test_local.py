@@ -199,7 +199,7 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
     app.mkdir()
     deployment = local.of_job(folder, job, 3, 2)
     doors = str(folder / "sites/{}/agent.sock")
-    (app / "pyproject.toml").write_text(control.app(deployment.study_folder, doors=doors))
+    (app / "pyproject.toml").write_text(control.app(deployment.study_folder, conductor=services.CONDUCTOR, doors=doors))
     beside = Path(sys.executable).parent
     monkeypatch.setenv("PATH", os.pathsep.join([str(beside), os.environ["PATH"]]))
     with Children() as sites:

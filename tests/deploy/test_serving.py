@@ -111,7 +111,7 @@ def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(
         consortium.conductor(Sockets(consortium.homes)).run()
     told = run_of(consortium).result
     claimed = told.privacy.against_everyone.epsilon
-    assert claimed == consortium.agreement.costs.spent(0, 3, 1e-4)
+    assert claimed == consortium.agreement.settled.costs.spent(0, 3, 1e-4)
     for home in consortium.homes.values():
         # 80 rows each, and the plan is for 60.
         assert 0 < Ledger.read(home.ledger_path).balance.epsilon < claimed <= 4.0
@@ -323,8 +323,18 @@ def test_two_servers_on_one_run_are_refused(consortium):
 
 
 def test_the_cohorts_of_two_servers_are_not_the_same_twice(consortium):
-    seeds = {consortium.conductor(Sockets(consortium.homes)).seed for _ in range(8)}
+    seeds = {consortium.conductor(Sockets(consortium.homes)).study.seed for _ in range(8)}
     assert len(seeds) == 8
+
+
+def test_the_seed_that_draws_a_deployments_cohorts_is_written_nowhere(consortium):
+    conductor = consortium.conductor(Sockets(consortium.homes))
+    with agents(consortium.homes):
+        conductor.run()
+    seed = str(conductor.study.seed)
+    assert seed not in repr(conductor.study)
+    written = [path.read_bytes() for path in consortium.study.rglob("*") if path.is_file()]
+    assert written and not any(seed.encode() in content for content in written)
 
 
 def test_the_sum_is_what_the_sites_computed(consortium):
@@ -344,7 +354,7 @@ def test_the_sum_is_what_the_sites_computed(consortium):
     start = conductor.study.model.start(0)
     moved = sum(np.mean([sent[name, round] for name in NAMES], axis=0) for round in (1, 2, 3))
     # Each of three sums is rounded to the grid, by less than a step for each of three devices.
-    assert np.abs(after - start - moved).max() < 3 * conductor.study.terms.codec.grid
+    assert np.abs(after - start - moved).max() < 3 * conductor.study.codec.grid
 
 
 def test_a_study_may_learn_a_number(tmp_path):
@@ -553,7 +563,7 @@ def test_a_server_that_leaves_a_round_out_of_its_record_is_found_by_what_the_sit
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("choral.deploy.serving.close", shortened)
         patched.setattr(
-            "choral.deploy.serving.privacy_statement",
+            "choral.run.runs.privacy_statement",
             lambda costs, rounds, **how: privacy_statement(costs, rounds - 1, **how),
         )
         folder = finished(consortium)

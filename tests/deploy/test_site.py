@@ -84,7 +84,7 @@ def test_a_dry_run_tells_what_leaves_and_what_it_costs(ready):
     assert told.upload_bytes == 4 * (10 + 2)  # and the count and zero lanes
     assert (told.rule, told.adjacency) == ("S5", "one record replaced")
     assert told.adversary == "the server and all other devices together"
-    events = [study.costs.event(0, number) for number in range(3)]
+    events = [study.settled.costs.event(0, number) for number in range(3)]
     # 80 rows of its own: cheaper than the 60 that the plan is for.
     assert 0 < told.epsilon_planned < epsilon_of(events, 1e-4) <= 4.0
     assert told.epsilon_a_round < told.epsilon_planned
@@ -93,7 +93,7 @@ def test_a_dry_run_tells_what_leaves_and_what_it_costs(ready):
 def test_a_site_with_the_plans_own_rows_pays_what_the_study_planned(ready):
     data = table(ready.folder / "small.csv", seed=9, rows=60)
     told = approve(ready, "hill", data=data)
-    assert told.epsilon_planned == ready.agreement.costs.spent(0, 3, 1e-4)
+    assert told.epsilon_planned == ready.agreement.settled.costs.spent(0, 3, 1e-4)
     assert 0.99 * 4.0 < told.epsilon_planned <= 4.0  # the noise was solved for ε = 4 at δ = 1e-4
 
 
@@ -148,7 +148,8 @@ def test_a_table_without_a_declared_column_is_refused_and_an_undeclared_one_is_n
 def test_two_orders_of_columns_give_the_same_features(ready, tmp_path):
     lines = [line.split(",") for line in ready.tables["hill"].read_text().split()]
     (tmp_path / "turned.csv").write_text("\n".join(",".join(reversed(line)) for line in lines) + "\n")
-    one, other = (ready.agreement.rows_of(path) for path in (ready.tables["hill"], tmp_path / "turned.csv"))
+    tables = map(ready.agreement.table_in, (ready.tables["hill"], tmp_path / "turned.csv"))
+    one, other = map(ready.agreement.encoded, tables)
     assert (one[0] == other[0]).all()
     assert (one[1] == other[1]).all()
 
@@ -179,9 +180,9 @@ def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consorti
     study = Agreement.read(home.path / STUDY)
     with home.open_ledger(home.vault()) as ledger:
         ledger.release(study.run_name)
-        ledger.reserve(study.costs.reservation(0, range(3), run="another run"))
+        ledger.reserve(study.settled.costs.reservation(0, range(3), run="another run"))
         for number in range(1, 4):
-            ledger.charge(study.costs.charge(0, number - 1, run="another run", round=number, attempt=0))
+            ledger.charge(study.settled.costs.charge(0, number - 1, run="another run", round=number, attempt=0))
     with pytest.raises(LedgerError, match="CH401"):
         approve(consortium, "hill")
     assert approve(consortium, "hill", epsilon=9.0).epsilon_spent_before > 3.9

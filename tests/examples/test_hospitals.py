@@ -16,7 +16,7 @@ import pytest
 
 from choral import cli, config
 from choral.deploy.agent import Agent
-from choral.deploy.serving import Conductor, keep_test
+from choral.deploy.serving import Deployed, keep_test
 from choral.deploy.site import Home
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
@@ -105,7 +105,7 @@ def test_the_readme_does_what_it_shows(folder):
                         time.sleep(0.01)
             elif command.startswith("server run"):
                 keep_test(folder / "study", folder / "public.csv")
-                Conductor(folder / "study", Sockets(homes)).run()
+                Deployed(folder / "study", Sockets(homes)).run()
                 stack.close()
             else:
                 assert shape_of(said(command)) == shape_of(shown), command

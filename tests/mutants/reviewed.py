@@ -32,7 +32,7 @@ REVIEWED: list[Mutant] = [
         "pinned.check_table(held.table, approval.table, data=Path(approval.data))", "",
         "tests/attacks/test_deployed_sites.py::"
         "test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_that_has_not_does_not"),
-    bug("numbers of an update that no list of releases names", "choral.run.runs:Run._outcome",
+    bug("numbers of an update that no list of releases names", "choral.run.runs:Run.outcome",
         "0 if self.sight is None else len(self.sight.computed)", "0",
         "tests/run/test_runs.py::"
         "test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases"),

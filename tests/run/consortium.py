@@ -12,7 +12,7 @@ from choral.backends import relay
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import card_text, enrol, prepare
 from choral.deploy.policy import Policy
-from choral.deploy.serving import Conductor
+from choral.deploy.serving import Deployed
 from choral.deploy.site import Home
 from choral.errors import DeploymentError
 
@@ -93,8 +93,8 @@ class Consortium:
         for name in names or self.homes:
             self.homes[name].approve(self.study / "study.toml", Policy(**settings), self.tables[name], record=True)
 
-    def conductor(self, transport, **settings) -> Conductor:
-        return Conductor(self.study, transport, **{"patience": 2.0, **settings})
+    def conductor(self, transport, **settings) -> Deployed:
+        return Deployed(self.study, transport, **{"patience": 2.0, **settings})
 
 
 class Sockets:

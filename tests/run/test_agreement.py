@@ -11,8 +11,9 @@ from choral.config.writing import to_toml
 from choral.deploy.enrolment import Invitation, card_of, card_text, read_card
 from choral.errors import ChoralError, ConfigError, PlanError, TableError, TrustError
 from choral.run.agreement import Agreement, check_deployable, columns_of
+from choral.run.study import settle
 from choral.secagg.keys import Identity
-from tests.run.consortium import JOB, Consortium
+from tests.run.consortium import JOB, NAMES, Consortium
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,25 @@ def test_a_study_reads_back_as_it_was_made(consortium):
     assert again.digest == made.digest
     assert again.terms.digest == made.terms.digest
     assert again.text == text
+
+
+def test_a_study_file_and_a_job_with_data_lead_to_the_same_study(consortium):
+    job = JOB.replace(
+        'label = "sick"', 'label = "sick"\nignore = ["name"]'
+    )  # which no site reads, as nobody declared it
+    here = settle(config.parse(job), str(consortium.folder / "*.csv"))
+    deployed = consortium.agreement.settled
+    for name in ("name", "plan", "secure", "codec", "limits", "participation"):
+        assert getattr(here, name) == getattr(deployed, name), name
+    # In the order of the table here, in the declared order there.
+    assert set(here.data.columns) == set(deployed.data.columns)
+    assert set(here.data.features) == set(deployed.data.features)
+    assert here.data.classes == deployed.data.classes == ("no", "yes")
+    assert here.data.records.names == deployed.data.records.names == NAMES
+    assert here.model.size == deployed.model.size == consortium.agreement.terms.parameters
+    # Of 80 rows each, 64 are trained on where they are all here; elsewhere only the 60 of the plan are known.
+    assert (here.rows.tolist(), deployed.rows.tolist()) == ([64] * 3, [60] * 3)
+    assert len(deployed.data.records.labels) == len(deployed.split.test.labels) == 0
 
 
 def test_the_digest_covers_every_field(consortium):

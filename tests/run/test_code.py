@@ -96,7 +96,7 @@ def test_code_that_has_changed_since_the_approval_does_not_run(consortium, tmp_p
     own.write_text(WARD.format(first=""))
     approve(consortium, f"{KIND}={own}", record=True)
     with Agent(consortium.homes["hill"]) as agent:
-        assert agent.study.model.size == 8
+        assert agent.study.settled.model.size == 8
     spy(own, tmp_path / "it-ran")
     with pytest.raises(TrustError, match=r"CH603 .*checked\.py.*has changed"):
         Agent(consortium.homes["hill"])

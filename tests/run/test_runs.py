@@ -16,6 +16,7 @@ from choral.cli import main
 from choral.errors import ChoralError
 from choral.record import charged_rounds
 from choral.run.folder import RunFolder
+from choral.run.places import OneProcess
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
@@ -242,7 +243,7 @@ def test_a_full_disk_is_a_clear_error():
 @pytest.fixture
 def stopped_in_round_two(monkeypatch):
     """Ctrl-C right after the uploads of round 2, once."""
-    real, calls = Run._line, []
+    real, calls = OneProcess.noted, []
 
     def interrupted(self, *args):
         calls.append(1)
@@ -250,7 +251,7 @@ def stopped_in_round_two(monkeypatch):
             raise KeyboardInterrupt
         return real(self, *args)
 
-    monkeypatch.setattr(Run, "_line", interrupted)
+    monkeypatch.setattr(OneProcess, "noted", interrupted)
 
 
 @pytest.mark.usefixtures("stopped_in_round_two")

@@ -133,7 +133,7 @@ def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law,
     for (charge,) in charges:
         assert charge.rule == "S6"
         assert isinstance(charge.event, kind)
-    codec = conductor.study.terms.codec
+    codec = conductor.study.codec
     _, after = conductor.run_folder.checkpoint()
     moved = 3 * (after - conductor.study.model.start(0) - np.mean([sent[name] for name in NAMES], axis=0)) / codec.grid
     assert 0.3 < np.sqrt(np.mean(moved**2)) / (math.sqrt(3) * codec.noise_in_grid) < 2.5

@@ -106,19 +106,19 @@ def _enrol(args: argparse.Namespace) -> int:
 
 
 def _described(study: "Agreement") -> dict[str, Any]:
-    rule = study.costs.rule(0)  # all as the plan's smallest
+    rule = study.settled.costs.rule(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
         "safety_number": study.safety_number,
         "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
         "plan": study.plan.to_dict(),
         "secure_sum": asdict(study.secure),
-        "limit": asdict(study.limit),
+        "limit": asdict(study.settled.limits[0]),
         "rule": rule.rule,
         "adjacency": rule.adjacency,
         "adversary": rule.adversary,
-        "model": study.model.name,
-        "parameters": study.model.size,
+        "model": study.settled.model.name,
+        "parameters": study.settled.model.size,
     }
 
 

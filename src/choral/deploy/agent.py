@@ -85,7 +85,7 @@ class Agent:
                 payable=self._check_payable,
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
-            self._trainer.trial(self.study.model.start(0))  # compiled before the server's deadlines run
+            self._trainer.trial(self.study.settled.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
             raise

@@ -14,6 +14,7 @@ from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decod
 from choral.protocol.terms import Terms
 from choral.record import Outcome, Signer, read_json
 from choral.run.folder import hashes, write_json
+from choral.run.places import more_often
 from choral.run.signatures import entry_of, parameter_bytes, record_digest, write_signatures
 
 SILENT, CLOSING = "did not answer", "closing.json"
@@ -65,10 +66,10 @@ def close(
             parameter_bytes(parameters),
             most=most,
         )
-        unseen = np.array([entry.paid or 0 for entry in entries]) - counted
-        if lost or not (unseen > 0).any():
+        unseen = more_often(np.array([entry.paid or 0 for entry in entries]), counted)
+        if lost or not unseen:
             break
-        lost = [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
+        lost = unseen
     write_signatures(folder, entries)
     return result
 

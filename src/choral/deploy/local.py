@@ -80,7 +80,7 @@ class LocalDeployment:
             cards.append(folder / f"{home.path.name}.card")
             cards[-1].write_text(card_text(home.card()), encoding="utf-8")
         self.agreement = enrol(self.study_folder, cards)
-        limit = self.agreement.limit
+        limit = self.agreement.settled.limits[0]
         for home, table in zip(self.homes, tables.values(), strict=True):
             policy = Policy(epsilon=limit.epsilon, delta=limit.delta)
             home.approve(self.study_folder / STUDY, policy, table, record=True)

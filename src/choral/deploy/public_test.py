@@ -1,11 +1,13 @@
 """The coordinator's public table, on which the model of a deployment is measured; sites tell no figure of their own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from choral.learning.records import Records
 from choral.record import STUDY
 from choral.run.agreement import Agreement
 from choral.run.folder import write_whole
+from choral.run.study import Study
 
 TEST = "test.*"
 
@@ -18,12 +20,12 @@ def keep_test(folder: Path, table: Path) -> None:
     write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())
 
 
-def public_rows(folder: Path, study: Agreement) -> Records | None:
-    """The rows of that table, if there is one."""
-    table = next(folder.glob(TEST), None)
-    return None if table is None else _read_test(table, study)
+def with_public_test(folder: Path, study: Agreement) -> Study:
+    """The study of an agreement, with the rows of that table to test on if there is one."""
+    settled, table = study.settled, next(folder.glob(TEST), None)
+    return settled if table is None else replace(settled, split=replace(settled.split, test=_read_test(table, study)))
 
 
 def _read_test(path: Path, study: Agreement) -> Records:
-    features, labels = study.rows_of(path)
-    return Records.of([("test", features, labels)], classes=len(study.classes))
+    features, labels = study.encoded(study.table_in(path))
+    return Records.of([("test", features, labels)], classes=len(study.settled.data.classes))

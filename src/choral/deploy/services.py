@@ -13,7 +13,7 @@ from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
-from choral.deploy.serving import require_unfinished, run_folder, status
+from choral.deploy.serving import conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from choral.backends.flower.children import Children
     from choral.backends.flower.control import Control
 
+CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
 _LOOK = 1.0  # seconds between two looks at a run
@@ -64,7 +65,7 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
         )
         with processes.Control(link) as control:
             nodes = control.nodes({device.id: device.node for device in study.file.devices})
-            processes.conduct(children, folder / FLOWER, link=link, study=folder, nodes=nodes)
+            processes.conduct(children, folder / FLOWER, link=link, study=folder, conductor=CONDUCTOR, nodes=nodes)
             yield from _watched(folder, study, children, control, control.start(folder))
     yield _ended(folder, study)
 
@@ -79,11 +80,11 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
-    keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, doors=doors))
+    keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, conductor=CONDUCTOR, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)
         with processes.Control(inner) as link:
-            run = link.start(folder, doors=doors, simulated=len(study.file.devices))
+            run = link.start(folder, conductor=CONDUCTOR, doors=doors, simulated=len(study.file.devices))
             yield from _watched(folder, study, children, link, run)
     yield _ended(folder, study)
 

@@ -1,9 +1,8 @@
-"""The server's half of a deployment: a study's rounds over whatever transport it is given, resumable at any point."""
+"""The server's half of a deployment: the place of a run whose devices are reached over a transport."""
 
-import secrets
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,19 @@ from numpy.typing import NDArray
 from choral import federation
 from choral.backends.wire import Connected, Wire
 from choral.deploy.closing import close, closing_reason, mark_closing
-from choral.deploy.describing import described
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
-from choral.deploy.public_test import public_rows
+from choral.deploy.public_test import with_public_test
 from choral.errors import DeploymentError, RunError, StorageError
-from choral.plan import Participation
 from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
-from choral.record import (
-    Baselines,
-    Outcome,
-    RoundLine,
-    charged_rounds,
-    converted,
-    read_json,
-    read_run,
-)
+from choral.record import About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
+from choral.record.description import KindName
 from choral.run.agreement import Agreement
 from choral.run.folder import RunFolder, now, write_json, write_whole
-from choral.run.metrics import metrics
-from choral.run.places import Opened
-from choral.run.result import model_card
-from choral.run.statement import privacy_statement, releases
-from choral.server_step import State
+from choral.run.places import Opened, Place
+from choral.run.runs import Run
 
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
@@ -58,30 +45,87 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 def conduct(folder: str, transport: Connected) -> None:
     """Run a study's rounds to their end over the transport, from where its run folder says that they stopped."""
-    Conductor(Path(folder), transport).run()
+    Deployed(Path(folder), transport).run()
 
 
-class Conductor:
-    """One run of a study under way: a backend for the loop over rounds, and the keeper of the run folder."""
+class Deployed(Place):
+    """A place whose devices are at their own sites: it gathers them, says where the run stands, and obeys a stop."""
+
+    kind: KindName = "deployment"
+    chosen = True  # the coordinator may stop at any time, and a site may refuse at any time
 
     def __init__(self, folder: Path, transport: Connected, *, patience: float = PATIENCE) -> None:
-        self.study = Agreement.read(folder / STUDY).with_code_in(folder)
-        self.run_folder = run_folder(folder, self.study)
-        self.test = public_rows(folder, self.study)
+        self.agreement = Agreement.read(folder / STUDY).with_code_in(folder)
+        self.study, self.terms = with_public_test(folder, self.agreement), self.agreement.terms
+        self.run_folder = run_folder(folder, self.agreement)
         self.transport, self.patience = transport, patience
-        self.wire = Wire(self.study.terms, transport)
-        self.names = self.study.terms.ids
+        self.wire = Wire(self.terms, transport)
+        self.names = self.terms.ids
         self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
-        self.findings = Findings(terms=self.study.terms)  # since the last round that is over
-        self.wasted: list[int] = []  # charged in attempts that failed, since the last round that is over
-        # From the system's randomness and never written down: nobody foresees who is called.
-        self.seed = secrets.randbits(62)
+        self.findings = Findings(terms=self.terms)  # since the last round that is over
+        self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
         self._waited = False
-        self._last_turn = Turn(0, 0)
+        self._last_turn, self._first_attempt = Turn(0, 0), 0
 
-    # What the loop over rounds needs
+    def run(self) -> None:
+        """All rounds that are left, each on disk as it ends; then the model and the result."""
+        folder = self.run_folder
+        with folder.locked():
+            require_unfinished(folder)
+            self._state("starting")
+            self.transport.expect(self.names, deadline=self.agreement.file.deadline)
+            if not (folder.path / "run.json").exists():
+                write_whole(folder.path / STUDY, self.agreement.text.encode())
+            run = Run(self, self.study, folder=folder)
+            run.begin()
+            run.go_on()
+            try:
+                for _ in run.rounds():
+                    pass
+            except RunError as error:
+                self._state("failed", code=error.code, reason=str(error))
+                raise
+            run.conclude()
+            self._state("finished")
+
+    # Before the rounds
+
+    @property
+    def hold_out(self) -> str:
+        """Which rows are not trained on: public ones, if the coordinator has any."""
+        tested_on = len(self.study.split.test.labels)
+        return "all rows of a site are trained on" + (f"; tested on {tested_on:,} public rows" if tested_on else "")
+
+    def described(self, about: About) -> About:
+        """What is run, with the digest that every site approved, and the rows that the plan is for."""
+        data = msgspec.structs.replace(about.data, rows=int(self.study.rows.sum()))
+        return msgspec.structs.replace(about, study=self.agreement.digest.hex(), data=data)
+
+    @contextmanager
+    def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[None]:
+        """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
+        self.counts = joined_rounds(lines, len(self.names))
+        path = self.run_folder.path / TURN
+        if path.exists():
+            tried = converted(read_json(path), Tried, path)
+            self._last_turn = Turn(tried.round, tried.attempt)
+            if tried.round == first:
+                self.lost, self._first_attempt = [*tried.wasted, *tried.cohort], tried.attempt + 1
+        yield
+
+    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - of the round that it was opened for
+        """The first attempt that was never tried."""
+        return self._first_attempt
+
+    def used_up(self) -> str:
+        """Why the round under way can't be tried any more: it cost a device all the attempts that one pays for."""
+        if max(Counter(self.lost).values(), default=0) < MOST_CHARGED:
+            return ""
+        return f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
+
+    # The rounds
 
     def may_join(self) -> NDArray[np.bool_]:
         """Who can be called now: connected, and not gone for good. Waits while too few are connected."""
@@ -91,7 +135,7 @@ class Conductor:
             return np.zeros(len(self.names), dtype=np.bool_)
         if not self._waited:  # for everybody once; a site that is down must not delay every round
             self._state("waiting for devices")
-            self._gather(len(self.names), self.study.file.deadline)
+            self._gather(len(self.names), self.agreement.file.deadline)
             self._waited = True
         here = self.transport.present().difference(self.gone)
         if len(here) < needed:
@@ -119,13 +163,13 @@ class Conductor:
         """The sum of a turn, which is on disk as tried before anything is sent."""
         turn = Turn(round, attempt)
         self._last_turn = turn
-        tried = Tried(round=round, attempt=attempt, cohort=tuple(cohort), wasted=tuple(self.wasted))
+        tried = Tried(round=round, attempt=attempt, cohort=tuple(cohort), wasted=tuple(self.lost))
         write_json(self.run_folder.path / TURN, msgspec.to_builtins(tried))
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
             opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort))
-            included = tuple(self.study.terms.numbers[name] for name in opened.included)
+            included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
@@ -133,159 +177,77 @@ class Conductor:
             self.findings.add(self.wire.findings)
             self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
             self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
-            self.wasted += [number for number in self.wire.uploaded if number not in included]
+            self.lost += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
         """The next round's cohort if all goes well, so that its call can ride on this round's end."""
-        plan = self.study.plan
-        if turn.round >= plan.rounds or self.stopped:
+        study = self.study
+        if turn.round >= study.plan.rounds or self.stopped:
             return None
         willing = np.array(sorted(self.transport.present().difference(self.gone)), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(
-            plan, willing, counts, seed=self.seed, round=turn.round + 1, attempt=0, participation=self._participation
+            study.plan,
+            willing,
+            counts,
+            seed=study.seed,
+            round=turn.round + 1,
+            attempt=0,
+            participation=study.participation,
         )
-
-    @property
-    def _participation(self) -> Participation:
-        return self.study.job.federation.participation
 
     @property
     def stopped(self) -> bool:
         """Whether the coordinator has asked for an end, or the sites were asked to sign it: they take no turn after."""
         return (self.run_folder.path / STOP).exists() or closing_reason(self.run_folder.path) is not None
 
-    # The run
+    def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:  # noqa: ARG002 - sites keep the ledgers
+        """The line, with what was found out about devices since the one before it."""
+        wasted, found = tuple(self.wasted(())), self.findings.as_dict()
+        self.lost, self.findings = [], Findings(terms=self.terms)
+        return msgspec.structs.replace(line, wasted=wasted, spoilt=self.spoilt, **found)
 
-    def run(self) -> None:
-        """All rounds that are left, each on disk as it ends; then the model and the result."""
-        with self.run_folder.locked():
-            self._run()
+    def wasted(self, lines: Sequence[RoundLine]) -> list[int]:  # noqa: ARG002 - counted since the last line
+        """The devices that were charged since the last round that is over, each as often."""
+        return sorted(self.lost)
 
-    def _run(self) -> None:
-        folder, study, terms = self.run_folder, self.study, self.study.terms
-        require_unfinished(folder)
-        self._state("starting")
-        self.transport.expect(terms.ids, deadline=study.file.deadline)
-        if not (folder.path / "run.json").exists():
-            write_whole(folder.path / STUDY, study.text.encode())
-            folder.begin(described(study, tested_on=None if self.test is None else len(self.test.labels)))
-        try:
-            parameters, lines, seconds = self._rounds()
-        except RunError as error:
-            self._state("failed", code=error.code, reason=str(error))
-            raise
-        folder.write_model(
-            parameters, model_card(study.model, study.classes, study.features, study.columns, study.number)
-        )
-        folder.finish(self._signed(parameters, lines, seconds))
-        self._state("finished")
+    # The end
 
-    def _signed(self, parameters: NDArray[np.float32], lines: list[RoundLine], seconds: float) -> Outcome:
+    def why(self, *, chosen: bool) -> str:  # noqa: ARG002 - whoever may have looked, this is what happened
+        """Why the run ends early: the coordinator has stopped it, or too few devices go on."""
+        if self.stopped:
+            return "the coordinator stopped it"
+        refused = ", ".join(f"{name} {code}" for name, code in self._named(self.gone).items())
+        return f"too few devices are willing to go on ({refused})"
+
+    def ended(self, run: Run) -> Outcome:
         """The result, signed by all sites that are there; who is away costs its own signature only."""
-        mark_closing(self.run_folder.path, self._why_it_ended(len(lines)))
+        path = self.run_folder.path
+        mark_closing(path, run.stopped)
         self._state("asking the sites to sign")
         if not self._waited:
-            self._gather(len(self.names), self.study.file.deadline)
+            self._gather(len(self.names), self.agreement.file.deadline)
         return close(
-            self.run_folder.path,
-            self.study.terms,
+            path,
+            self.terms,
             self.transport,
-            lambda lost: self._result(parameters, lines, seconds, lost),
-            counted=charged_rounds(lines, len(self.names), self.wasted),
+            lambda lost: self._claimed(run.outcome(lost)),
+            counted=self.charged(run.lines, run.wasted),
             most=self.study.plan.rounds * federation.MOST_ATTEMPTS,
             turn=self._last_turn,
-            parameters=parameters,
+            parameters=run.parameters,
         )
 
-    def _rounds(self) -> tuple[NDArray[np.float32], list[RoundLine], float]:
-        folder, study = self.run_folder, self.study
-        last, kept = folder.checkpoint()
-        parameters = study.model.start(0) if kept is None else kept
-        state = folder.server_state(study.job.server_step.init(parameters))
-        lines, begin = folder.forget_after(last), time.monotonic()
-        before = sum(line.seconds for line in lines[-1:])
-        for line in lines:
-            self.counts[list(line.included)] += 1
-        first_attempt = self._after_a_crash(last + 1)
-        if self._used_up():
-            lines.append(self._pass_over(last + 1, parameters, state, before))
-            last, first_attempt = last + 1, 0
-        steps = federation.rounds(
-            study.plan,
-            self,
-            parameters,
-            grid=study.terms.codec.grid,
-            seed=self.seed,
-            may_join=self.may_join,
-            smallest_cohort=study.secure.smallest_sum,
-            participation=self._participation,
-            first=last + 1,
-            first_attempt=first_attempt,
-            counts=self.counts,
-            server=study.job.server_step,
-            state=state,
+    def _claimed(self, outcome: Outcome) -> Outcome:
+        """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'."""
+        return msgspec.structs.replace(
+            outcome,
+            stopped=closing_reason(self.run_folder.path),
+            claim="ε at the most, for a device with the rows that the plan names, after every update that the server"
+            " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
+            refused=self._named(self.gone),
         )
-        for step in steps:
-            parameters = step.parameters
-            line = RoundLine(
-                round=step.round,
-                seconds=round(before + time.monotonic() - begin, 3),
-                cohort=step.cohort,
-                included=step.included,
-                test=self._metrics(parameters),
-                note=step.note,
-                wasted=tuple(sorted(self.wasted)),
-                spoilt=self.spoilt,
-                **self.findings.as_dict(),
-            )
-            self.wasted, self.findings = [], Findings(terms=study.terms)
-            lines.append(line)
-            folder.add_round(line, parameters, step.state)
-        return parameters, lines, before + time.monotonic() - begin
-
-    def _after_a_crash(self, round: int) -> int:
-        """The first attempt of a round that was never tried; who was asked in the last one may have been charged."""
-        path = self.run_folder.path / TURN
-        if not path.exists():
-            self._last_turn = Turn(0, 0)
-            return 0
-        tried = converted(read_json(path), Tried, path)
-        self._last_turn = Turn(tried.round, tried.attempt)
-        if tried.round != round:
-            return 0
-        self.wasted = [*tried.wasted, *tried.cohort]
-        return tried.attempt + 1
-
-    def _used_up(self) -> bool:
-        """Whether the round under way has cost some device all the attempts that a device pays for."""
-        return max(Counter(self.wasted).values(), default=0) >= MOST_CHARGED
-
-    def _pass_over(self, round: int, parameters: NDArray[np.float32], state: State, seconds: float) -> RoundLine:
-        """The line of a round that can't be tried any more: the model stays as it is, and the next round is due."""
-        note = f"passed over: {MOST_CHARGED} attempts were charged, and no device pays for more."
-        line = RoundLine(
-            round=round,
-            seconds=seconds,
-            cohort=(),
-            included=(),
-            test=self._metrics(parameters),
-            note=note,
-            wasted=tuple(sorted(self.wasted)),
-        )
-        self.wasted = []
-        self.run_folder.add_round(line, parameters, state)
-        return line
-
-    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
-        """Accuracy, loss and AUC on the public test table, if the coordinator has one; sites tell none."""
-        if self.test is None:
-            return {}
-        study, wanted = self.study, self.study.job.run.gradient_norm
-        return metrics(study.model, parameters, self.test, study.number, gradient_norm=wanted)
-
-    # What is written down
 
     def _named(self, codes: Mapping[int, str]) -> dict[str, str]:
         return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}
@@ -296,44 +258,6 @@ class Conductor:
         if turn is not None:
             told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, told)
-
-    def _result(
-        self, parameters: NDArray[np.float32], lines: list[RoundLine], seconds: float, lost: list[int]
-    ) -> Outcome:
-        """The result, with what a server can truly claim: it counts what it was sent; the ledgers are the devices'.
-
-        `lost` are the devices that paid for an upload which never arrived, each as often.
-        """
-        study, plan = self.study, self.study.plan
-        wasted = sorted([*self.wasted, *lost])
-        rounds = charged_rounds(lines, plan.devices, wasted)
-        return Outcome(
-            finished=now(),
-            seconds=round(seconds, 3),
-            rounds_done=len(lines),
-            stopped=self._why_it_ended(len(lines)),
-            wasted=tuple(wasted),
-            test=(lines[-1].test if lines else {}) or self._metrics(parameters),
-            baselines=Baselines(without_privacy=None, alone=None),
-            privacy=privacy_statement(study.costs, rounds, stopped=len(lines) < plan.rounds and self.stopped),
-            claim="ε at the most, for a device with the rows that the plan names, after every update that the server"
-            " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
-            refused=self._named(self.gone),
-            sight=None,
-            releases=releases(plan, len(lines), compare=False, sizes=False),
-            files={},
-        )
-
-    def _why_it_ended(self, done: int) -> str:
-        planned = self.study.plan.rounds
-        if (known := closing_reason(self.run_folder.path)) is not None:
-            return known
-        if done == planned:
-            return "all rounds are done"
-        if self.stopped:
-            return f"after round {done} of {planned}: the coordinator stopped it"
-        told = ", ".join(f"{name} {code}" for name, code in self._named(self.gone).items())
-        return f"after round {done} of {planned}: too few devices are willing to go on ({told})"
 
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
@@ -365,9 +289,7 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
     record = read_run(path)
     done = len(record.rounds)
     spent = record.rounds[-1].seconds if done else 0.0
-    counts = np.zeros(study.plan.devices, dtype=np.int64)
-    for line in record.rounds:
-        counts[list(line.included)] += 1
+    counts = joined_rounds(record.rounds, study.plan.devices)
     state = read_json(path / STATE) if (path / STATE).exists() else {"state": "starting"}
     return {
         **told,

@@ -206,7 +206,7 @@ class Home:
         features, labels = study.encoded(table)
         digest = study.digest_of(table)
         trainer = trainer_of(
-            study.model,
+            study.settled.model,
             study.plan,
             features,
             labels,
@@ -269,7 +269,7 @@ class Home:
         if register is not None:
             register.check(held.whole, holder)
         preview = self._preview(study, policy, held, code)
-        held.trainer.trial(study.model.start(0))
+        held.trainer.trial(study.settled.model.start(0))
         if record:
             with self.open_ledger(vault, policy) as ledger:
                 since = self._passes_began(study, held, ledger.balance.charges)
@@ -321,8 +321,8 @@ class Home:
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
             columns=tuple(column.name for column in study.columns),
             label=study.target.name,
-            classes=study.classes,
-            model=study.model.name if code is None else code.name,
+            classes=study.settled.data.classes,
+            model=study.settled.model.name if code is None else code.name,
             code_path="" if code is None else code.path,
             code_sha256="" if code is None else code.sha256,
             parameters=terms.parameters,

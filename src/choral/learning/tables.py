@@ -43,6 +43,11 @@ class Dataset:
     limits: tuple[float, ...] = ()  # each device's own ε, where a column names it
     notes: tuple[str, ...] = ()
 
+    @property
+    def label_bounds(self) -> tuple[float, float] | None:
+        """The range of the label, where it is a number."""
+        return None if self.target is None else (self.target.low, self.target.high)
+
 
 def load(
     source: DataSource,

@@ -25,6 +25,7 @@ from choral.record.outcome import (
     RoundLine,
     Sight,
     charged_rounds,
+    joined_rounds,
     merit,
 )
 from choral.record.reader import (
@@ -85,6 +86,7 @@ __all__ = [
     "charged_rounds",
     "converted",
     "inside",
+    "joined_rounds",
     "merit",
     "of_right_form",
     "read_json",

@@ -104,10 +104,23 @@ def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[in
     >>> charged_rounds([line], 3).tolist(), charged_rounds([line], 3, [1]).tolist()
     ([1, 0, 2], [1, 1, 2])
     """
+    return _counted([*(device for line in lines for device in (*line.included, *line.wasted)), *wasted], devices)
+
+
+def joined_rounds(lines: Iterable[RoundLine], devices: int) -> "NDArray[np.int64]":
+    """In how many rounds each device took part.
+
+    >>> line = RoundLine(round=1, seconds=0.1, cohort=(0, 2), included=(0, 2), test={}, note="", wasted=(2,))
+    >>> joined_rounds([line], 3).tolist()
+    [1, 0, 1]
+    """
+    return _counted([device for line in lines for device in line.included], devices)
+
+
+def _counted(numbers: list[int], devices: int) -> "NDArray[np.int64]":
     import numpy as np  # an account of one device is a record, too, and loads no arrays
 
-    charged = [device for line in lines for device in (*line.included, *line.wasted)]
-    return np.bincount(np.array([*charged, *wasted], dtype=np.int64), minlength=devices)
+    return np.bincount(np.array(numbers, dtype=np.int64), minlength=devices)
 
 
 def merit(test: Mapping[str, float]) -> tuple[str, float]:

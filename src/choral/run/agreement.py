@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -20,18 +21,17 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
-from choral.learning.models import Model
 from choral.learning.reading import Table
-from choral.learning.records import Labels
-from choral.learning.tables import encode_declared, read_one
-from choral.plan import Budget, Plan, SecureSum
+from choral.learning.records import Labels, Records
+from choral.learning.splits import Split
+from choral.learning.tables import Dataset, encode_declared, read_one
+from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
-from choral.privacy.costs import NO_LIMIT, Costs
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
 from choral.run.names import no_name, require_device_name, require_name
-from choral.run.study import check_delta, codec_of, maker_beside, model_of, plan_of
+from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of, plan_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
 FORMAT = 1
@@ -93,7 +93,7 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Agreement:
-    """A study file, read and checked: what follows from it is worked out here, once for server and sites."""
+    """A study file, read and checked: the keys, terms and digest that sites approve, and the study that follows."""
 
     file: StudyFile
     maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
@@ -213,25 +213,6 @@ class Agreement:
             return Numeric(name=data.label, low=data.label_bounds[0], high=data.label_bounds[1])
         return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
 
-    @property
-    def number(self) -> Numeric | None:
-        """The label if it is a number."""
-        return self.target if isinstance(self.target, Numeric) else None
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The label's classes; none if it is a number."""
-        return self.target.levels if isinstance(self.target, Categorical) else ()
-
-    @cached_property
-    def features(self) -> tuple[str, ...]:
-        """The names of the model's inputs."""
-        return tuple(name for column in self.columns for name in column.features)
-
-    def rows_of(self, path: Path) -> tuple[NDArray[np.float32], Labels]:
-        """Features and labels of a table, by the declared columns alone."""
-        return self.encoded(self.table_in(path))
-
     def table_in(self, path: Path) -> Table:
         """The table in a file, by the declared delimiter."""
         return read_one(path, delimiter=self.job.data.delimiter)
@@ -245,34 +226,49 @@ class Agreement:
         return table.digest([*(column.name for column in self.columns), self.target.name])
 
     @cached_property
-    def model(self) -> Model:
-        """The model; one that is code is made only where somebody has said which code it is."""
-        kind = self.job.model_kind
+    def settled(self) -> Study:
+        """The study for every way to run it: no row is here, and every device counts as the smallest of the plan.
+
+        A model that is code is made only where somebody has said which code it is.
+        """
+        kind, plan = self.job.model_kind, self.plan
         if kind not in BUILT_IN and self.maker is None:
             raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
-        return model_of(self.job, shape=(len(self.features),), classes=len(self.classes), maker=self.maker)
+        features = tuple(name for column in self.columns for name in column.features)
+        classes = self.target.levels if isinstance(self.target, Categorical) else ()
+        no_rows = np.empty((0, len(features)))
+        records = Records.of([(bundle.id, no_rows, ()) for bundle in self.roster], classes=len(classes))
+        data = Dataset(
+            records=records,
+            features=features,
+            classes=classes,
+            columns_from="declared",
+            columns=self.columns,
+            target=self.target if isinstance(self.target, Numeric) else None,
+            notes=(f"each site has at least {plan.rows:,} rows; nobody else knows how many",),
+        )
+        model = model_of(self.job, shape=(len(features),), classes=len(classes), maker=self.maker)
+        return Study(
+            name=self.file.name,
+            job=self.job,
+            seed=secrets.randbits(62),  # from the system's randomness, and never written down
+            seeded=False,
+            data=data,
+            split=Split(train=records, validation=records, test=records),
+            rows=np.full(plan.devices, plan.rows),
+            model=model,
+            plan=plan,
+            secure=self.secure,
+            codec=codec_of(plan, self.secure, model),
+            limits=limits_of(self.job, data),
+            source="the sites' own files",
+            in_memory=False,
+        )
 
     @property
     def run_name(self) -> str:
         """What charges and terms call this run: its plan, and the digest of everything else."""
         return f"{self.plan.digest}:{self.digest.hex()}"
-
-    @property
-    def limit(self) -> Budget:
-        """The most that the study plans for a device."""
-        privacy = self.job.privacy
-        return Budget(epsilon=NO_LIMIT if privacy.epsilon is None else privacy.epsilon, delta=privacy.delta)
-
-    @cached_property
-    def costs(self) -> Costs:
-        """What rounds cost every device at the most: one with just the rows that the plan is for."""
-        return Costs(
-            plan=self.plan,
-            secure=self.secure,
-            rows=np.full(self.plan.devices, self.plan.rows),
-            limits=(self.limit,) * self.plan.devices,
-            names=tuple(bundle.id for bundle in self.roster),
-        )
 
     @cached_property
     def terms(self) -> Terms:
@@ -280,8 +276,8 @@ class Agreement:
         return Terms(
             roster=self.roster,
             secure=self.secure,
-            codec=codec_of(self.plan, self.secure, self.model),
-            parameters=self.model.size,
+            codec=self.settled.codec,
+            parameters=self.settled.model.size,
             plan=self.run_name,
         )
 

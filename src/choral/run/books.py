@@ -15,6 +15,11 @@ from choral.run.study import Study
 NO_RECEIPT = Receipt(entries=0, seal="")
 
 
+def keeps_ledgers(study: Study) -> bool:
+    """Whether every device of a run has a ledger file: not where nothing is protected, or for very many devices."""
+    return study.plan.devices <= MOST_LEDGERS and study.costs.private
+
+
 class Books:
     """Who was charged how often; with a folder, each charge is durable in the device's own ledger when it returns.
 
@@ -26,7 +31,7 @@ class Books:
         self.study = study
         self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
         self._ledgers: list[Ledger] = []
-        if folder is not None and study.plan.devices <= MOST_LEDGERS and study.costs.private:
+        if folder is not None and keeps_ledgers(study):
             folder.mkdir(exist_ok=True)
             try:
                 for number, (name, limit) in enumerate(zip(study.data.records.names, study.limits, strict=True)):

@@ -1,10 +1,14 @@
-"""The two places of a run in one process: one compiled call for a whole cohort, or the whole protocol."""
+"""Where a run takes place, and the two places in one process: one compiled call for a cohort, or the whole protocol."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,18 +16,26 @@ from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.once import OnceEngine
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import MemoryTransport, Wire
-from choral.errors import SumError
+from choral.errors import ConfigError, SumError
+from choral.federation import Step
 from choral.protocol.device import Device, Encode, Train, Update
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Vault
-from choral.run.books import Books
+from choral.record import DEVICES, About, Outcome, RoundLine, Sight, charged_rounds, traits
+from choral.record.description import KindName
+from choral.run.books import Books, keeps_ledgers
 from choral.run.devices import trainer_of
-from choral.run.signatures import vault_of
+from choral.run.signatures import sign_off, signs, vault_of
 from choral.run.study import Study
 from choral.secagg.codec import mean
 from choral.secagg.keys import Identity, Roster
-from choral.secagg.masks import Stream, Words
+from choral.secagg.masks import Stream, Words, ring
+
+if TYPE_CHECKING:
+    from choral.run.runs import Run
+
+MOST_SHOWN = 200  # devices whose ε stands in every line of rounds.jsonl
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,17 +55,167 @@ def turn_number(round: int, attempt: int) -> int:
     return round << 16 | attempt
 
 
-class Simulated:
-    """A round as one compiled call; masks are left out, since they cancel, and the sum is the same to the integer."""
+def more_often(charged: NDArray[np.int64], counted: NDArray[np.int64]) -> list[int]:
+    """The devices that were charged more often than counted, each as often as that.
 
-    def __init__(self, study: Study, books: Books, *, drop: float = 0.0) -> None:
-        self.study, self.books, self.drop = study, books, drop
-        self.engine = engine_of(study)
-        self.engine.rounds_of[:] = books.rounds
+    >>> more_often(np.array([1, 3, 0]), np.array([1, 1, 2]))
+    [1, 1]
+    """
+    return [int(device) for device in np.repeat(np.arange(len(charged)), np.maximum(charged - counted, 0))]
 
-    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - a simulation repeats a round bit for bit
+
+class Place(ABC):
+    """Where a run's rounds take place: all that a run does differently there than elsewhere."""
+
+    kind: KindName  # of every run here
+    chosen = False  # whether somebody who looked at results may have chosen any end before the planned one
+    study: Study
+
+    @property
+    @abstractmethod
+    def hold_out(self) -> str:
+        """Which rows are not trained on, for run.json."""
+
+    @abstractmethod
+    def described(self, about: About) -> About:
+        """What is run, with what only runs here have."""
+
+    @abstractmethod
+    def opened(self, lines: Sequence[RoundLine], *, first: int) -> AbstractContextManager[None]:
+        """Ready for rounds from `first` on, after those of the lines, until the block ends."""
+
+    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - where a round is repeated bit for bit
         """The attempt to begin a round with."""
         return 0
+
+    def used_up(self) -> str:
+        """Why the round that is due can't be tried any more; empty where it can."""
+        return ""
+
+    @abstractmethod
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices may be called now."""
+
+    @abstractmethod
+    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+        """The sum of the cohort's updates, or a SumError that says what was missing."""
+
+    @abstractmethod
+    def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:
+        """The line of a round that is over, with what is known of its devices; the lines before it are given."""
+
+    def sight(self, step: Step) -> Sight | None:  # noqa: ARG002 - where one of the two is elsewhere, or never was
+        """What a device computed and what the server received of it."""
+        return None
+
+    @abstractmethod
+    def wasted(self, lines: Sequence[RoundLine]) -> list[int]:
+        """The devices that were charged and are not in these lines, each as often: attempts that failed."""
+
+    def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
+        """How often each device was charged."""
+        return charged_rounds(lines, self.study.plan.devices, wasted)
+
+    @abstractmethod
+    def why(self, *, chosen: bool) -> str:
+        """Why the run ends before its plan; `chosen` if by somebody who may have looked at its results."""
+
+    @abstractmethod
+    def ended(self, run: "Run") -> Outcome:
+        """The result of a run whose rounds are over and whose model is written, signed by who signs it here."""
+
+
+class OneProcess(Place):
+    """What the places in one process share: all rows are here, and so are the ledgers."""
+
+    def __init__(self, study: Study, *, folder: Path | None = None, drop: float = 0.0) -> None:
+        """`drop` is the share of devices that drop out of a turn."""
+        self.study, self.folder, self.drop = study, folder, _share("drop", drop)
+        if self.drop and study.secure.mode == "paper":  # every round would be paid for, and none would end
+            raise ConfigError(
+                "CH102",
+                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
+                fix='Leave the drop-outs out, or use secure_sum = "complete".',
+            )
+
+    @property
+    def hold_out(self) -> str:
+        """Which rows are not trained on."""
+        data = self.study.job.data
+        return f"{data.test:.0%} of each device's rows is public test data, {data.validation:.0%} is for validation"
+
+    def described(self, about: About) -> About:
+        """What is run, with what `choral resume` needs."""
+        study = self.study
+        return msgspec.structs.replace(
+            about, seed=study.seed, drop=self.drop, job_source=study.job.source, in_memory=study.in_memory
+        )
+
+    @contextmanager
+    def opened(self, lines: Sequence[RoundLine] = (), *, first: int = 1) -> Iterator[None]:
+        """Ready for rounds: the ledgers are open until the block ends."""
+        # A round that is repeated bit for bit is paid for already; one that is tried again is paid for again.
+        with self._books(lines, before=first if traits(self.kind).repeats else None) as self.books:
+            self._prepare()
+            yield
+
+    def _books(self, lines: Sequence[RoundLine], wasted: Sequence[int] = (), *, before: int | None = None) -> Books:
+        """The ledgers; where there are none, the rounds so far say who was charged how often."""
+        books = Books(self.study, None if self.folder is None else self.folder / "ledgers", before=before)
+        if not books.on_disk:
+            books.rounds[:] = super().charged(lines, wasted)
+        return books
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what rounds need."""
+
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices can pay for one more round."""
+        return self.books.may_join()
+
+    def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:
+        """The line, with what its devices have spent by now, and who paid for attempts that failed."""
+        shown = self.study.plan.devices <= MOST_SHOWN and self.study.costs.private
+        spent = tuple(round(epsilon, 6) for epsilon in self.books.spent()) if shown else ()
+        return msgspec.structs.replace(line, spent=spent, wasted=tuple(self.wasted([*before, line])))
+
+    def wasted(self, lines: Sequence[RoundLine]) -> list[int]:
+        """The devices that were charged and are not in these lines, each as often: attempts that failed."""
+        return more_often(self.books.rounds, charged_rounds(lines, self.study.plan.devices))
+
+    def charged(self, lines: Sequence[RoundLine], wasted: Sequence[int]) -> NDArray[np.int64]:
+        """How often each device was charged, by the ledgers where there are any."""
+        with self._books(lines, wasted) as books:
+            return books.rounds
+
+    def why(self, *, chosen: bool) -> str:
+        """Why a run ends early: by choice, or by the limits."""
+        return "it was stopped by choice" if chosen else "too few devices had budget left for another round"
+
+    def ended(self, run: "Run") -> Outcome:
+        """The result, signed by every device where a signature means something."""
+        study, outcome = self.study, run.outcome()
+        if self.folder is not None and signs(self.kind, seeded=study.seeded, ledgers=keeps_ledgers(study)):
+            names, name = study.data.records.names, study.plan.digest
+            sign_off(self.folder, names, run=name, result=outcome, parameters=run.parameters)
+        return outcome
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
+        raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
+    return float(value)
+
+
+class Simulated(OneProcess):
+    """A round as one compiled call; masks are left out, since they cancel, and the sum is the same to the integer."""
+
+    kind: KindName = "simulation"
+
+    def _prepare(self) -> None:
+        self.engine = engine_of(self.study)
+        self.engine.rounds_of[:] = self.books.rounds
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
@@ -95,13 +257,14 @@ class _Hall(MemoryTransport):
             yield number, reply
 
 
-class Rehearsed:
+class Rehearsed(OneProcess):
     """A round with real keys, real masks and every message of the protocol, all devices in this process."""
 
-    def __init__(self, study: Study, books: Books, *, folder: Path | None = None, drop: float = 0.0) -> None:
-        self.study, self.books = study, books
-        names = study.data.records.names
-        vaults = [vault_of(name, number, folder) for number, name in enumerate(names)]
+    kind: KindName = "rehearsal"
+
+    def _prepare(self) -> None:
+        study, keys = self.study, None if self.folder is None else self.folder / DEVICES
+        vaults = [vault_of(name, number, keys) for number, name in enumerate(study.data.records.names)]
         identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
         roster = Roster.of(identity.bundle for identity in identities)
         self.terms = Terms(
@@ -112,10 +275,10 @@ class Rehearsed:
             plan=study.plan.digest,
         )
         self.hall = _Hall()
-        self.transport = DroppingTransport(self.terms, self.hall, rate=drop, seed=study.seed)
+        self.transport = DroppingTransport(self.terms, self.hall, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
-            self.engine.rounds_of[:] = books.rounds
+            self.engine.rounds_of[:] = self.books.rounds
         self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, but for its masks
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
@@ -174,3 +337,18 @@ class Rehearsed:
         self.hall.last.clear()
         opened = Wire(self.terms, self.transport).attempt(Turn(round, attempt), cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
+
+    def sight(self, step: Step) -> Sight:
+        """What one device computed, and what the server received of it; not if seeded, since masks never repeat."""
+        device, study = step.included[0], self.study
+        upload = self.hall.last[device][-self.terms.upload_bytes :]
+        words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
+        return Sight(
+            device=study.data.records.names[device],
+            round=step.round,
+            computed=tuple(round(float(value), 6) for value in self.latest[device][:64]),
+            received=None if study.seeded else tuple(int(word) for word in words[:64]),
+        )
+
+
+PLACES: dict[str, type[OneProcess]] = {place.kind: place for place in (Simulated, Rehearsed)}

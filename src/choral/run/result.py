@@ -78,20 +78,14 @@ def model_shape(model: Model) -> ModelShape:
     return ModelShape(kind=model.name, hidden=tuple(model.widths[1:-1]), parameters=model.size)
 
 
-def model_card(
-    model: Model,
-    classes: Sequence[str],
-    features: Sequence[str],
-    columns: Sequence[Numeric | Categorical],
-    target: Numeric | None,
-) -> ModelCard:
+def model_card(model: Model, data: tables.Dataset) -> ModelCard:
     """What is needed to use the parameters, for model.json."""
     return ModelCard(
         kind=model.name,
         widths=tuple(model.widths),
         parameters=model.size,
-        classes=tuple(classes),
-        label_bounds=None if target is None else (target.low, target.high),
-        features=tuple(features),
-        columns=tuple({"type": type(column).__name__, **asdict(column)} for column in columns),
+        classes=data.classes,
+        label_bounds=data.label_bounds,
+        features=data.features,
+        columns=tuple({"type": type(column).__name__, **asdict(column)} for column in data.columns),
     )

@@ -1,14 +1,12 @@
 """A run, started or resumed: a study, a place and a folder joined."""
 
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,6 @@ from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
 from choral.record import (
-    DEVICES,
     FORMAT,
     About,
     Baselines,
@@ -27,22 +24,18 @@ from choral.record import (
     RoundLine,
     RunRecord,
     Sight,
-    Statement,
-    charged_rounds,
+    joined_rounds,
     read_run,
     traits,
 )
 from choral.run.baselines import baselines
-from choral.run.books import Books
 from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import metrics
-from choral.run.places import Rehearsed, Simulated
+from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
-from choral.run.signatures import sign_off, signs
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, settle
 from choral.run.watch import Log, Watch, unheard, unwatched
-from choral.secagg.masks import ring
 from choral.server_step import described
 
 Kind = Literal["simulation", "rehearsal"]
@@ -111,11 +104,11 @@ def _job_of(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource
 
 
 class Run:
-    """One run under way: iterate over its rounds, or `finish` it at once."""
+    """One run under way, wherever it takes place: iterate over its rounds, or `finish` it at once."""
 
     def __init__(
         self,
-        kind: Kind,
+        where: Kind | Place,
         study: Study,
         *,
         folder: RunFolder | None = None,
@@ -123,15 +116,11 @@ class Run:
         compare: bool = False,
         log: Log | None = None,
     ) -> None:
-        self.traits = traits(kind)
-        self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
-        self.drop = _share("drop", drop)
-        if self.drop and study.secure.mode == "paper":  # every round would be paid for, and none would end
-            raise ConfigError(
-                "CH102",
-                f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
-                fix='Leave the drop-outs out, or use secure_sum = "complete".',
-            )
+        """`where` is a place, or the kind of a run in this process; of its devices the share `drop` drops out."""
+        if isinstance(where, str):
+            where = PLACES[where](study, folder=None if folder is None else folder.path, drop=drop)
+        self.place, self.kind, self.traits = where, where.kind, traits(where.kind)
+        self.study, self.folder, self.compare, self.log = study, folder, compare, log
         judges = (study.split.validation, study.split.test)
         if compare and not all(len(rows.labels) for rows in judges):
             raise ConfigError(
@@ -145,6 +134,7 @@ class Run:
         self.server = study.job.server_step
         self.state = self.server.init(self.parameters)
         self.sight: Sight | None = None
+        self.baselines = Baselines(without_privacy=None, alone=None)
         self.first = 1
         self.wasted: list[int] = []  # charged after the last round that is over
         self.seconds = 0.0
@@ -170,14 +160,12 @@ class Run:
         done, planned = len(self.lines), self.study.plan.rounds
         if done == planned:
             return "all rounds are done"
-        if self._stopped_by_choice:
-            return f"after round {done} of {planned}: it was stopped by choice"
-        return f"after round {done} of {planned}: too few devices had budget left for another round"
+        return f"after round {done} of {planned}: {self.place.why(chosen=self._stopped_by_choice)}"
 
     @property
     def _stopped_by_choice(self) -> bool:
         """Whether somebody ended it who may have looked at its results, and neither plan nor limits did."""
-        return not self.ended and len(self.lines) < self.study.plan.rounds
+        return len(self.lines) < self.study.plan.rounds and (self.place.chosen or not self.ended)
 
     def begin(self) -> None:
         """Write what is run, unless it is written."""
@@ -187,115 +175,97 @@ class Run:
     def rounds(self) -> Iterator[RoundLine]:
         """Every round as it ends, as its line of rounds.jsonl; what is done is on disk by then."""
         self.begin()
-        study, begin = self.study, time.monotonic()
+        study, place, begin = self.study, self.place, time.monotonic()
         begin -= sum(line.seconds for line in self.lines[-1:])  # what a run that goes on has taken so far
         with ExitStack() as stack:
-            path = None if self.folder is None else self.folder.path
-            if self.log is not None and path is not None:
+            if self.log is not None and self.folder is not None:
                 stack.push(self.log.stop)
-                self.log.begin(path, study, self.lines)
-            books = stack.enter_context(self._books(self.first if self.traits.repeats else None))
-            place = self._place(books, path)
+                self.log.begin(self.folder.path, study, self.lines)
+            stack.enter_context(place.opened(self.lines, first=self.first))
+            first, attempt = self.first, place.first_attempt(self.first)
+            if note := place.used_up():
+                yield self._over(self._passed_over(note), time.monotonic() - begin)
+                first, attempt = first + 1, 0
             steps = federation.rounds(
                 study.plan,
                 place,
                 self.parameters,
                 grid=study.codec.grid,
                 seed=study.seed,
-                may_join=books.may_join,
+                may_join=place.may_join,
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
                 participation=study.participation,
-                first=self.first,
-                first_attempt=place.first_attempt(self.first),
-                counts=_participation(self.lines, study.plan.devices),
+                first=first,
+                first_attempt=attempt,
+                counts=joined_rounds(self.lines, study.plan.devices),
                 server=self.server,
                 state=self.state,
             )
             for step in steps:
-                self.parameters = step.parameters
-                line = self._line(step, books, time.monotonic() - begin)
-                self.lines.append(line)
-                if isinstance(place, Rehearsed):
-                    self.sight = _sight(study, place, step)
-                if self.folder is not None:
-                    # A simulation repeats rounds bit for bit; a rehearsal would have to pay for them again.
-                    kept = not self.traits.repeats or self._due(step.round)
-                    self.folder.add_round(line, step.parameters if kept else None, step.state)
-                if self.log is not None:
-                    self.log.round(line)
-                yield line
+                self.sight = place.sight(step)
+                yield self._over(step, time.monotonic() - begin)
             self.ended = True
-            self.wasted = self._wasted(books, self.lines)
+            self.wasted = place.wasted(self.lines)
             self.seconds = time.monotonic() - begin
 
-    def _books(self, before: int | None = None) -> Books:
-        """The ledgers; where there are none, the rounds so far tell who took part how often."""
-        books = Books(self.study, None if self.folder is None else self.folder.path / "ledgers", before=before)
-        if not books.on_disk:
-            books.rounds[:] = charged_rounds(self.lines, self.study.plan.devices, self.wasted)
-        return books
+    def _passed_over(self, note: str) -> federation.Step:
+        """A round that can't be tried any more: the model stays as it is, and the next round is due."""
+        return federation.Step(
+            round=self.first, cohort=(), included=(), parameters=self.parameters, state=self.state, note=note
+        )
 
-    def _place(self, books: Books, path: Path | None) -> Simulated | Rehearsed:
-        if self.traits.repeats:
-            return Simulated(self.study, books, drop=self.drop)
-        return Rehearsed(self.study, books, folder=None if path is None else path / DEVICES, drop=self.drop)
-
-    def _line(self, step: federation.Step, books: Books, seconds: float) -> RoundLine:
-        told = self.study.plan.devices <= 200 and self.study.costs.private
+    def _over(self, step: federation.Step, seconds: float) -> RoundLine:
+        """The line of a round that is over, on disk and in the log."""
+        self.parameters = step.parameters
+        due = self._due(step.round)
         line = RoundLine(
             round=step.round,
             seconds=round(seconds, 3),
             cohort=step.cohort,
             included=step.included,
-            test=self._metrics(step.parameters) if self._due(step.round) else {},
+            test=metrics(self.study, step.parameters) if due else {},
             note=step.note,
-            spent=tuple(round(epsilon, 6) for epsilon in books.spent()) if told else (),
         )
-        return msgspec.structs.replace(line, wasted=tuple(self._wasted(books, [*self.lines, line])))
-
-    def _wasted(self, books: Books, lines: list[RoundLine]) -> list[int]:
-        """The devices that were charged and are not in these lines, each as often: attempts that failed."""
-        unseen = books.rounds - charged_rounds(lines, self.study.plan.devices)
-        return [int(device) for device in np.repeat(np.arange(len(unseen)), np.maximum(unseen, 0))]
-
-    def _metrics(self, parameters: NDArray[np.float32]) -> dict[str, float]:
-        """How good the model is on the test rows; nothing where all rows are trained on."""
-        if not len(self.study.split.test.labels):
-            return {}
-        study, wanted = self.study, self.study.job.run.gradient_norm
-        return metrics(study.model, parameters, study.split.test, study.data.target, gradient_norm=wanted)
+        line = self.place.noted(line, self.lines)
+        self.lines.append(line)
+        if self.folder is not None:
+            # A simulation repeats rounds bit for bit; others would have to pay for them again.
+            kept = due or not self.traits.repeats
+            self.folder.add_round(line, step.parameters if kept else None, step.state)
+        if self.log is not None:
+            self.log.round(line)
+        return line
 
     def _due(self, round: int) -> bool:
-        """Whether the model is evaluated after this round: every so many rounds, and after the last one planned."""
-        return round % self.study.job.run.evaluate_every == 0 or round == self.study.plan.rounds
+        """Whether the model is evaluated after this round: every so many rounds, and after the last one planned.
+
+        A deployment's rounds are few and long: its coordinator follows each of them.
+        """
+        last = round == self.study.plan.rounds
+        return last or self.traits.deployed or round % self.study.job.run.evaluate_every == 0
 
     def described(self) -> About:
         """What is run, for run.json; docs/run-folder.md has the form."""
         study, data = self.study, self.study.data
-        return About(
+        about = About(
             format=FORMAT,
             choral=__version__,
             kind=self.kind,
             seeded=study.seeded,
-            seed=study.seed,
-            drop=self.drop,
-            compare=self.compare,
+            compare=None if self.traits.deployed else self.compare,
             name=study.name,
             started=now(),
             job=study.job.text,
-            job_source=study.job.source,
-            in_memory=study.in_memory,
             data=Data(
                 source=study.source,
                 devices=data.records.devices,
                 rows=len(data.records.labels),
                 features=len(data.features),
-                classes=tuple(data.classes),
-                label_bounds=None if data.target is None else (data.target.low, data.target.high),
+                classes=data.classes,
+                label_bounds=data.label_bounds,
                 columns_from=data.columns_from,
-                notes=tuple(data.notes),
-                hold_out=f"{study.job.data.test:.0%} of each device's rows is public test data,"
-                f" {study.job.data.validation:.0%} is for validation",
+                notes=data.notes,
+                hold_out=self.place.hold_out,
             ),
             plan=study.plan,
             plan_digest=study.plan.digest,
@@ -306,10 +276,11 @@ class Run:
             planned=planned_statement(study.costs),
             devices=tuple(
                 DeviceLimit(name=name, rows=int(rows), limit=limit.epsilon)
-                for name, rows, limit in zip(data.records.names, study.split.train.sizes, study.limits, strict=True)
+                for name, rows, limit in zip(data.records.names, study.rows, study.limits, strict=True)
             ),
             versions=versions(),
         )
+        return self.place.described(about)
 
     def finish(self) -> Result:
         """Run what is left, write what a reader needs, and give the result."""
@@ -320,78 +291,50 @@ class Run:
     def conclude(self) -> Result:
         """The result of rounds that are over."""
         study, data = self.study, self.study.data
-        with self._books() as books:
-            privacy = privacy_statement(study.costs, books.rounds, stopped=self._stopped_by_choice)
-            ledgers = books.on_disk
-        test = (self.lines[-1].test if self.lines else {}) or self._metrics(self.parameters)
-        compared = baselines(study, self.watch) if self.compare else Baselines(without_privacy=None, alone=None)
-        told = self._outcome(test, compared, privacy)
+        if self.compare:
+            self.baselines = baselines(study, self.watch)
         if self.folder is not None:
-            card = model_card(study.model, data.classes, data.features, data.columns, data.target)
-            self.folder.write_model(self.parameters, card)
-            if signs(self.kind, seeded=study.seeded, ledgers=ledgers):
-                names, run = study.data.records.names, study.plan.digest
-                sign_off(self.folder.path, names, run=run, result=told, parameters=self.parameters)
-            self.folder.finish(told)
+            self.folder.write_model(self.parameters, model_card(study.model, data))
+        outcome = self.place.ended(self)
+        if self.folder is not None:
+            self.folder.finish(outcome)
             if self.log is not None:
-                self.log.end(told)
+                self.log.end(outcome)
         return Result(
             model=study.model,
             parameters=self.parameters,
-            classes=study.data.classes,
-            columns=study.data.columns,
-            target=study.data.target,
-            privacy=privacy,
-            test=test,
-            baselines=compared,
+            classes=data.classes,
+            columns=data.columns,
+            target=data.target,
+            privacy=outcome.privacy,
+            test=outcome.test,
+            baselines=outcome.baselines,
             history=self.lines,
-            record=self._record(told),
+            record=self._record(outcome),
             folder=None if self.folder is None else self.folder.path,
         )
 
-    def _record(self, told: Outcome) -> RunRecord:
-        """The run as its folder tells it, or would tell it if it had one."""
+    def _record(self, outcome: Outcome) -> RunRecord:
+        """The run as its folder describes it, or would if it had one."""
         if self.folder is not None:
             return read_run(self.folder.path)
-        return RunRecord(folder=Path(), about=self.described(), rounds=self.lines, result=told)
+        return RunRecord(folder=Path(), about=self.described(), rounds=self.lines, result=outcome)
 
-    def _outcome(self, test: dict[str, float], compared: Baselines, privacy: Statement) -> Outcome:
+    def outcome(self, lost: Sequence[int] = ()) -> Outcome:
+        """The result; `lost` are the devices that paid for an upload which never arrived, each as often."""
+        plan, done, wasted = self.study.plan, len(self.lines), sorted([*self.wasted, *lost])
+        charged = self.place.charged(self.lines, wasted)
         shown = 0 if self.sight is None else len(self.sight.computed)
         return Outcome(
             finished=now(),
             seconds=round(self.seconds, 3),
-            rounds_done=len(self.lines),
+            rounds_done=done,
             stopped=self.stopped,
-            wasted=tuple(self.wasted),
-            test=test,
-            baselines=compared,
-            privacy=privacy,
+            wasted=tuple(wasted),
+            test=(self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters),
+            baselines=self.baselines,
+            privacy=privacy_statement(self.study.costs, charged, stopped=self._stopped_by_choice),
             sight=self.sight,
-            releases=releases(self.study.plan, len(self.lines), compare=self.compare, shown=shown),
+            releases=releases(plan, done, compare=self.compare, sizes=not self.traits.deployed, shown=shown),
             files={},
         )
-
-
-def _share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 or math.isnan(value):
-        raise ConfigError("CH102", f"{name} = {value!r}.", fix="Must be a number from 0 to below 1.")
-    return float(value)
-
-
-def _participation(lines: list[RoundLine], devices: int) -> NDArray[np.int64]:
-    """In how many rounds each device took part, as far as the lines tell."""
-    took_part = [device for line in lines for device in line.included]
-    return np.bincount(np.array(took_part, dtype=np.int64), minlength=devices)
-
-
-def _sight(study: Study, place: Rehearsed, step: federation.Step) -> Sight:
-    """What one device computed beside what the server received of it, unless the run is to repeat: masks never do."""
-    device = step.included[0]
-    upload = place.hall.last[device][-place.terms.upload_bytes :]
-    words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
-    return Sight(
-        device=study.data.records.names[device],
-        round=step.round,
-        computed=tuple(round(float(value), 6) for value in place.latest[device][:64]),
-        received=None if study.seeded else tuple(int(word) for word in words[:64]),
-    )

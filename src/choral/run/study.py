@@ -11,6 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from choral.config import Job
 from choral.config.settings import FederationSettings
 from choral.errors import ChoralError, ConfigError, PlanError, TableError
@@ -38,11 +41,13 @@ EASY = 8.0  # the ε that proposals are made for when the noise was chosen by ha
 class Study:
     """A run before it starts: everything that is public, checked, and the same for every way to run it."""
 
+    name: str
     job: Job = field(repr=False)
-    seed: int
+    seed: int = field(repr=False)  # of a deployment a secret: nobody foresees who is called
     seeded: bool  # somebody chose the seed, so the noise can be foreseen
-    data: Dataset = field(repr=False)
+    data: Dataset = field(repr=False)  # of a deployment its columns and its devices, without any row
     split: Split = field(repr=False)
+    rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for
     model: Model
     plan: Plan
     secure: SecureSum
@@ -50,11 +55,6 @@ class Study:
     limits: tuple[Budget, ...] = field(repr=False)
     source: str
     in_memory: bool
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-        return self.job.run.name
 
     @property
     def participation(self) -> Participation:
@@ -67,7 +67,7 @@ class Study:
         return Costs(
             plan=self.plan,
             secure=self.secure,
-            rows=self.split.train.sizes,
+            rows=self.rows,
             limits=self.limits,
             names=self.data.records.names,
         )
@@ -99,16 +99,18 @@ def settle(
     plan, secure = plan_of(job, model, devices=data.records.devices, rows=rows, columns=data.columns)
     reached()
     study = Study(
+        name=job.run.name,
         job=job,
         seed=seed,
         seeded=seeded,
         data=data,
         split=split,
+        rows=split.train.sizes,
         model=model,
         plan=plan,
         secure=secure,
         codec=codec_of(plan, secure, model),
-        limits=_limits(job, data),
+        limits=limits_of(job, data),
         source=told,
         in_memory=source is not None,
     )
@@ -243,7 +245,7 @@ def _found_last(folder: str) -> Iterator[None]:
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]  # the one that was added, if others were too
 
 
-def _limits(job: Job, data: Dataset) -> tuple[Budget, ...]:
+def limits_of(job: Job, data: Dataset) -> tuple[Budget, ...]:
     """Each device's own limit: [privacy.limits] by name, else the limit column, else the common ε."""
     own, names = job.privacy.limits or {}, data.records.names
     if unknown := sorted(set(own) - set(names)):

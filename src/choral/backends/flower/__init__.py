@@ -6,6 +6,7 @@ that the run's configuration names; the ClientApp hands every message to the dev
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from choral.errors import ConfigError
 
@@ -19,17 +20,20 @@ except ModuleNotFoundError as error:
 from choral.backends.flower.grid import GridTransport
 from choral.backends.flower.parcels import relayed
 
-CONDUCTOR = "choral.deploy.serving:conduct"
-
 server = ServerApp()
 device = ClientApp()
+
+
+def conductor_named(name: str) -> Any:  # noqa: ANN401 - whatever room started the process knows what it has named
+    """The function that "module:function" names, which runs a study over a transport; the room above says which."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
 @server.main()
 def _conduct(grid: Grid, context: Context) -> None:
     """Run the study of the folder that the run's configuration names."""
-    module, _, function = str(context.run_config["conductor"]).partition(":")
-    getattr(import_module(module), function)(str(context.run_config["folder"]), GridTransport(grid))
+    conductor_named(str(context.run_config["conductor"]))(str(context.run_config["folder"]), GridTransport(grid))
 
 
 @device.query()

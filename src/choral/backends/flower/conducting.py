@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from flwr.common.constant import SubStatus
@@ -19,7 +18,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from choral.backends.flower import CONDUCTOR, tasks
+from choral.backends.flower import conductor_named, tasks
 from choral.backends.flower.enclosed import NOWHERE, over
 from choral.backends.flower.grid import GridTransport
 from choral.errors import ChoralError
@@ -47,8 +46,7 @@ def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | N
         grid.set_run(run_from_proto(task.run))
         status, details = SubStatus.FAILED, "it ended without a reason."
         try:
-            module, _, function = conductor.partition(":")
-            getattr(import_module(module), function)(study, GridTransport(grid, nodes=nodes))
+            conductor_named(conductor)(study, GridTransport(grid, nodes=nodes))
             status, details = SubStatus.COMPLETED, ""
         except ChoralError as error:
             details = str(error)
@@ -66,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--link", required=True, type=Path, help="socket of the SuperLink")
     parser.add_argument("--study", required=True, help="the study's folder")
-    parser.add_argument("--conductor", default=CONDUCTOR, help="module:function that runs a study over a transport")
+    parser.add_argument("--conductor", required=True, help="module:function that runs a study over a transport")
     parser.add_argument("--nodes", type=Path, help="a file that says which device each node is, by its key")
     parser.add_argument("--poll", type=float, default=0.5, help="seconds between looks for a run")
     args = parser.parse_args()

@@ -27,7 +27,6 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from choral.backends.flower import CONDUCTOR
 from choral.backends.flower.enclosed import NOWHERE, over
 from choral.errors import DeploymentError, TrustError
 
@@ -53,8 +52,11 @@ doors = {doors}
 """
 
 
-def app(folder: Path, *, conductor: str = CONDUCTOR, doors: str = "") -> str:
-    """The pyproject.toml of the Flower app that carries the study in a folder; it is all that the app consists of."""
+def app(folder: Path, *, conductor: str, doors: str = "") -> str:
+    """The pyproject.toml of the Flower app that carries the study in a folder; it is all that the app consists of.
+
+    `conductor` is the "module:function" that runs a study over a transport, where Flower starts the server's half.
+    """
     values = {"conductor": conductor, "folder": str(folder.resolve()), "doors": doors}
     return _APP.format(**{name: json.dumps(value) for name, value in values.items()})
 
@@ -117,8 +119,11 @@ class Control:
             known = self._client.ListNodes(ListNodesRequest()).nodes_info
         return {int(node.node_id): ids[node.public_key] for node in known if node.public_key in ids}
 
-    def start(self, folder: Path, *, conductor: str = CONDUCTOR, doors: str = "", simulated: int = 0) -> int:
-        """The number of a new run, whose conductor finds its study in the folder; on simulated nodes, if any."""
+    def start(self, folder: Path, *, conductor: str = "", doors: str = "", simulated: int = 0) -> int:
+        """The number of a new run of the study in the folder; on simulated nodes, if any.
+
+        `conductor` is for simulations only: a process that `processes.conduct` started has its own.
+        """
         text = app(folder, conductor=conductor, doors=doors)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed

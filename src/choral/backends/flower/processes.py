@@ -10,7 +10,6 @@ from pathlib import Path
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
 from choral.backends import relay
-from choral.backends.flower import CONDUCTOR
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
 from choral.errors import ConfigError
@@ -74,12 +73,13 @@ def conduct(
     *,
     link: Path,
     study: Path,
-    conductor: str = CONDUCTOR,
+    conductor: str,
     nodes: Mapping[int, str] | None = None,
 ) -> None:
     """Start the process that runs the study in a folder as soon as a run is asked for at the SuperLink's socket.
 
-    `nodes` says which device each node is, by its key; without it a node is believed until its device has to sign.
+    `conductor` is the "module:function" that runs it over a transport. `nodes` says which device each node is, by its
+    key; without it a node is believed until its device has to sign.
     """
     module = "choral.backends.flower.conducting"
     words = ["--link", str(link), "--study", str(study.resolve()), "--conductor", conductor]
