@@ -67,10 +67,11 @@ class OverFlower(Rehearsed):
         super().__init__(study, drop=drop)
         self.stage = stage
 
-    def _prepare(self):
-        super()._prepare()
+    def _prepare(self, first):
+        attempt = super()._prepare(first)
         self.stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
         self.transport = DroppingTransport(self.terms, self.stage.transport, rate=self.drop, seed=self.study.seed)
+        return attempt
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.2])

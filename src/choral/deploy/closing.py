@@ -1,13 +1,13 @@
 """The end of a deployment: every site that is there signs the record, and the result counts what each has paid for."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.backends.wire import Connected
 from choral.errors import ChoralError
 from choral.protocol.closing import Closing
 from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decode, encode, malformed
@@ -18,13 +18,6 @@ from choral.run.places import more_often
 from choral.run.signatures import entry_of, parameter_bytes, record_digest, write_signatures
 
 SILENT, CLOSING = "did not answer", "closing.json"
-
-
-class Present(Protocol):
-    """A transport that knows which devices are there."""
-
-    def exchange(self, outbox: Mapping[int, Vector]) -> Iterable[tuple[int, Vector]]: ...  # noqa: D102
-    def present(self) -> frozenset[int]: ...  # noqa: D102
 
 
 def mark_closing(folder: Path, why: str) -> None:
@@ -42,7 +35,7 @@ def closing_reason(folder: Path) -> str | None:
 def close(
     folder: Path,
     terms: Terms,
-    transport: Present,
+    transport: Connected,
     result_of: Callable[[list[int]], Outcome],
     *,
     counted: NDArray[np.int64],
@@ -74,7 +67,7 @@ def close(
     return result
 
 
-def _ask(terms: Terms, transport: Present, message: Close, model: bytes, *, most: int) -> list[Signer]:
+def _ask(terms: Terms, transport: Connected, message: Close, model: bytes, *, most: int) -> list[Signer]:
     """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
     bundles = terms.roster.bundles
     entries = [entry_of(bundle, why=SILENT) for bundle in bundles]

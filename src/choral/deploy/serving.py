@@ -67,7 +67,7 @@ class Deployed(Place):
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
         self._waited = False
-        self._last_turn, self._first_attempt = Turn(0, 0), 0
+        self._last_turn = Turn(0, 0)
 
     def run(self) -> None:
         """All rounds that are left, each on disk as it ends; then the model and the result."""
@@ -104,20 +104,16 @@ class Deployed(Place):
         return msgspec.structs.replace(about, study=self.agreement.digest.hex(), data=data)
 
     @contextmanager
-    def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[None]:
+    def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[int]:
         """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
         self.counts = joined_rounds(lines, len(self.names))
-        path = self.run_folder.path / TURN
+        path, attempt = self.run_folder.path / TURN, 0
         if path.exists():
             tried = converted(read_json(path), Tried, path)
             self._last_turn = Turn(tried.round, tried.attempt)
             if tried.round == first:
-                self.lost, self._first_attempt = [*tried.wasted, *tried.cohort], tried.attempt + 1
-        yield
-
-    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - of the round that it was opened for
-        """The first attempt that was never tried."""
-        return self._first_attempt
+                self.lost, attempt = [*tried.wasted, *tried.cohort], tried.attempt + 1
+        yield attempt
 
     def used_up(self) -> str:
         """Why the round under way can't be tried any more: it cost a device all the attempts that one pays for."""
@@ -148,9 +144,7 @@ class Deployed(Place):
                 f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
                 fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
             )
-        willing = np.zeros(len(self.names), dtype=np.bool_)
-        willing[list(here)] = True
-        return willing
+        return np.isin(np.arange(len(self.names)), list(here))
 
     def _gather(self, needed: int, patience: float) -> None:
         try:
@@ -181,20 +175,14 @@ class Deployed(Place):
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
         """The next round's cohort if all goes well, so that its call can ride on this round's end."""
-        study = self.study
+        study, how = self.study, self.study.participation
         if turn.round >= study.plan.rounds or self.stopped:
             return None
         willing = np.array(sorted(self.transport.present().difference(self.gone)), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(
-            study.plan,
-            willing,
-            counts,
-            seed=study.seed,
-            round=turn.round + 1,
-            attempt=0,
-            participation=study.participation,
+            study.plan, willing, counts, seed=study.seed, round=turn.round + 1, attempt=0, participation=how
         )
 
     @property

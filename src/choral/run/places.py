@@ -81,12 +81,8 @@ class Place(ABC):
         """What is run, with what only runs here have."""
 
     @abstractmethod
-    def opened(self, lines: Sequence[RoundLine], *, first: int) -> AbstractContextManager[None]:
-        """Ready for rounds from `first` on, after those of the lines, until the block ends."""
-
-    def first_attempt(self, round: int) -> int:  # noqa: ARG002 - where a round is repeated bit for bit
-        """The attempt to begin a round with."""
-        return 0
+    def opened(self, lines: Sequence[RoundLine], *, first: int) -> AbstractContextManager[int]:
+        """Ready for rounds from `first` on until the block ends; the attempt to begin that round with."""
 
     def used_up(self) -> str:
         """Why the round that is due can't be tried any more; empty where it can."""
@@ -152,12 +148,11 @@ class OneProcess(Place):
         )
 
     @contextmanager
-    def opened(self, lines: Sequence[RoundLine] = (), *, first: int = 1) -> Iterator[None]:
+    def opened(self, lines: Sequence[RoundLine] = (), *, first: int = 1) -> Iterator[int]:
         """Ready for rounds: the ledgers are open until the block ends."""
         # A round that is repeated bit for bit is paid for already; one that is tried again is paid for again.
         with self._books(lines, before=first if traits(self.kind).repeats else None) as self.books:
-            self._prepare()
-            yield
+            yield self._prepare(first)
 
     def _books(self, lines: Sequence[RoundLine], wasted: Sequence[int] = (), *, before: int | None = None) -> Books:
         """The ledgers; where there are none, the rounds so far say who was charged how often."""
@@ -167,8 +162,8 @@ class OneProcess(Place):
         return books
 
     @abstractmethod
-    def _prepare(self) -> None:
-        """Make what rounds need."""
+    def _prepare(self, first: int) -> int:
+        """Make what rounds need, and say with which attempt to begin the first one."""
 
     def may_join(self) -> NDArray[np.bool_]:
         """Which devices can pay for one more round."""
@@ -213,9 +208,10 @@ class Simulated(OneProcess):
 
     kind: KindName = "simulation"
 
-    def _prepare(self) -> None:
+    def _prepare(self, first: int) -> int:  # noqa: ARG002 - a round is repeated bit for bit
         self.engine = engine_of(self.study)
         self.engine.rounds_of[:] = self.books.rounds
+        return 0
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
@@ -262,7 +258,7 @@ class Rehearsed(OneProcess):
 
     kind: KindName = "rehearsal"
 
-    def _prepare(self) -> None:
+    def _prepare(self, first: int) -> int:
         study, keys = self.study, None if self.folder is None else self.folder / DEVICES
         vaults = [vault_of(name, number, keys) for number, name in enumerate(study.data.records.names)]
         identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
@@ -284,6 +280,8 @@ class Rehearsed(OneProcess):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
             self.hall.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
+        turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
+        return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round, attempt: self.books.charge(number, round=round, attempt=attempt)
@@ -326,11 +324,6 @@ class Rehearsed(OneProcess):
         """Remember an update as it is before its masks; with its noise, which may not be there before it is encoded."""
         codec = self.study.codec
         self.latest[number] = mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)
-
-    def first_attempt(self, round: int) -> int:
-        """The first attempt of a round that no device has used: masks and noise are never used twice."""
-        turns = [device.vault.memory.turn for device in self.hall.devices.values()]
-        return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == round), default=0)
 
     def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
         """The sum that the server opens."""

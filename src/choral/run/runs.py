@@ -181,8 +181,7 @@ class Run:
             if self.log is not None and self.folder is not None:
                 stack.push(self.log.stop)
                 self.log.begin(self.folder.path, study, self.lines)
-            stack.enter_context(place.opened(self.lines, first=self.first))
-            first, attempt = self.first, place.first_attempt(self.first)
+            first, attempt = self.first, stack.enter_context(place.opened(self.lines, first=self.first))
             if note := place.used_up():
                 yield self._over(self._passed_over(note), time.monotonic() - begin)
                 first, attempt = first + 1, 0

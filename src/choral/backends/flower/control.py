@@ -120,10 +120,7 @@ class Control:
         return {int(node.node_id): ids[node.public_key] for node in known if node.public_key in ids}
 
     def start(self, folder: Path, *, conductor: str = "", doors: str = "", simulated: int = 0) -> int:
-        """The number of a new run of the study in the folder; on simulated nodes, if any.
-
-        `conductor` is for simulations only: a process that `processes.conduct` started has its own.
-        """
+        """The number of a new run of the study in the folder; on simulated nodes, if any, by this conductor."""
         text = app(folder, conductor=conductor, doors=doors)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed
