@@ -7,13 +7,13 @@ from typing import Any
 
 from choral import research
 from choral.errors import ConfigError
-from choral.paper.adult import HIDDEN, NARROW
+from choral.paper.adult import HIDDEN, NAMES, NARROW
 from choral.paper.convergence import bounds, convergence
 from choral.paper.utility import tradeoff, utility
 
 BY_MODEL = {"convergence": convergence, "utility": utility, "tradeoff": tradeoff}
 FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
-    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in ("logistic", "network")},
+    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in NAMES},
     "bounds": bounds,
 }
 SET_UP = (

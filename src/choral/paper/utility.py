@@ -33,6 +33,9 @@ CHANGED: dict[research.Rule | None, dict[str, Any]] = {
     "proved": {"sampling": "poisson"},
     "with_secure_sum": ONE_STEP,
 }
+SMALL_STEPS: dict[research.Rule | None, dict[str, Any]] = {  # rules that prove something for several steps, if smooth
+    "with_secure_sum": {"step_size": 0.25},
+}
 
 # The lines of either figure: by which rule, and their names.
 METHODS: dict[str, tuple[research.Rule, str]] = {
@@ -60,8 +63,8 @@ def _tried(base: research.Experiment, rule: research.Rule | None, only: Choices)
     choices = OTHERS.get(rule, CLIPPED)
     some = {name: only.get(name, choices[name]) for name in choices}
     found = research.grid(replace(base, **CHANGED.get(rule, {})), some)
-    if rule == "with_secure_sum" and base.task.smoothness:  # of it something is proved for several small steps too
-        found += research.grid(replace(base, step_size=0.25), {"clip": only["clip"]})
+    if rule in SMALL_STEPS and base.task.smoothness:
+        found += research.grid(replace(base, **SMALL_STEPS[rule]), {"clip": only["clip"]})
     return found
 
 

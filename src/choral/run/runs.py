@@ -126,7 +126,7 @@ class Run:
         self.traits = traits(kind)
         self.kind, self.study, self.folder, self.compare, self.log = kind, study, folder, compare, log
         self.drop = _share("drop", drop)
-        if self.drop and study.secure.mode == "paper":  # every round would be paid for, and none would end
+        if self.drop and not study.secure.self_masked:  # every round would be paid for, and none would end
             raise ConfigError(
                 "CH102",
                 f"drop = {self.drop:g} with the paper's own protocol, in which nobody may drop out.",
