@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ EVERY_ROUND = {"sampling": "poisson", "looks": 100, "also": ("train_loss", "squa
 BOUNDED = {"batch": 244, "clip": 10.0, "noise": 0.3, **EVERY_ROUND}
 
 
-def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
@@ -63,20 +62,20 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
         # Without privacy as clipped as with: without a clip such steps leave every range.
         beside["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
         panels += beside["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
-    told = {columns: one.told() for columns, one in beside.items()}
-    claims = of_convergence(f"{name}, {base.rounds} rounds", grids, told)
-    return {**grids, "beside": told, "claims": claims, "panels": panels}
+    results = {columns: one.results() for columns, one in beside.items()}
+    claims = of_convergence(f"{name}, {base.rounds} rounds", grids, results)
+    return research.Found(results={**grids, "beside": results}, claims=claims, panels=panels)
 
 
-def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, Any]:
+def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, object]:
     (_, least), *others = lines.items()
     over = {name: research.differences(one, least, measures) for name, one in others}
     return {"by_noise": research.ends(lines, measures), "noise_minus_least": over}
 
 
-def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def bounds(shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Theorem 2, published and corrected, beside the mean of ‖∇f‖² that is measured, where L and β are known."""
-    told, claims, panels, train = {}, {}, [], split(0).train
+    results, claims, panels, train = {}, {}, [], split(0).train
     rows = np.hstack([train.features, np.ones((len(train.features), 1))])
     known = research.logistic_constants(rows, train.labels, l2=L2, sampling="poisson")
     for steps in (1, 5):
@@ -86,7 +85,7 @@ def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
         found, lines = research.theorem_2(shelf, one, known, start_loss=math.log(2))
         name, title = f"τ = {steps}", f"Regularised logistic regression, τ = {steps}, σ = {one.noise:g}"
         about = f"regularised logistic regression, λ = {L2}, σ = {one.noise:g}, 100 rounds, {name}"
-        told[name] = found
+        results[name] = found
         claims[f"Theorem 2 bounds the mean of ‖∇f‖² ({about})"] = research.bounded(found)
         panels.append(research.panel(title, lines, research.SO_FAR, log_y=True))
-    return {**told, "claims": claims, "panels": panels}
+    return research.Found(results=results, claims=claims, panels=panels)

@@ -19,7 +19,7 @@ from choral.learning.splits import Split, hold_out
 from choral.plan import Budget, Plan, Sampling
 from choral.privacy.account import account
 from choral.privacy.calibrate import Rule, loss_under, noise_for, spendable
-from choral.privacy.exposure import Exposure, rounds_each
+from choral.privacy.exposure import Conditions, Exposure, rounds_each
 
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
@@ -135,11 +135,11 @@ class Experiment:
         planned = Recipe.of(self.plan())
         return replace(planned, clip=self.clip, update_clip=self.update_clip, update_noise=self.update_noise)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The experiment as plain values, for a results file."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        told |= {"task": self.task.name, "also": list(self.also)}
-        return {name: "none" if value == math.inf else value for name, value in told.items()}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain |= {"task": self.task.name, "also": list(self.also)}
+        return {name: "none" if value == math.inf else value for name, value in plain.items()}
 
     def within(self, rule: Rule, *, epsilon: float, delta: float) -> "Experiment":
         """The same with the least noise that keeps every device within the budget by a rule.
@@ -149,13 +149,14 @@ class Experiment:
         if not PREMISES[rule].published:
             delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
-        exposed = {**self._exposed(rule), "clip": 1.0}
+        exposed = self._exposed(rule)
+        exposed["clip"] = 1.0
         noise = _noise(rule, epsilon, delta, tuple(exposed.items()))
         if PREMISES[rule].of_updates:
             return replace(self, update_noise=self.update_clip * noise)
         return replace(self, noise=self.clip * noise)
 
-    def privacy(self, rule: Rule, delta: float) -> dict[str, Any]:
+    def privacy(self, rule: Rule, delta: float) -> dict[str, object]:
         """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
         exposed = self._exposed(rule)
         premises = PREMISES[rule]
@@ -170,36 +171,36 @@ class Experiment:
                     "adversary": "whoever sees the models; the server is trusted with the sums",
                 },
             }
-        told = account(noise=self.noise, delta=delta, **exposed)
-        said = {
+        found = account(noise=self.noise, delta=delta, **exposed)
+        said: dict[str, object] = {
             "delta": delta,
-            "adjacency": told.adjacency,
-            "proved_against_everyone": told.proved.against_everyone.to_dict(),
+            "adjacency": found.adjacency,
+            "proved_against_everyone": found.proved.against_everyone.to_dict(),
         }
         if premises.published:
-            said["published"] = {"rule": rule, **told.published_by(rule).to_dict()}
+            said["published"] = {"rule": rule, **found.published_by(rule).to_dict()}
         elif premises.colluders:
-            summed = told.proved.with_secure_sum
+            summed = found.proved.with_secure_sum
             said["proved_with_secure_sum"] = summed and summed.to_dict()
         return said
 
-    def _exposed(self, rule: Rule) -> dict[str, Any]:
+    def _exposed(self, rule: Rule) -> Conditions:
         """What a rule may use; a device is charged the most rounds that any takes part in."""
         premises = PREMISES[rule]
-        about_steps = premises.smoothness and self.task.smoothness is not None
-        known = {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
-        return {
-            "rounds": rounds_each(self.plan()),
-            "local_steps": self.local_steps,
-            "cohort": self.cohort,
-            "devices": self.task.devices,
-            "rows": self.task.rows,
-            "batch": self.batch,
-            "clip": self.update_clip if premises.of_updates else self.clip,
-            "sampling": self.sampling,
-            "colluders": self.colluders if premises.colluders else 0,
-            **(known if about_steps else {}),
-        }
+        known = Conditions(
+            rounds=rounds_each(self.plan()),
+            local_steps=self.local_steps,
+            cohort=self.cohort,
+            devices=self.task.devices,
+            rows=self.task.rows,
+            batch=self.batch,
+            clip=self.update_clip if premises.of_updates else self.clip,
+            sampling=self.sampling,
+            colluders=self.colluders if premises.colluders else 0,
+        )
+        if premises.smoothness and self.task.smoothness is not None:
+            known |= {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
+        return known
 
     def curve(self, repeat: int, part: Part) -> Curve:
         """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.
