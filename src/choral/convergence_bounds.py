@@ -43,7 +43,7 @@ class Convergence:
         """The sum of the four parts."""
         return self.start + self.sampling + self.noise + self.drift
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The bound and its parts as plain values."""
         parts = {name: getattr(self, name) for name in ("start", "sampling", "noise", "drift")}
         of = {"kind": self.kind, "version": self.version, "of": WHAT[self.kind]}

@@ -36,7 +36,7 @@ def test_membership_is_certain_in_an_ordinary_update_and_within_its_limit_in_cho
 
 
 def test_the_view_fits_eighty_columns_and_says_whose_row_it_is(shown):
-    text = _shown(shown.as_dict())
+    text = _shown(shown)
     assert max(map(len, text.splitlines())) <= 80
     assert "public data" in text
     assert "rule S5, one record replaced" in text and "against the server and all other devices" in text

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from choral.audit.canary import View
 from choral.cli import audit
 from choral.errors import ConfigError, PlanError
 
@@ -74,15 +75,16 @@ def test_a_plan_is_audited_in_every_sight_with_both_canaries(tmp_path, capsys):
 
 
 def test_the_view_of_a_plan_fits_eighty_columns_and_names_a_refuted_claim():
-    view = {
-        "sight": "colluding server",
-        "canary": "worst case",
-        "lower_bound": 3.0,
-        "claimed_epsilon": 2.0,
-        "rule": "S5",
-    }
-    told = {"delta": 1e-5, "adjacency": "one record replaced", "confidence": 0.99, "holds": False}
-    shown = audit._shown_plan({**told, "views": [{**view, "holds": False}]})
+    view = View(
+        sight="colluding server",
+        canary="worst case",
+        lower_bound=3.0,
+        claimed_epsilon=2.0,
+        rule="S5",
+        confidence=0.99,
+        evidence={},
+    )
+    shown = audit._shown_plan([view], 1e-5, 0.99)
     assert "ε ≥ 3.00   ε ≤ 2.00  S5   REFUTED" in shown and "A PROVED ε IS REFUTED" in shown
     assert max(map(len, shown.splitlines())) <= 90
 

@@ -34,12 +34,12 @@ def test_the_gradients_are_those_of_their_losses_by_differences():
 def test_a_case_has_the_papers_numbers_and_meets_the_hypotheses_of_theorem_1(name):
     case = arrange(name)
     plan = case.construction.plan
-    assert (plan.devices, plan.cohort, plan.local_steps, plan.rows, case.delta) == (16, 10, 10, 2440, 1e-4)
+    assert (plan.devices, plan.cohort, plan.local_steps, plan.rows, case.account.delta) == (16, 10, 10, 2440, 1e-4)
     assert plan.rows % plan.batch == 0 and plan.local_steps % plan.batches_per_pass == 0
     # Theorem 1 and Lemma 3 by hand: ρ = 2CτG²/(rmγσ²), ε = ρ + 2√(ρ ln 1/δ).
     rho = 2 * plan.rounds * 10 * plan.clip**2 / (10 * 2440 * plan.batch * plan.noise**2)
-    assert case.published_epsilon == pytest.approx(rho + 2 * np.sqrt(rho * np.log(1e4)), rel=1e-9)
-    assert case.published_epsilon == pytest.approx(1.0, rel=1e-6)
+    assert case.published.epsilon == pytest.approx(rho + 2 * np.sqrt(rho * np.log(1e4)), rel=1e-9)
+    assert case.published.epsilon == pytest.approx(1.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -114,8 +114,8 @@ def test_the_first_world_raises_as_many_false_alarms_as_were_planned():
 def test_one_command_reproduces_the_violation_for_a_network():
     # N, threshold and confidence are those of arrange; seed 0. 60,000 trainings of each world are enough here.
     finding = measure(arrange("theorem-1-network", trainings=60_000))
-    assert finding.lower_bound > finding.case.published_epsilon
-    assert finding.lower_bound <= finding.case.proved_epsilon
+    assert finding.lower_bound > finding.case.published.epsilon
+    assert finding.lower_bound <= finding.case.proved.epsilon
 
 
 @pytest.mark.long
@@ -123,8 +123,8 @@ def test_one_command_reproduces_the_violation_for_a_network():
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_published_figure_is_below_what_is_measured_and_the_proved_one_is_not(name, epsilon):
     finding = measure(arrange(name, epsilon=epsilon))
-    assert finding.case.published_epsilon == pytest.approx(epsilon)
-    assert epsilon < finding.lower_bound <= finding.case.proved_epsilon
+    assert finding.case.published.epsilon == pytest.approx(epsilon)
+    assert epsilon < finding.lower_bound <= finding.case.proved.epsilon
 
 
 @pytest.mark.parametrize(("name", "curvature"), [
@@ -143,8 +143,7 @@ def test_what_is_proved_of_a_case_is_the_account_of_its_numbers_however_a_plan_i
         clip=plan.clip, delta=1e-4, sampling="partition", passes="reshuffle", step_size=plan.step_size, **curvature,
     ).proved  # fmt: skip
     proved = told.with_secure_sum if curvature else told.against_everyone
-    assert (case.proved_rule, case.proved_epsilon) == (proved.rule, proved.epsilon)
-    assert case.adversary == proved.adversary
+    assert case.proved == proved
 
 
 def test_a_case_that_is_not_known_is_refused_by_name():

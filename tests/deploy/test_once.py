@@ -51,7 +51,7 @@ def approve(consortium, **limits):
 def rounds(consortium, count):
     """So many rounds of a server with these sites' agents; the model after them."""
     study = consortium.agreement
-    model = study.model.start(0)
+    model = study.settled.model.start(0)
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
@@ -98,5 +98,5 @@ def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded(consortiu
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
         with pytest.raises(SumError):
-            wire.attempt(Turn(1, 0), range(3), np.full(study.model.size, 1e4, np.float32))
+            wire.attempt(Turn(1, 0), range(3), np.full(study.settled.model.size, 1e4, np.float32))
     assert set(wire.findings.refusals.values()) <= {"CH605", "CH700"}

@@ -192,7 +192,7 @@ MUTANTS = [
         "tests/secagg/test_codec.py::test_a_grid_coarser_than_a_third_of_the_noise_is_refused"),
     # Whole noise
     bug("no noise in strict mode", CODEC + "Codec.encode",
-        "self.whole_noise(size, noise or Stream.fresh()) if self.law in LEAST_SCALE else None", "None", CHARGED_NOISE),
+        "self.whole_noise(size, noise or Stream.fresh()) if self.whole else None", "None", CHARGED_NOISE),
     bug("whole noise from a fixed key", CODEC + "Codec.encode", "Stream.fresh()", "Stream(bytes(32))", CHARGED_NOISE),
     bug("whole noise without what rounding costs", CODEC + "sensitivity",
         "2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",

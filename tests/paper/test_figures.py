@@ -132,7 +132,7 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
 
 
 def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
-    first = {"panels": [], "claims": {}, "quick": True}
+    first = research.Found(results={}, claims={}, panels=[])
     seen = []
 
     def figure(shelf, *, quick):
@@ -152,10 +152,10 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
     monkeypatch.setattr(research.Experiment, "curve", lambda *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [0.8]})  # fmt: skip
 
-    def figure(shelf, *, quick):
+    def figure(shelf, *, quick):  # noqa: ARG001 - as every figure is called
         small = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
         research.tuned(shelf, research.grid(small, {"step_size": (0.5, 1.0)}))
-        return {"panels": [], "claims": {}, "quick": quick}
+        return research.Found(results={}, claims={}, panels=[])
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
     clock = count(step=10)  # ten seconds between two looks at it

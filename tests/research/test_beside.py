@@ -24,7 +24,7 @@ def test_anchors_take_as_many_steps_as_the_federation_each_with_all_rows_or_its_
     assert (together.noise, together.clip, together.also) == (0.0, SMALL.clip, ())
     assert found.free.accuracy == [0.8]
     assert found.levels() == {"all rows in one place": 0.9, "each device alone": 0.7}
-    assert list(found.told()) == ["non_private", "centralised", "each_alone"]
+    assert list(found.results()) == ["non_private", "centralised", "each_alone"]
 
 
 def measured(one, _, part):
@@ -63,4 +63,4 @@ def test_a_proved_line_is_told_against_no_privacy_and_named_with_every_noise_tha
             f"ε = 4 PROVED against everyone, σ = {noises}",
             "without privacy, same clip",
         ]
-    assert found.told()["proved"]["4"]["minus_non_private"]["verdict"] == "tie"
+    assert found.results()["proved"]["4"]["minus_non_private"]["verdict"] == "tie"

@@ -59,7 +59,7 @@ def test_the_choice_is_by_validation_alone_and_only_the_chosen_is_judged(monkeyp
     method = tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size) for size in (0.5, 1.0, 2.0)])
     assert judged == [(1.0, 0), (0.5, 1)]
     assert method.accuracy == [1.0, 0.5]
-    told = method.told()
+    told = method.results()
     assert [one["step_size"] for one in told["chosen"]] == [1.0, 0.5]
     assert [one["validation_accuracy"] for one in told["tried"]] == [[0.85, 0.85], [0.849, 0.84], [0.84, 0.84]]
 
@@ -80,8 +80,8 @@ def test_a_method_is_set_against_no_privacy_where_that_is_given(tmp_path, monkey
     monkeypatch.setattr(Experiment, "curve", lambda one, *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [one.step_size]})  # fmt: skip
     ours, free = (tuned(Shelf(tmp_path, 2), [replace(SMALL, step_size=size)]) for size in (0.5, 0.75))
-    assert ours.told(non_private=free)["minus_non_private"]["each"] == [-0.25, -0.25]
-    assert "minus_non_private" not in ours.told()
+    assert ours.results(non_private=free)["minus_non_private"]["each"] == [-0.25, -0.25]
+    assert "minus_non_private" not in ours.results()
 
 
 def test_budgets_are_tuned_each_for_itself_and_named_by_their_epsilon(tmp_path, monkeypatch):

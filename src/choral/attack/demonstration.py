@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from choral.learning.records import Labels, Records
 from choral.plan import require_whole
 from choral.privacy.exposure import rounds_each
 from choral.privacy.mechanisms import against_everyone
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unheard, unwatched
 from choral.secagg.keys import Identity, Roster, digest
@@ -88,17 +89,17 @@ class Demonstration:
     epsilon: float
     rule: str
 
-    def as_dict(self) -> dict[str, Any]:
+    shown: ClassVar = SHOWN
+    data: ClassVar = "UCI Adult, public, bundled with choral"
+    false_alarms: ClassVar = FALSE_ALARMS
+    delta: ClassVar = 1e-5
+    adjacency: ClassVar = ADJACENCY
+    adversary: ClassVar = EVERYONE
+
+    def as_dict(self) -> dict[str, object]:
         """The demonstration for machines."""
-        return {
-            **asdict(self),
-            "shown": list(SHOWN),
-            "data": "UCI Adult, public, bundled with choral",
-            "false_alarms": FALSE_ALARMS,
-            "delta": 1e-5,
-            "adjacency": "one record replaced",
-            "adversary": "the server and all other devices together",
-        }
+        always = ("shown", "data", "false_alarms", "delta", "adjacency", "adversary")
+        return asdict(self) | {name: getattr(self, name) for name in always}
 
 
 class Ordinary:

@@ -6,6 +6,7 @@ same ε. What the other devices add is noise of a known law, drawn as such.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -46,14 +47,14 @@ class View:
     rule: str
     lower_bound: float
     confidence: float
-    evidence: dict[str, Any]
+    evidence: Mapping[str, float]
 
     @property
     def holds(self) -> bool:
         """Whether the claim survives."""
         return self.lower_bound <= self.claimed_epsilon
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The view for machines."""
         return {**asdict(self), "holds": self.holds}
 
@@ -172,7 +173,7 @@ def claims(part: Exposure, delta: float) -> dict[Sight, EveryoneClaim | ClaimOfS
     return {"every noisy step": everyone, "server": best, "colluding server": everyone, "final model": best}
 
 
-def _evidence(tally: Tally, threshold: float, trainings: int) -> dict[str, Any]:
+def _evidence(tally: Tally, threshold: float, trainings: int) -> dict[str, float]:
     return {
         "trainings": 2 * trainings,
         "judged": tally.trainings,

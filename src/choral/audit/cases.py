@@ -19,7 +19,7 @@ from choral.plan import Plan, SecureSum, require_whole
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import noise_for
 from choral.privacy.exposure import exposure_of
-from choral.record import Account
+from choral.record import Account, ClaimOfSums, EveryoneClaim, FormulaValue
 from choral.run.watch import Watch, unwatched
 
 DELTA = 1e-4
@@ -36,17 +36,17 @@ class Case:
     trainings: int
     confidence: float
     seed: int
-    delta: float
-    published_epsilon: float
-    because: str
-    proved_epsilon: float
-    proved_rule: str
-    adversary: str
-    adjacency: str
+    account: Account
+    proved: EveryoneClaim | ClaimOfSums  # the smallest ε that holds
+
+    @property
+    def published(self) -> FormulaValue:
+        """What Theorem 1 gives."""
+        return self.account.paper
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Refutation:
     """A case with its counts; `lower_bound` holds with the case's confidence."""
 
     case: Case
@@ -55,24 +55,24 @@ class Finding:
     @property
     def lower_bound(self) -> float:
         """ε is at least this at the case's δ."""
-        return least_epsilon(self.tally, delta=self.case.delta, confidence=self.case.confidence)
+        return least_epsilon(self.tally, delta=self.case.account.delta, confidence=self.case.confidence)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The finding for machines; every ε is for the replacement of one record."""
         case = self.case
         return {
             "case": case.name,
             "lower_bound": self.lower_bound,
             "confidence": case.confidence,
-            "published_epsilon": case.published_epsilon,
-            "proved_epsilon": case.proved_epsilon,
-            "delta": case.delta,
+            "published_epsilon": case.published.epsilon,
+            "proved_epsilon": case.proved.epsilon,
+            "delta": case.account.delta,
             "trainings": 2 * case.trainings,
             "published_rule": "Theorem 1",
-            "published_because": case.because,
-            "proved_rule": case.proved_rule,
-            "adversary": case.adversary,
-            "adjacency": case.adjacency,
+            "published_because": case.published.because,
+            "proved_rule": case.proved.rule,
+            "adversary": case.proved.adversary,
+            "adjacency": case.account.adjacency,
             "threshold": case.threshold,
             "false_alarms": self.tally.false_alarms,
             "hits": self.tally.hits,
@@ -129,10 +129,11 @@ def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case
             score=score,
         ),
         threshold=-signal - spread * float(ndtri(rate)),
-        proved_epsilon=summed.epsilon,
-        proved_rule=summed.rule,
-        adversary=summed.adversary,
-        **_common(told, trainings, confidence, seed),
+        proved=summed,
+        account=told,
+        trainings=trainings,
+        confidence=confidence,
+        seed=seed,
     )
 
 
@@ -144,7 +145,6 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
     """
     plan = _plan(epsilon, rounds=1, clip=1.0, step_size=0.02)
     told = _account(plan)
-    everyone = told.proved.against_everyone
     pushes = plan.local_steps - 1
     signal = pushes * plan.step_size * plan.clip / ROWS
     spread = plan.step_size * plan.noise * math.sqrt(pushes)
@@ -165,10 +165,11 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
         name="theorem-1-network",
         construction=replace(construction, start=(start, 1.0)),
         threshold=start + 0.25 * plan.step_size,  # half of one more push, whose gradient is one half
-        proved_epsilon=everyone.epsilon,
-        proved_rule=everyone.rule,
-        adversary=everyone.adversary,
-        **_common(told, trainings, confidence, seed),
+        proved=told.proved.against_everyone,
+        account=told,
+        trainings=trainings,
+        confidence=confidence,
+        seed=seed,
     )
 
 
@@ -184,18 +185,6 @@ def _weight_that_dies(construction: Construction, pushes: int) -> float:
             )
         low, high = (low, middle) if parameters[0, 0] > 0 else (middle, high)
     return high
-
-
-def _common(told: Account, trainings: int, confidence: float, seed: int) -> dict[str, Any]:
-    return {
-        "trainings": trainings,
-        "confidence": confidence,
-        "seed": seed,
-        "delta": DELTA,
-        "published_epsilon": told.paper.epsilon,
-        "because": told.paper.because,
-        "adjacency": told.adjacency,
-    }
 
 
 # Name -> how to arrange it, and the trainings of each world that take well under a minute on two cores.
@@ -221,9 +210,9 @@ def arrange(
     return make(epsilon, usual if trainings is None else trainings, confidence, seed)
 
 
-def measure(case: Case, watch: Watch = unwatched) -> Finding:
+def measure(case: Case, watch: Watch = unwatched) -> Refutation:
     """Train both worlds so often as the case says, and count."""
     first, second = (
         scores(case.construction, world, trainings=case.trainings, seed=case.seed, watch=watch) for world in (0, 1)
     )
-    return Finding(case=case, tally=Tally.of(first, second, case.threshold))
+    return Refutation(case=case, tally=Tally.of(first, second, case.threshold))

@@ -8,7 +8,6 @@ values lie between −1 and 1, as those of every declared table do.
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -187,7 +186,7 @@ class FloatSum:
         # What is drawn here stands for the engine's noise only as long as that is added to the sum as it is.
         return replace(self.trial.judge(first, second), as_drawn=self.off <= ROUNDED)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What was found before any noise was drawn, for machines."""
         return {
             "case": self.name,

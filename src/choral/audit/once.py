@@ -6,7 +6,6 @@ every step. It moves the upload by all of Δ, so nothing but the noise is betwee
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +87,7 @@ class OnceCase:
         """Train both worlds as often as the trial says, and judge."""
         return self.trial.judge(self.scores(0, watch), self.scores(1, watch))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What was set up, for machines."""
         return {"case": self.name, "sees": self.sees, "plan": self.plan.to_dict()}
 

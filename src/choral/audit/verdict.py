@@ -6,7 +6,6 @@ uses every score and so notices much smaller faults. A claim has survived if it 
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from scipy.special import ndtri
 
@@ -116,7 +115,7 @@ class Finding:
         """Whether the claim lies above both bounds."""
         return self.as_drawn and self.lower_bound <= self.trial.epsilon and self.share_of_mu <= 1
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The finding for machines."""
         trial, loss = self.trial, self.trial.loss
         return {

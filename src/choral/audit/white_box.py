@@ -52,7 +52,7 @@ class WhiteBox:
         """Train both worlds as often as the trial says, and judge."""
         return self.trial.judge(self.scores(0, watch), self.scores(1, watch))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What was set up, for machines."""
         return {"case": self.name, "sees": self.sees, "plan": self.watched.plan.to_dict()}
 
@@ -127,19 +127,20 @@ def _s5(budget: Budget) -> Parts:
 
 def _s2(budget: Budget) -> Parts:
     """Sums of the least company that a lying server can open."""
-    return _seen_as_sums(_plan(), "with_secure_sum", budget)
+    return _seen_as_sums(_plan(), budget, together=True)
 
 
 def _s6(budget: Budget) -> Parts:
     """A device's own integers with their whole noise, which is all that leaves it."""
-    return _seen_as_sums(_plan(law="discrete_gaussian"), "proved", budget)
+    return _seen_as_sums(_plan(law="discrete_gaussian"), budget, together=False)
 
 
-def _seen_as_sums(plan: Plan, rule: str, budget: Budget) -> Parts:
+def _seen_as_sums(plan: Plan, budget: Budget, *, together: bool) -> Parts:
+    """What is seen of sums with the noise of all honest devices together, or of one device alone."""
     secure = SecureSum.for_cohort(plan.cohort)
-    part, loss = _with_noise(plan, secure, rule, budget)
+    part, loss = _with_noise(plan, secure, "with_secure_sum" if together else "proved", budget)
     plan = replace(plan, noise=part.noise)
-    honest = part.honest_noises if rule == "with_secure_sum" else 1
+    honest = part.honest_noises if together else 1
     return loss, {
         "watched": steps_of(plan, plan.rounds)[0],
         "weigh": always_there(part.noise_multiplier * math.sqrt(honest)),

@@ -12,10 +12,13 @@ report:
 import argparse
 import json
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from choral.cli import terminal
 from choral.privacy.shown import up
+
+if TYPE_CHECKING:
+    from choral.attack.demonstration import Demonstration
 
 _WIDTH = 16  # five columns of a terminal of 80
 
@@ -47,40 +50,39 @@ def run(args: argparse.Namespace) -> int:
     if kept is not None:
         write_json(kept / ATTACK, told)
         write_report(kept)
-    print(json.dumps(told) if args.json else _shown(told))
+    print(json.dumps(told) if args.json else _shown(found))
     return 0
 
 
-def _shown(told: dict[str, Any]) -> str:
-    network = told["ordinary"]["network"]
-    readings = (network, told["masked"], told["opened"])
-    columns = (told["row"], *(reading["cells"] for reading in readings))
+def _shown(found: "Demonstration") -> str:
+    network = found.ordinary["network"]
+    readings = (network, found.masked, found.opened)
+    columns = (found.row, *(reading.cells for reading in readings))
     lines = [
         "choral attack · a person's row from UCI Adult (public data, bundled with choral)",
         "",
         _row("", "THE ROW", "AN ORDINARY", "CHORAL'S SERVER", "CHORAL'S SERVER"),
         _row("", "", "SERVER READS", "reads (masked)", "reads (the sum)"),
-        *(_row(name, *(cells[name] for cells in columns)) for name in told["shown"]),
-        _row("income", told["label"], told["label_read"], "", ""),
-        _row("cells right", f"{network['of']}", *(f"{reading['matched']} of {reading['of']}" for reading in readings)),
+        *(_row(name, *(cells[name] for cells in columns)) for name in found.shown),
+        _row("income", found.label, found.label_read, "", ""),
+        _row("cells right", f"{network.of}", *(f"{reading.matched} of {reading.of}" for reading in readings)),
         "",
-        f"A guess by the most common cells, without any update, gets {told['guess']['matched']} of"
-        f" {told['guess']['of']} right.",
-        f"The masked update begins {told['masked_bytes']}: uniform to the server.",
+        f"A guess by the most common cells, without any update, gets {found.guess.matched} of {found.guess.of} right.",
+        f"The masked update begins {found.masked_bytes}: uniform to the server.",
         "Rows of a batch read in full off one ordinary update of a network:\n  "
-        + ", ".join(f"{found} of {size}" for size, found in told["batches"].items())
+        + ", ".join(f"{right} of {size}" for size, right in found.batches.items())
         + ".",
         "",
         f"{'WAS THE ROW IN IT? (1 % false alarms)':<40}{'found, measured':>20}{'at most':>16}",
     ]
-    for one in told["membership"]:
-        error = f" ± {one['error']:.1%}" if one["error"] else ""
-        limit = "no limit" if one["bound"] is None else f"{up(100 * one['bound'], 1)}%"
-        lines.append(f"  {one['target']:<38}{one['measured']:>10.1%}{error:>10}{limit:>16}")
+    for one in found.membership:
+        error = f" ± {one.error:.1%}" if one.error else ""
+        limit = "no limit" if one.bound is None else f"{up(100 * one.bound, 1)}%"
+        lines.append(f"  {one.target:<38}{one.measured:>10.1%}{error:>10}{limit:>16}")
     lines += [
         "",
-        f"choral's plan: ε ≤ {up(told['epsilon'])} at δ = {told['delta']:g}, rule {told['rule']}, {told['adjacency']},",
-        f"against {told['adversary']}.",
+        f"choral's plan: ε ≤ {up(found.epsilon)} at δ = {found.delta:g}, rule {found.rule}, {found.adjacency},",
+        f"against {found.adversary}.",
     ]
     return "\n".join(lines)
 

@@ -25,19 +25,32 @@ the first training. Exit status 1 if a proved ε is refuted.
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from choral.cli import terminal
 from choral.errors import ConfigError
+from choral.privacy.rules import ADJACENCY
 
 if TYPE_CHECKING:
+    from choral.audit.canary import View
+    from choral.audit.cases import Refutation
     from choral.audit.float_sum import FloatSum
     from choral.audit.once import OnceCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
     from choral.run.watch import Watch
+
+
+class Given(TypedDict):
+    """What every case is asked with."""
+
+    epsilon: float
+    trainings: int | None
+    confidence: float
+    seed: int
+
 
 REFUTED = "A PROVED ε IS REFUTED: this is a bug in choral or in the plan's engine; please report it"
 
@@ -75,11 +88,11 @@ def _case(args: argparse.Namespace) -> int:
         raise ConfigError("CH102", f'unknown case "{args.case}".', fix=f"Known: {', '.join(CASES)}.")
     if args.rows is not None and not args.case.startswith("float-sum"):
         raise ConfigError("CH103", f'--rows with the case "{args.case}".', fix="Give it with float-sum only.")
-    given = {name: getattr(args, name) for name in ("epsilon", "trainings", "confidence", "seed")}
+    given = Given(epsilon=args.epsilon, trainings=args.trainings, confidence=args.confidence, seed=args.seed)
     return CASES[args.case](args, given)
 
 
-def _theorem_1(args: argparse.Namespace, given: dict[str, Any]) -> int:
+def _theorem_1(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.cases import arrange, measure
 
     case = arrange(args.case, **given)
@@ -92,12 +105,12 @@ def _theorem_1(args: argparse.Namespace, given: dict[str, Any]) -> int:
         f"fixed beforehand: {case.trainings:,} trainings of each world, threshold {case.threshold:.6g},\n"
         f"confidence {case.confidence:g}, seed {case.seed}",
     )
-    told = measure(case, watch=_watch(args)).as_dict()
-    print(json.dumps(told) if args.json else _shown_case(told))
-    return int(told["lower_bound"] > told["proved_epsilon"])
+    found = measure(case, watch=_watch(args))
+    print(json.dumps(found.as_dict()) if args.json else _shown_case(found))
+    return int(found.lower_bound > case.proved.epsilon)
 
 
-def _white_box(args: argparse.Namespace, given: dict[str, Any]) -> int:
+def _white_box(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.white_box import white_box
 
     case = white_box(args.case, **given)
@@ -111,7 +124,7 @@ def _white_box(args: argparse.Namespace, given: dict[str, Any]) -> int:
     return _tried(args, case, case.sees)
 
 
-def _once(args: argparse.Namespace, given: dict[str, Any]) -> int:
+def _once(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.once import once_case
 
     case = once_case(**given)
@@ -124,7 +137,7 @@ def _once(args: argparse.Namespace, given: dict[str, Any]) -> int:
     return _tried(args, case, case.sees)
 
 
-def _float_sum(args: argparse.Namespace, given: dict[str, Any]) -> int:
+def _float_sum(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.float_sum import ROWS, float_sum
 
     rows = ROWS if args.rows is None else args.rows
@@ -168,17 +181,17 @@ def _shown_finding(found: "Finding", sees: str) -> str:
     return "\n".join(lines)
 
 
-def _shown_case(told: dict[str, Any]) -> str:
-    above = told["lower_bound"] > told["published_epsilon"]
+def _shown_case(found: "Refutation") -> str:
+    case = found.case
+    above = found.lower_bound > case.published.epsilon
     lines = [
-        f"counted: {told['false_alarms']:,} false alarms, {told['hits']:,} hits",
+        f"counted: {found.tally.false_alarms:,} false alarms, {found.tally.hits:,} hits",
         "",
-        f"ε at δ = {told['delta']:g}, {told['adjacency']}",
-        f"  MEASURED   ε ≥ {told['lower_bound']:.3f}   by a server that sees only sums; confidence"
-        f" {told['confidence']:g}",
-        f"  PUBLISHED  ε ≤ {told['published_epsilon']:.3f}   Theorem 1, against that server: "
+        f"ε at δ = {case.account.delta:g}, {case.account.adjacency}",
+        f"  MEASURED   ε ≥ {found.lower_bound:.3f}   by a server that sees only sums; confidence {case.confidence:g}",
+        f"  PUBLISHED  ε ≤ {case.published.epsilon:.3f}   Theorem 1, against that server: "
         + ("REFUTED" if above else "not refuted by this audit"),
-        f"  PROVED     ε ≤ {told['proved_epsilon']:.3f}   rule {told['proved_rule']}, against {told['adversary']}",
+        f"  PROVED     ε ≤ {case.proved.epsilon:.3f}   rule {case.proved.rule}, against {case.proved.adversary}",
     ]
     return "\n".join(lines)
 
@@ -203,38 +216,38 @@ def _plan(args: argparse.Namespace) -> int:
     holds = all(view.holds for view in views)
     told = {
         "delta": delta,
-        "adjacency": "one record replaced",
+        "adjacency": ADJACENCY,
         "confidence": args.confidence,
         "seed": args.seed,
         "holds": holds,
         "views": [view.as_dict() for view in views],
         "plan": study.plan.to_dict(),
     }
-    print(json.dumps(told) if args.json else _shown_plan(told))
+    print(json.dumps(told) if args.json else _shown_plan(views, delta, args.confidence))
     return int(not holds)
 
 
-def _shown_plan(told: dict[str, Any]) -> str:
+def _shown_plan(views: Sequence["View"], delta: float, confidence: float) -> str:
     lines = [
         "",
-        f"ε at δ = {told['delta']:g}, {told['adjacency']}; measured with confidence {told['confidence']:g}",
+        f"ε at δ = {delta:g}, {ADJACENCY}; measured with confidence {confidence:g}",
         f"  {'WHO SEES':<18}{'CANARY':<13}{'MEASURED':>10}   {'PROVED':>8}  RULE",
     ]
-    for view in told["views"]:
+    for view in views:
         lines.append(
-            f"  {view['sight']:<18}{view['canary']:<13}   ε ≥ {view['lower_bound']:4.2f}   ε ≤ "
-            f"{view['claimed_epsilon']:4.2f}  {view['rule']}{'' if view['holds'] else '   REFUTED'}"
+            f"  {view.sight:<18}{view.canary:<13}   ε ≥ {view.lower_bound:4.2f}   ε ≤ "
+            f"{view.claimed_epsilon:4.2f}  {view.rule}{'' if view.holds else '   REFUTED'}"
         )
     lines += [
         "",
-        "every proved ε survives" if told["holds"] else REFUTED,
+        "every proved ε survives" if all(view.holds for view in views) else REFUTED,
         "A lower bound shows what these canaries can tell, not what is the most that anybody could.",
     ]
     return "\n".join(lines)
 
 
 # Name -> how it is measured and shown.
-CASES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], int]] = {
+CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "theorem-1-convex": _theorem_1,
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),

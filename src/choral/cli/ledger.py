@@ -7,14 +7,16 @@ shows that nothing was cut off or put back since then.
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Callable
 
 from choral.cli import terminal
 from choral.errors import ConfigError
 from choral.plan import Budget, require_number
 from choral.printable import escaped
+from choral.privacy.chain import Body
 from choral.privacy.ledger import Ledger, Receipt
 from choral.privacy.shown import up
+from choral.record import LedgerStatement
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}
 _SHORT |= {"variance": "var", "releases": "n"}
@@ -50,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
             sums = ledger.sum_epsilon if args.sum_limit is None else require_number("--sum-limit", args.sum_limit)
             ledger.set_limit(Budget(epsilon=epsilon, delta=delta), sums)
     ledger = Ledger.read(args.file, receipt=receipt)
-    told = {"file": str(ledger.path)} | ledger.statement()
-    print(json.dumps(told) if args.json else _page(told, args.last))
+    statement = ledger.statement()
+    file = {"file": str(ledger.path)}
+    print(json.dumps(file | statement.to_dict()) if args.json else _page(statement, args.last))
     return 0
 
 
@@ -62,62 +65,73 @@ def _receipt(text: str) -> Receipt:
     return Receipt(entries=int(entries), seal=seal)
 
 
-def _page(told: dict[str, Any], last: int) -> str:
-    spent, limit, receipt = told["spent"], told["limit"], told["receipt"]
-    bar = terminal.bar(spent["epsilon"] / limit["epsilon"])
+def _page(ledger: LedgerStatement, last: int) -> str:
+    spent, limit, receipt = ledger.spent, ledger.limit, ledger.receipt
+    bar = terminal.bar(spent.epsilon / limit.epsilon)
     lines = [
-        f"LEDGER   {told['device']} · {told['charges']} charges · every line fits its seal",
-        *_proved(told),
-        f"SPENT    {bar}  ε = {up(spent['epsilon'], 4)} of {limit['epsilon']:g} (δ = {limit['delta']:g})",
-        f"         {spent['adjacency']}; rules: {', '.join(spent['rules']) or 'none yet'}",
-        *(f"         against {adversary}" for adversary in spent["adversaries"]),
+        f"LEDGER   {ledger.device} · {ledger.charges} charges · every line fits its seal",
+        *_proved(ledger),
+        f"SPENT    {bar}  ε = {up(spent.epsilon, 4)} of {limit.epsilon:g} (δ = {limit.delta:g})",
+        f"         {spent.adjacency}; rules: {', '.join(spent.rules) or 'none yet'}",
+        *(f"         against {adversary}" for adversary in spent.adversaries),
     ]
-    if of_sums := told.get("with_secure_sum"):
-        of = "" if of_sums["limit"] is None else f" of {of_sums['limit']:g}"
-        lines.append(f"         ε = {up(of_sums['spent']['epsilon'], 4)}{of} against {of_sums['spent']['adversary']}")
-    if told["reserved"]["epsilon"] > spent["epsilon"]:
+    if of_sums := ledger.with_secure_sum:
+        of = "" if of_sums.limit is None else f" of {of_sums.limit:g}"
+        lines.append(f"         ε = {up(of_sums.spent.epsilon, 4)}{of} against {of_sums.spent.adversary}")
+    if ledger.reserved.epsilon > spent.epsilon:
         lines.append("         (holds if nobody chose by results where to stop)")
-    if len(spent["adversaries"]) > 1:
+    if len(spent.adversaries) > 1:
         lines.append("         (the sum holds only where each of these does)")
-    if told["torn_bytes"]:
+    if ledger.torn_bytes:
         lines.append(
-            f"TORN     {told['torn_bytes']} bytes of an interrupted write at the end; nothing was sent for them"
+            f"TORN     {ledger.torn_bytes} bytes of an interrupted write at the end; nothing was sent for them"
         )
-    shown = told["entries"][-last:] if last > 0 else told["entries"]
-    if hidden := len(told["entries"]) - len(shown):
+    shown = ledger.entries[-last:] if last > 0 else ledger.entries
+    if hidden := len(ledger.entries) - len(shown):
         lines.append(f"ENTRIES  the last {len(shown)}; --last 0 shows {hidden} more")
     elif shown:
         lines.append("ENTRIES")
     lines += [f"  {_entry(entry)}" for entry in shown]
-    lines.append(f"RECEIPT  {receipt['entries']}:{receipt['seal']}")
+    lines.append(f"RECEIPT  {receipt.entries}:{receipt.seal}")
     return "\n".join(map(escaped, lines))
 
 
-def _proved(told: dict[str, Any]) -> list[str]:
+def _proved(ledger: LedgerStatement) -> list[str]:
     """The figure that holds whatever was chosen by results: that of all uploads which studies have reserved."""
-    if told["by_version_1"]:
+    if ledger.by_version_1:
         return ["RULE     of version 1: not proved for studies that were chosen after", "         seeing results"]
-    reserved = told["reserved"]
-    return [
-        f"PROVED   ε = {up(reserved['epsilon'], 4)} for the {reserved['uploads']} uploads that were reserved or made"
-    ]
+    reserved = ledger.reserved
+    return [f"PROVED   ε = {up(reserved.epsilon, 4)} for the {reserved.uploads} uploads that were reserved or made"]
 
 
-def _entry(entry: dict[str, Any]) -> str:
+def _entry(entry: Body) -> str:
     when = str(entry.get("at", "")).replace("T", " ")[:16].ljust(16)
-    if entry["kind"] == "charge":
-        event = " ".join(f"{_SHORT.get(k, k)}={v:.4g}" for k, v in entry["event"].items() if k != "kind" and v)
-        what = f"round {entry['round']}.{entry['attempt']}".ljust(11)
-        return f"{when}  {what} {entry['rule']:<4} plan {entry['plan'][:6]}  {event}"
-    if entry["kind"] == "reserve":
-        uploads = sum(group["times"] for group in entry["uploads"])
-        return f"{when}  reserved    {entry['rule']:<4} plan {entry['plan'][:6]}  {uploads} uploads"
-    if entry["kind"] == "release":
-        return f"{when}  given back       plan {entry['plan'][:6]}"
-    if entry["kind"] == "rule":
-        return f"{when}  from here on by the rule of version {entry['version']}"
-    if entry["kind"] in ("limit", "limits"):
-        sums = entry.get("epsilon_sum")
-        also = "" if sums is None else f"; with the secure sum ε = {sums:g}"
-        return f"{when}  limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}{also}"
-    return f"{when}  an interrupted write of {entry['bytes']} bytes was cut off"
+    return f"{when}  {_IN_WORDS[entry['kind']](entry)}"
+
+
+def _charge(entry: Body) -> str:
+    event = " ".join(f"{_SHORT.get(k, k)}={v:.4g}" for k, v in entry["event"].items() if k != "kind" and v)
+    what = f"round {entry['round']}.{entry['attempt']}".ljust(11)
+    return f"{what} {entry['rule']:<4} plan {entry['plan'][:6]}  {event}"
+
+
+def _reserve(entry: Body) -> str:
+    uploads = sum(group["times"] for group in entry["uploads"])
+    return f"reserved    {entry['rule']:<4} plan {entry['plan'][:6]}  {uploads} uploads"
+
+
+def _limit(entry: Body) -> str:
+    sums = entry.get("epsilon_sum")
+    also = "" if sums is None else f"; with the secure sum ε = {sums:g}"
+    return f"limit set to ε = {entry['epsilon']:g}, δ = {entry['delta']:g}{also}"
+
+
+_IN_WORDS: dict[str, Callable[[Body], str]] = {
+    "charge": _charge,
+    "reserve": _reserve,
+    "release": lambda entry: f"given back       plan {entry['plan'][:6]}",
+    "rule": lambda entry: f"from here on by the rule of version {entry['version']}",
+    "limit": _limit,
+    "limits": _limit,
+    "recovered": lambda entry: f"an interrupted write of {entry['bytes']} bytes was cut off",
+}

@@ -27,6 +27,9 @@ from choral.privacy.rules import ADJACENCY
 from choral.privacy.shown import figures_up
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from choral.run.study import Study
 
 EPILOG = """\
@@ -118,20 +121,20 @@ def _of_file(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_object(file: str, study: "Study") -> dict[str, Any]:
+def _as_object(file: str, study: "Study") -> dict[str, object]:
     from choral.privacy.exposure import rounds_each
     from choral.run.statement import planned_statement
     from choral.run.study import left_open
 
-    plan, rows, allowed = study.plan, study.split.train.sizes, study.costs.allowed_rounds
+    plan, rows = study.plan, study.split.train.sizes
     planned = planned_statement(study.costs)
     return {
         "file": file,
         "plan": plan.to_dict() | {"digest": plan.digest},
         "proposed": list(left_open(study.job)),
         "rounds_each": rounds_each(plan),
-        "allowed_rounds": {"least": int(allowed.min()), "most": int(allowed.max())},
-        "rows": {"least": int(rows.min()), "most": int(rows.max()), "all": int(rows.sum())},
+        "allowed_rounds": _range(study.costs.allowed_rounds),
+        "rows": _range(rows) | {"all": int(rows.sum())},
         "secure_sum": asdict(study.secure),
         "privacy": None if planned is None else planned.to_dict(),
     }
@@ -139,16 +142,18 @@ def _as_object(file: str, study: "Study") -> dict[str, Any]:
 
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
+    from choral.privacy.exposure import rounds_each
     from choral.run.statement import planned_statement
+    from choral.run.study import left_open
 
-    told = _as_object(file, study)
-    rows, allowed, proposed = told["rows"], told["allowed_rounds"], ", ".join(told["proposed"])
+    rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
+    allowed = _in_words(study.costs.allowed_rounds)
     yield (
-        f"FILE   {file} · {study.source}: {rows['all']:,} rows to train on, {_range(rows)} "
+        f"FILE   {file} · {study.source}: {int(rows.sum()):,} rows to train on, {_in_words(rows)} "
         f"on each of {study.plan.devices:,} devices"
     )
     yield from plan_lines(study)
-    yield (f"       a device takes part in about {told['rounds_each']} rounds; its limit pays for {_range(allowed)}")
+    yield f"       a device takes part in about {rounds_each(study.plan)} rounds; its limit pays for {allowed}"
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
     yield f"DIGEST {study.plan.digest}"
     if planned := planned_statement(study.costs):
@@ -158,9 +163,12 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     yield f"NEXT       choral simulate {file}"
 
 
-def _range(numbers: dict[str, int]) -> str:
-    least, most = numbers["least"], numbers["most"]
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+def _range(numbers: "NDArray[np.integer[Any]]") -> dict[str, int]:
+    return {"least": int(numbers.min()), "most": int(numbers.max())}
+
+
+def _in_words(numbers: "NDArray[np.integer[Any]]") -> str:
+    return " to ".join(f"{one:,}" for one in dict.fromkeys(_range(numbers).values()))
 
 
 def _page(told: Proposal, *, plain: bool) -> Iterator[str]:

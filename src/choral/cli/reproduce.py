@@ -12,9 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from choral.cli.terminal import unfiltered, width, wrap
+
+if TYPE_CHECKING:
+    from choral.research import ResultsFile
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +65,7 @@ def _told(*, show: bool) -> Iterator[Callable[[str], None]]:
         tell("")
 
 
-def _shown(result: dict[str, Any]) -> list[str]:
+def _shown(result: "ResultsFile") -> list[str]:
     """The end of every line of the figure."""
     lines = [f"{result['figure']} · {result['repeats']} repeats · mean ± deviation at the end of each line"]
     for panel in result["panels"]:

@@ -84,28 +84,27 @@ def _enrol(args: argparse.Namespace) -> int:
     from choral.privacy.mechanisms import mechanism_of
 
     study = enrol(args.study, args.cards)
-    told = _described(study)
     if args.json:
-        print(json.dumps({**told, "file": str(args.study / "study.toml")}))
+        print(json.dumps({**_described(study), "file": str(args.study / "study.toml")}))
         return 0
-    plan, limit = told["plan"], told["limit"]
+    plan, limit, secure, by = study.plan, study.limit, study.secure, study.costs.rule(0)
     terminal.say(
-        f"ENROLLED  {len(told['devices'])} devices; compare each number with its site by phone",
-        *(line for one in told["devices"] for line in (f"  {one['id']}", *terminal.digits(one["safety_number"]))),
-        f"PLAN      {told['model']} with {told['parameters']:,} parameters · {plan['rounds']} rounds · "
-        f"{plan['cohort']} of {plan['devices']} devices a round · {mechanism_of(study.plan).noise} {plan['noise']:.4g}",
-        f"          planned: ε ≤ {limit['epsilon']:g} (δ = {limit['delta']:g}, {told['adjacency']}, "
-        f"rule {told['rule']}, against {told['adversary']})",
-        f"SUMS      of at least {told['secure_sum']['smallest_sum']}, against a {told['secure_sum']['adversary']} "
-        f"server and {told['secure_sum']['colluders']} colluding devices",
+        f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
+        *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
+        f"PLAN      {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
+        f"{plan.cohort} of {plan.devices} devices a round · {mechanism_of(plan).noise} {plan.noise:.4g}",
+        f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
+        f"rule {by.rule}, against {by.adversary})",
+        f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
+        f"server and {secure.colluders} colluding devices",
         f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
-        *terminal.digits(told["safety_number"]),
+        *terminal.digits(study.safety_number),
         f"NEXT      choral server run {args.study}",
     )
     return 0
 
 
-def _described(study: "Agreement") -> dict[str, Any]:
+def _described(study: "Agreement") -> dict[str, object]:
     rule = study.settled.costs.rule(0)  # all as the plan's smallest
     return {
         "study": study.file.name,

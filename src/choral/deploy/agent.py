@@ -186,7 +186,7 @@ def status(home: Home) -> dict[str, Any]:
     except TrustError:
         told["approved"] = told["policy"] = None
     if home.ledger_path.exists():
-        statement = Ledger.read(home.ledger_path).statement()
+        statement = Ledger.read(home.ledger_path).statement().to_dict()
         told["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
     lines = Journal(home.path / LOG).last()
     told["last"] = next((line for line in lines if "round" in line), None)

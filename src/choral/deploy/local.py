@@ -149,8 +149,7 @@ class LocalDeployment:
 
 def _spent(home: Home) -> dict[str, Any]:
     statement = Ledger.read(home.ledger_path).statement()
-    spent: dict[str, Any] = statement["spent"]
-    return {**spent, "charges": statement["charges"]}
+    return {**statement.spent.to_dict(), "charges": statement.charges}
 
 
 # The job and a table for each site

@@ -50,9 +50,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}=FILE, once you have read it")
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
-        if secure.mode != "choral":
+        if not secure.self_masked:
             raise weaker("its sums have no self masks", "a study with choral's own secure sum")
-        if secure.adversary != "lying" and not self.curious:
+        if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
         if secure.colluders < self.colluders:
             raise weaker(

@@ -4,9 +4,9 @@ Ranges and levels are declared by people, not learned from rows: a range compute
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,22 +231,25 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
     >>> declare("age", {"bounds": [0, 100]}).high
     100.0
     """
-    allowed = {"bounds": {"bounds", "scale", "missing"}, "levels": {"levels", "missing", "other"}}
-    kind = next((key for key in allowed if key in settings), None)
-    if kind is None or not set(settings) <= allowed[kind]:
+    declared = next((each for each in _DECLARED if each.named_by in settings), None)
+    if declared is None or not set(settings) <= declared.allowed:
         raise TableError(
             "CH304",
             f'column "{name}" needs either bounds (with scale, missing) or levels (with missing, other).',
             where=where,
             fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
         )
-    if kind == "levels":
-        if not isinstance(settings["levels"], list | tuple):
-            raise TableError(
-                "CH304", f'column "{name}": levels must be a list.', where=where, fix='levels = ["no", "yes"]'
-            )
-        optional = {key: level_of(settings[key]) for key in ("missing", "other") if key in settings}
-        return Categorical(name=name, levels=tuple(level_of(level) for level in settings["levels"]), **optional)
+    return declared.read(name, settings, where)
+
+
+def _with_levels(name: str, settings: Mapping[str, Any], where: str) -> Categorical:
+    if not isinstance(settings["levels"], list | tuple):
+        raise TableError("CH304", f'column "{name}": levels must be a list.', where=where, fix='levels = ["no", "yes"]')
+    optional = {key: level_of(settings[key]) for key in ("missing", "other") if key in settings}
+    return Categorical(name=name, levels=tuple(level_of(level) for level in settings["levels"]), **optional)
+
+
+def _with_bounds(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
     bounds = settings["bounds"]
     scale = settings.get("scale", "linear")
     if not (isinstance(bounds, list | tuple) and len(bounds) == 2 and all(map(_is_finite_number, bounds))):
@@ -263,6 +266,20 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
         scale=scale,
         missing=None if missing is None else float(missing),
     )
+
+
+class _Declared(NamedTuple):
+    """A way to declare a column: the key that shows it, the keys that it may have, and who reads them."""
+
+    named_by: str
+    allowed: set[str]
+    read: Callable[[str, Mapping[str, Any], str], Numeric | Categorical]
+
+
+_DECLARED = (
+    _Declared("bounds", {"bounds", "scale", "missing"}, _with_bounds),
+    _Declared("levels", {"levels", "missing", "other"}, _with_levels),
+)
 
 
 def infer(name: str, cells: Sequence[Cell], *, source: str) -> Numeric | Categorical:

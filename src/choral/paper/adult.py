@@ -12,7 +12,7 @@ from choral import research
 
 Kind = Literal["logistic", "network", "regularised"]
 Columns = Literal["narrow", "wide", "raw"]
-NAMES = {"logistic": "Logistic regression", "network": "Network 32-16"}
+NAMES: dict[Kind, str] = {"logistic": "Logistic regression", "network": "Network 32-16"}
 DEVICES, COHORT = 16, 10
 COLLUDERS = 2  # of a cohort, wherever the secure sum is counted on
 ROWS = 2440  # the 2441 of 80 % of 3052 is prime: no batch but the whole would divide it
@@ -34,6 +34,7 @@ WHOLE = {name: whole for name, (_, whole) in RANGES.items()}
 BOUNDS: dict[Columns, dict[str, tuple[int, int]]] = {"narrow": NARROW, "wide": {}, "raw": WHOLE}
 # Scaled, 6 numbers lie within ±1, 8 levels and the intercept are 1: ‖x‖² ≤ 15, and two-logit softmax has L ≤ ‖x‖²/2.
 SMOOTHNESS = 15 / 2
+SMOOTH: dict[tuple[Kind, Columns], float] = {("logistic", "narrow"): SMOOTHNESS, ("logistic", "wide"): SMOOTHNESS}
 # σ = 1e-5 on steps of size 1 is forty grid steps wide; steps on raw columns are ten thousand times smaller.
 GRIDS: dict[Columns, float] = {"narrow": 2.0**-22, "wide": 2.0**-22, "raw": 2.0**-36}
 MODELS: dict[Kind, Callable[[int], research.Model]] = {
@@ -71,7 +72,7 @@ def task(kind: Kind, columns: Columns = "narrow") -> research.Task:
         rows=ROWS,
         split=lambda repeat: split(repeat, columns),
         model=MODELS[kind],
-        smoothness=SMOOTHNESS if kind == "logistic" and columns != "raw" else None,
+        smoothness=SMOOTH.get((kind, columns)),
         grid=GRIDS[columns],
     )
 

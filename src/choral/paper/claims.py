@@ -5,7 +5,7 @@ from typing import Any
 
 from choral.research import Claims, Side, difference, judged, judged_over, kept, means, number, reached
 
-Told = Mapping[str, Any]  # what a results file holds
+Results = Mapping[str, Any]  # what a results file holds
 EVERYONE = "one record replaced, against the server and all other devices"
 SUMS = "one record replaced, against a server that sees only sums"
 PROVED = f"(Rule S5, δ = 1e-5, {EVERYONE})"
@@ -18,7 +18,7 @@ WORSE: dict[str, tuple[str, str, Side]] = {
 }
 
 
-def of_convergence(name: str, grids: Told, beside: Told) -> Claims:
+def of_convergence(name: str, grids: Results, beside: Results) -> Claims:
     """Noise and local steps over 100 rounds."""
     claims = {}
     for grid, found in grids.items():
@@ -40,40 +40,44 @@ def of_convergence(name: str, grids: Told, beside: Told) -> Claims:
                 "; ".join(f"{word}: {judged(pair, worse)}" for word, _, worse, pair in end),
                 "; ".join(f"{word}: {difference(pair)}" for word, _, _, pair in end),
             )
-    for columns, told in beside.items():
-        for epsilon, one in told["proved"].items():
+    for columns, results in beside.items():
+        for epsilon, one in results["proved"].items():
             verdict, figures = kept(one)
-            figures += f" at σ = {one['chosen'][0]['noise']:.2g}; {reached(told, **ANCHORS)}"
+            figures += f" at σ = {one['chosen'][0]['noise']:.2g}; {reached(results, **ANCHORS)}"
             claims[f"{name}, {columns} columns, at a PROVED ε = {epsilon} {PROVED}"] = verdict, figures
     return claims
 
 
-def of_utility(name: str, told: Told) -> Claims:
+def of_utility(name: str, results: Results) -> Claims:
     """Against the baselines at ε = 10 as published, and at a proved ε."""
-    device, columns, privacy = told["dp_fedavg"], told["validation_accuracy_by_columns"], told["ours"]["privacy"]
+    device, columns, privacy = (
+        results["dp_fedavg"],
+        results["validation_accuracy_by_columns"],
+        results["ours"]["privacy"],
+    )
     published, everyone = privacy["published"], privacy["proved_against_everyone"]
-    step, loss, local = (told[f"ours_minus_{one}"] for one in ("dp_sgd", "non_private", "local_noise"))
+    step, loss, local = (results[f"ours_minus_{one}"] for one in ("dp_sgd", "non_private", "local_noise"))
     untrusted, trusted = "against a server that sees every update", "against whoever sees the models"
-    side = "above" if device["test_accuracy"]["mean"] > told["each_alone"]["test_accuracy"]["mean"] else "below"
+    side = "above" if device["test_accuracy"]["mean"] > results["each_alone"]["test_accuracy"]["mean"] else "below"
     return {
         f"{name}, ε = 10 as published (Theorem 1, δ = 1e-4, {SUMS}): several local steps beat DP-SGD": (
             judged(step, "above"),
-            f"{reached(told, ours='ours', dp_sgd='DP-SGD')}, {difference(step)}",
+            f"{reached(results, ours='ours', dp_sgd='DP-SGD')}, {difference(step)}",
         ),
         "… and cost nothing against no privacy": (
             "holds: tie" if loss["verdict"] == "tie" else f"does not hold: {loss['verdict']}",
-            f"{reached(told, non_private='without privacy')}, {difference(loss)}; {reached(told, **ANCHORS)}",
+            f"{reached(results, non_private='without privacy')}, {difference(loss)}; {reached(results, **ANCHORS)}",
         ),
         f"… and beat local noise without a secure sum (same rule for one device, {untrusted})": (
             judged(local, "above"),
-            f"{reached(told, local_noise='local noise')}, {difference(local)}",
+            f"{reached(results, local_noise='local noise')}, {difference(local)}",
         ),
         "… at ε = 10": (
             "a guarantee here" if published["valid"] else f"not a guarantee: {published['because']}",
             f"at the same noise and δ = 1e-4, ε = {everyone['epsilon']:.1f} is proved (Rule {everyone['rule']},"
             f" {EVERYONE})",
         ),
-        **{f"The same training at a PROVED ε = {at} {PROVED}": kept(one) for at, one in told["proved"].items()},
+        **{f"The same training at a PROVED ε = {at} {PROVED}": kept(one) for at, one in results["proved"].items()},
         f"DP-FedAvg with a trusted server, ε = 10 (Rule S4, δ = 1e-4, {device['privacy']['adjacency']}, {trusted})": (
             f"another promise; with 16 devices hiding a whole one ends {side} what each device reaches alone",
             kept(device)[1],
@@ -85,7 +89,7 @@ def of_utility(name: str, told: Told) -> Claims:
     }
 
 
-def of_tradeoff(name: str, told: Told) -> Claims:
+def of_tradeoff(name: str, results: Results) -> Claims:
     """Accuracy over ε, with and without the secure sum."""
     everyone, paper = f"Rule S5, δ = 1e-4, {EVERYONE}", "against the published rule"
     helped = f"Rules S2 and S3, δ = 1e-4, {SUMS}, helped by 2 of the 10 devices"
@@ -95,14 +99,14 @@ def of_tradeoff(name: str, told: Told) -> Claims:
         f"A proof against everyone costs accuracy ({everyone}; {paper})": ("proved_minus_published", "below"),
         f"Counting on the secure sum gains accuracy at a PROVED ε ({helped})": ("secure_sum_minus_everyone", "above"),
     }
-    accuracies = means("ε", {at: one["test_accuracy"] for at, one in told["proved"].items()})
+    accuracies = means("ε", {at: one["test_accuracy"] for at, one in results["proved"].items()})
     return {
         **{
-            claim: (judged_over("ε", told[key], side), f"differences {means('ε', told[key])}")
+            claim: (judged_over("ε", results[key], side), f"differences {means('ε', results[key])}")
             for claim, (key, side) in claimed.items()
         },
         f"At a PROVED ε against everyone ({everyone}) accuracy is that without privacy": (
-            judged_over("ε", told["proved_minus_non_private"], "below").replace("holds", "below"),
-            f"{accuracies}; {reached(told, non_private='without privacy')}",
+            judged_over("ε", results["proved_minus_non_private"], "below").replace("holds", "below"),
+            f"{accuracies}; {reached(results, non_private='without privacy')}",
         ),
     }

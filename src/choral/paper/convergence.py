@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ STEPS = {"logistic": (1, 5, 10, 40), "network": (1, 5, 10, 20)}
 STEPS_NOISE = {"logistic": {"printed": 1e-3, "wider": 0.1}, "network": {"printed": 1e-2, "wider": 0.1}}
 # Where the printed noises matter: weights beside numbers in the hundreds of thousands, and a clip as small as they are.
 RAW = replace(BASE["logistic"], step_size=0.1, clip=1e-3, task=task("logistic", "raw"))
+ON_RAW = {"logistic": RAW}
 # Beside every grid: the same with Poisson batches and the noise that a proof against everyone asks for.
 PROVED, DELTA = {"logistic": 2.0, "network": 4.0}, 1e-5
 # For Theorem 2, which knows no clip: this one lies above every gradient of these rows.
@@ -32,7 +32,7 @@ EVERY_ROUND = {"sampling": "poisson", "looks": 100, "also": ("train_loss", "squa
 BOUNDED = {"batch": 244, "clip": 10.0, "noise": 0.3, **EVERY_ROUND}
 
 
-def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
@@ -55,26 +55,27 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, 
         }
         panels += beside["scaled"].panels(f"{name}, {tau}, {grid} grid", by_noise)
         panels += beside["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
-    if kind == "logistic" and not quick:
-        by_noise = shelf.varied(RAW, "noise", "σ", NOISES[kind]["printed"])
+    raw = None if quick else ON_RAW.get(kind)
+    if raw is not None:
+        by_noise = shelf.varied(raw, "noise", "σ", NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
         # Without privacy as clipped as with: without a clip such steps leave every range.
-        beside["raw"] = anchors([RAW], private=[replace(RAW, sampling="poisson")])
+        beside["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
         panels += beside["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
-    told = {columns: one.told() for columns, one in beside.items()}
-    claims = of_convergence(f"{name}, {base.rounds} rounds", grids, told)
-    return {**grids, "beside": told, "claims": claims, "panels": panels}
+    results = {columns: one.results() for columns, one in beside.items()}
+    claims = of_convergence(f"{name}, {base.rounds} rounds", grids, results)
+    return research.Found(results={**grids, "beside": results}, claims=claims, panels=panels)
 
 
-def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, Any]:
+def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, object]:
     (_, least), *others = lines.items()
     over = {name: research.differences(one, least, measures) for name, one in others}
     return {"by_noise": research.ends(lines, measures), "noise_minus_least": over}
 
 
-def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def bounds(shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Theorem 2, published and corrected, beside the mean of ‖∇f‖² that is measured, where L and β are known."""
-    told, claims, panels, train = {}, {}, [], split(0).train
+    results, claims, panels, train = {}, {}, [], split(0).train
     rows = np.hstack([train.features, np.ones((len(train.features), 1))])
     known = research.logistic_constants(rows, train.labels, l2=L2, sampling="poisson")
     for steps in (1, 5):
@@ -84,7 +85,7 @@ def bounds(shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
         found, lines = research.theorem_2(shelf, one, known, start_loss=math.log(2))
         name, title = f"τ = {steps}", f"Regularised logistic regression, τ = {steps}, σ = {one.noise:g}"
         about = f"regularised logistic regression, λ = {L2}, σ = {one.noise:g}, 100 rounds, {name}"
-        told[name] = found
+        results[name] = found
         claims[f"Theorem 2 bounds the mean of ‖∇f‖² ({about})"] = research.bounded(found)
         panels.append(research.panel(title, lines, research.SO_FAR, log_y=True))
-    return {**told, "claims": claims, "panels": panels}
+    return research.Found(results=results, claims=claims, panels=panels)

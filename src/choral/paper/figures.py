@@ -3,17 +3,16 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from choral import research
 from choral.errors import ConfigError
-from choral.paper.adult import HIDDEN, NARROW
+from choral.paper.adult import HIDDEN, NAMES, NARROW
 from choral.paper.convergence import bounds, convergence
 from choral.paper.utility import tradeoff, utility
 
 BY_MODEL = {"convergence": convergence, "utility": utility, "tradeoff": tradeoff}
-FIGURES: dict[str, Callable[..., dict[str, Any]]] = {
-    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in ("logistic", "network")},
+FIGURES: dict[str, Callable[..., research.Found]] = {
+    **{f"{name}-{kind}": partial(one, kind) for name, one in BY_MODEL.items() for kind in NAMES},
     "bounds": bounds,
 }
 SET_UP = (
@@ -32,7 +31,7 @@ ABOUT_EPSILON = (
 
 def reproduce(
     name: str, out: Path, *, repeats: int = 5, quick: bool = False, tell: Callable[[str], object] = lambda _: None
-) -> dict[str, Any]:
+) -> research.ResultsFile:
     """Measure one figure, or go on with it; NAME.json, charts and index.html lie in `out` then."""
     if name not in FIGURES:
         raise ConfigError("CH101", f'unknown figure "{name}".', fix=f"Known: {', '.join(FIGURES)}, all.")

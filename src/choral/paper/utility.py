@@ -33,6 +33,9 @@ CHANGED: dict[research.Rule | None, dict[str, Any]] = {
     "proved": {"sampling": "poisson"},
     "with_secure_sum": ONE_STEP,
 }
+SMALL_STEPS: dict[research.Rule | None, dict[str, Any]] = {  # rules that prove something for several steps, if smooth
+    "with_secure_sum": {"step_size": 0.25},
+}
 
 # The lines of either figure: by which rule, and their names.
 METHODS: dict[str, tuple[research.Rule, str]] = {
@@ -60,12 +63,12 @@ def _tried(base: research.Experiment, rule: research.Rule | None, only: Choices)
     choices = OTHERS.get(rule, CLIPPED)
     some = {name: only.get(name, choices[name]) for name in choices}
     found = research.grid(replace(base, **CHANGED.get(rule, {})), some)
-    if rule == "with_secure_sum" and base.task.smoothness:  # of it something is proved for several small steps too
-        found += research.grid(replace(base, step_size=0.25), {"clip": only["clip"]})
+    if rule in SMALL_STEPS and base.task.smoothness:
+        found += research.grid(replace(base, **SMALL_STEPS[rule]), {"clip": only["clip"]})
     return found
 
 
-def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
     (base, epsilons), only = UTILITY[kind], QUICK if quick else {}
     if quick:
@@ -79,11 +82,11 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]
     }
     proved = research.tuned_over(shelf, _tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)
     others = {"dp_sgd": found["dp_sgd"], "local_noise": found["local_noise"], "non_private": anchors.free}
-    told = {
-        **{name: one.told() for name, one in found.items()},
-        "dp_fedavg": found["dp_fedavg"].told(non_private=anchors.free),
-        **anchors.told(),
-        "proved": {at: one.told(non_private=anchors.free) for at, one in proved.items()},
+    results = {
+        **{name: one.results() for name, one in found.items()},
+        "dp_fedavg": found["dp_fedavg"].results(non_private=anchors.free),
+        **anchors.results(),
+        "proved": {at: one.results(non_private=anchors.free) for at, one in proved.items()},
         **{f"ours_minus_{name}": found["ours"].minus(one) for name, one in others.items()},
         "validation_accuracy_by_columns": research.compared(
             narrow=research.validated(shelf, candidates), wide=research.validated(shelf, wider)
@@ -99,10 +102,10 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]
         for what, lines in ((f"{base.local_steps} local steps against one", records), ("a whole device hidden", device))
     ]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
-    return {**told, "claims": of_utility(name, told), "panels": panels}
+    return research.Found(results=results, claims=of_utility(name, results), panels=panels)
 
 
-def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any]:
+def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
     (base, epsilons), only = TRADEOFF[kind], QUICK if quick else ONE_CLIP
     if quick:
@@ -112,9 +115,9 @@ def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any
         name: research.tuned_over(shelf, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
         for name, (rule, _) in LINES.items()
     }
-    told = {
-        **{name: {at: one.told() for at, one in methods.items()} for name, methods in found.items()},
-        **anchors.told(),
+    results = {
+        **{name: {at: one.results() for at, one in methods.items()} for name, methods in found.items()},
+        **anchors.results(),
         **{
             name: {at: one.minus(found[theirs][at]) for at, one in found[ours].items()}
             for name, (ours, theirs) in PAIRS.items()
@@ -122,8 +125,8 @@ def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> dict[str, Any
         "proved_minus_non_private": {at: one.minus(anchors.free) for at, one in found["proved"].items()},
     }
     lines = {words: research.over_epsilon(found[name]) for name, (_, words) in LINES.items()}
-    levels = {"without privacy": told["non_private"]["test_accuracy"]["mean"], **anchors.levels()}
+    levels = {"without privacy": research.spread(anchors.free.accuracy)["mean"], **anchors.levels()}
     title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)"
     panels = [research.panel(title, lines, "test_accuracy", over="ε", anchors=levels, log_x=True)]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
-    return {**told, "claims": of_tradeoff(name, told), "panels": panels}
+    return research.Found(results=results, claims=of_tradeoff(name, results), panels=panels)

@@ -175,14 +175,29 @@ class Plan:
         return UPLOAD_ROOM * self.clip * self.local_time
 
     @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian, and not of whole numbers."""
+        return self.law not in LEAST_SCALE
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the batches of a pass are a partition of the rows, and not sampled."""
+        return self.sampling == "partition"
+
+    @property
+    def passes_continue(self) -> bool:
+        """Whether a pass over a partition goes on in the device's next round, in the same order."""
+        return self.passes == "continue"
+
+    @property
     def strict(self) -> bool:
         """Whether the noise is whole, and no float carries any of it."""
-        return self.law in LEAST_SCALE and self.noise > 0
+        return not self.gaussian and self.noise > 0
 
     @property
     def continues(self) -> bool:
         """Whether a pass over the records goes on in a device's next round."""
-        return self.sampling == "partition" and self.passes == "continue"
+        return self.partitioned and self.passes_continue
 
     @property
     def batches_per_pass(self) -> int:

@@ -56,7 +56,7 @@ def _written(value: object) -> str:
 def require_one_of(name: str, value: object, choices: tuple[str, ...]) -> str:
     """The value if it is one of the choices, or a PlanError that lists them.
 
-    >>> require_one_of("sampling", "poisson", SAMPLINGS)
+    >>> require_one_of("sampling", "poisson", ("poisson", "partition"))
     'poisson'
     """
     if value not in choices:

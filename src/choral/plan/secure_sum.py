@@ -77,11 +77,26 @@ class SecureSum:
         lane_bits = 21 if self.lanes == 3 else self.modulus_bits
         return lane_bits - (self.cohort - 1).bit_length() - 1
 
+    @property
+    def lying(self) -> bool:
+        """Whether the numbers withstand a lying server, and not only a curious one."""
+        return self.adversary == "lying"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether each device shares secrets with some others only."""
+        return self.graph == "harary"
+
+    @property
+    def self_masked(self) -> bool:
+        """Whether updates carry self masks; the paper's protocol has none."""
+        return self.mode != "paper"
+
     def honest_noises(self, adversary: Adversary) -> int:
         """r_eff: how many honest devices' noises are certainly in any sum that this adversary can open."""
         if adversary == "curious":
             return self.smallest_sum - self.colluders
-        if self.adversary != "lying":
+        if not self.lying:
             raise PlanError(
                 "CH205",
                 "this secure sum claims nothing against a lying server.",
@@ -104,8 +119,7 @@ class SecureSum:
             )
 
     def _require_graph(self) -> None:
-        sparse = self.graph == "harary"
-        if sparse != (self.neighbours is not None):
+        if self.sparse != (self.neighbours is not None):
             raise PlanError(
                 "CH204", f"graph = {self.graph!r} with neighbours = {self.neighbours!r}.",
                 fix='Give neighbours with graph = "harary", and only there.',
@@ -114,7 +128,7 @@ class SecureSum:
             require_whole("neighbours", self.neighbours, least=2, most=self.cohort - 1) % 2
         ):
             raise PlanError("CH200", f"neighbours = {self.neighbours}.", fix="Must be even.")
-        if self.mode == "paper" and (sparse or self.smallest_sum < self.cohort or self.colluders):
+        if not self.self_masked and (self.sparse or self.smallest_sum < self.cohort or self.colluders):
             raise PlanError(
                 "CH204",
                 "the paper's protocol has no drop-outs, no colluders and a complete graph.",
@@ -123,8 +137,8 @@ class SecureSum:
 
     def _require_safe(self) -> None:
         """The bounds of docs/secure-sum.md; one below any of them, somebody's update can be opened alone."""
-        if self.graph == "harary":
-            if self.adversary == "lying":
+        if self.sparse:
+            if self.lying:
                 raise PlanError(
                     "CH205",
                     "a sparse graph is claimed against a curious server only: a lying one can choose it.",
@@ -140,7 +154,7 @@ class SecureSum:
                 fix="The threshold must be above colluders and below smallest_sum; at most neighbours, if sparse.",
             )
         least = self.cohort + self.colluders + 1
-        if self.adversary == "lying" and self.threshold + self.smallest_sum < least:
+        if self.lying and self.threshold + self.smallest_sum < least:
             raise PlanError(
                 "CH205",
                 f"threshold + smallest_sum = {self.threshold + self.smallest_sum}, the safe bound is {least}.",

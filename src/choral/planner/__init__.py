@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.plan import Budget, Plan, require_company
@@ -43,7 +43,7 @@ class Proposal:
         """One line a number, in plain words."""
         return tuple(f"{choice.name} = {choice.value}: {choice.why} {choice.moves}" for choice in self.choices)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Everything as plain values, for `choral plan --json`."""
         return {
             "budget": asdict(self.budget) | {"adjacency": ADJACENCY},

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from choral.errors import PlanError
 from choral.plan import Plan
@@ -37,7 +36,7 @@ class Option:
     epsilon_against_everyone: float
     guide: float  # start, sampling and noise of the corrected bound: smaller is better
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The option as plain values."""
         plain = asdict(self)
         del plain["part"]

@@ -27,6 +27,7 @@ class Balances:
     def __init__(self, *, device: str, limit: Budget, sum_epsilon: float | None = None) -> None:
         self.everyone = Balance(device=device, limit=limit)
         self.sum_epsilon = sum_epsilon
+        self.adopted = False  # whether charges of version 1 go on by the present rule
         self._sums: Balance | None = None
         self._history: list[Callable[[Balance], object]] = []  # what has happened, as the balance of sums sees it
 
@@ -116,5 +117,6 @@ class Balances:
 
     def adopt(self) -> None:
         """Go on with the charges of version 1 by the present rule."""
+        self.adopted = True
         self.everyone.adopt()
         self._note(Balance.adopt)

@@ -40,7 +40,7 @@ class Charge:
         require_whole("attempt", self.attempt, least=0)
         _require_plain(self)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The charge as plain values for JSON."""
         plain = {name: getattr(self, name) for name in ("rule", "plan", "round", "attempt", "adversary")}
         both = {"event": self.event} if self.summed is None else {"event": self.event, "summed": self.summed}
@@ -93,7 +93,7 @@ class Reservation:
                 fix="Give one for each upload, or none.",
             )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The reservation as plain values for JSON."""
         pairs = Counter(zip(self.uploads, self.summed or self.uploads, strict=True))
         grouped = [

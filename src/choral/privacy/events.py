@@ -2,9 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from choral.errors import PlanError
 from choral.plan import require_number, require_whole
@@ -101,10 +101,10 @@ class Skellam:
 
 
 Event = Gaussian | Zcdp | Poisson | Skellam
-_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Gaussian, Zcdp, Poisson, Skellam)}
+_KINDS: dict[str, type[Event]] = {event.kind: event for event in get_args(Event)}
 
 
-def to_dict(event: Event) -> dict[str, Any]:
+def to_dict(event: Event) -> dict[str, str | float]:
     """The event as plain values for JSON.
 
     >>> to_dict(Gaussian(mu=1.5))
@@ -113,7 +113,7 @@ def to_dict(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **asdict(event)}
 
 
-def from_dict(values: dict[str, Any]) -> Event:
+def from_dict(values: Mapping[str, Any]) -> Event:
     """The event that `to_dict` wrote; a kind or a field that is not known is refused, since its cost can't be told.
 
     >>> from_dict({"kind": "zcdp", "rho": 0.5, "delta": 0.0})

@@ -89,14 +89,14 @@ class Exposure(Plan):
     @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing."""
-        return self.sampling == "poisson" and self.batch < self.rows
+        return not self.partitioned and self.batch < self.rows
 
     def uses_after(self, rounds: int) -> int:
         """How often the most-used record of a partition enters a noisy step in a device's first rounds.
 
         That is ⌈Cτ/E⌉ where passes continue from round to round, and C⌈τ/E⌉ where each round starts with a fresh pass.
         """
-        if self.passes == "continue":
+        if self.passes_continue:
             return -(-rounds * self.local_steps // self.batches_per_pass)
         return rounds * -(-self.local_steps // self.batches_per_pass)
 

@@ -3,7 +3,7 @@
 `Balances` is the arithmetic (`privacy.balances`), `Ledger` keeps it in its file (docs/ledger.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +14,11 @@ from choral.plan import Budget, require_number, require_whole
 from choral.privacy import chain, events
 from choral.privacy.balance import Balance
 from choral.privacy.balances import Balances, Price
-from choral.privacy.chain import Chain, Lines, Receipt
+from choral.privacy.chain import Body, Chain, Lines, Receipt
 from choral.privacy.entries import SUMS, Charge, Reservation
 from choral.privacy.events import Gaussian, Zcdp
 from choral.privacy.rules import ADJACENCY
+from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 
 __all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
 
@@ -43,10 +44,9 @@ class Ledger:
         self.path = path
         self._writer = writer
         self._receipt = lines.receipt
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[Body] = []
         self.torn = lines.torn  # bytes that an interrupted write left at the end; nothing was sent for them
         self.balances = _opening(path, lines)
-        self._adopted = False  # whether a ledger of version 1 goes on by today's rule
         for number, body in enumerate(lines.bodies[1:], start=2):
             self._apply(number, body)
 
@@ -79,7 +79,7 @@ class Ledger:
                 )  # fmt: skip
             if lines.torn:
                 ledger._append({"kind": "recovered", "bytes": lines.torn})
-            if ledger.balance.by_version_1 and not ledger._adopted:
+            if ledger.balance.by_version_1 and not ledger.balances.adopted:
                 ledger._append({"kind": "rule", "version": RULE_VERSION})
         except BaseException:
             writer.close()
@@ -135,13 +135,13 @@ class Ledger:
 
     def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> Receipt:
         """The receipt of new limits, for the data's owner alone to set; what was spent stays spent."""
-        plain: dict[str, Any] = {"epsilon": limit.epsilon, "delta": limit.delta}
+        plain: Body = {"epsilon": limit.epsilon, "delta": limit.delta}
         if sum_epsilon is None and self.sum_epsilon is None:
             return self._append({"kind": "limit", **plain})
         # A kind that versions without this limit refuse: they would spend beyond it.
         return self._append({"kind": "limits", **plain, "epsilon_sum": sum_epsilon})
 
-    def _append(self, body: dict[str, Any]) -> Receipt:
+    def _append(self, body: Body) -> Receipt:
         if self._writer is None:
             raise LedgerError(
                 "CH404", "the ledger was opened for reading.", where=str(self.path), fix="Use Ledger.open."
@@ -151,24 +151,9 @@ class Ledger:
         self._apply(self._receipt.entries, body)
         return self._receipt
 
-    def _apply(self, number: int, body: dict[str, Any]) -> None:
-        kind = body.get("kind")
+    def _apply(self, number: int, body: Body) -> None:
         try:
-            if kind == "charge":
-                # Not checked against the limit: what was charged was sent, whatever the limit says today.
-                self.balances.count(Charge.from_dict(body), *_prices(body))
-            elif kind == "reserve":
-                self.balances.admit(Reservation.from_dict(body), *_prices(body))
-            elif kind == "release":
-                self.balances.release(body["plan"])
-            elif kind in ("limit", "limits"):
-                limit = Budget(epsilon=body["epsilon"], delta=body["delta"])
-                self.balances.set_limit(limit, _sum_epsilon(body))
-            elif kind == "rule" and body["version"] == RULE_VERSION:
-                self.balances.adopt()
-                self._adopted = True
-            elif kind != "recovered":
-                raise LedgerError("CH403", "of an unknown kind.")
+            _APPLIED[body["kind"]](self.balances, body)
         except (ChoralError, KeyError, TypeError, ValueError):
             raise LedgerError(
                 "CH403", f"line {number} of the ledger is an entry that this version can't read.", where=str(self.path),
@@ -176,36 +161,36 @@ class Ledger:
             ) from None  # fmt: skip
         self.entries.append(body)
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> LedgerStatement:
         """What was spent of the limit, by which rules and against whom, with every entry and the receipt."""
-        balance = self.balance
-        return {
-            "device": self.device,
-            "limit": {"epsilon": self.limit.epsilon, "delta": self.limit.delta},
-            "by_version_1": balance.by_version_1,
-            "composed_by": RULE_1 if balance.by_version_1 else RULE,
-            "reserved": {"epsilon": balance.reserved, "uploads": sum(len(study.uploads) for study in balance.studies)},
-            "spent": {
-                "epsilon": balance.epsilon,
-                "delta": self.limit.delta,
-                "rules": list(balance.rules),
-                "adjacency": ADJACENCY,
-                "adversaries": list(balance.adversaries),
-            },
-            **self._statement_of_sums(),
-            "charges": len(balance.charges),
-            "torn_bytes": self.torn,
-            "receipt": {"entries": self.receipt.entries, "seal": self.receipt.seal},
-            "entries": self.entries,
-        }
+        balance, delta = self.balance, self.limit.delta
+        return LedgerStatement(
+            device=self.device,
+            limit=LedgerLimit(epsilon=self.limit.epsilon, delta=delta),
+            by_version_1=balance.by_version_1,
+            composed_by=RULE_1 if balance.by_version_1 else RULE,
+            reserved=Reserved(epsilon=balance.reserved, uploads=sum(len(study.uploads) for study in balance.studies)),
+            spent=Spent(
+                epsilon=balance.epsilon,
+                delta=delta,
+                rules=balance.rules,
+                adjacency=ADJACENCY,
+                adversaries=balance.adversaries,
+            ),
+            with_secure_sum=self._statement_of_sums(),
+            charges=len(balance.charges),
+            torn_bytes=self.torn,
+            receipt=LastEntry(entries=self.receipt.entries, seal=self.receipt.seal),
+            entries=tuple(self.entries),
+        )
 
-    def _statement_of_sums(self) -> dict[str, Any]:
+    def _statement_of_sums(self) -> LedgerOfSums | None:
         """What was spent against a server that sees only sums, where that is less, or has a limit."""
         if self.sum_epsilon is None and not any(charge.summed for charge in self.balance.charges):
-            return {}
+            return None
         sums = self.balances.sums
-        spent = {"epsilon": sums.epsilon, "delta": self.limit.delta, "adjacency": ADJACENCY, "adversary": SUMS}
-        return {"with_secure_sum": {"limit": self.sum_epsilon, "reserved": sums.reserved, "spent": spent}}
+        spent = SpentOnSums(epsilon=sums.epsilon, delta=self.limit.delta, adjacency=ADJACENCY, adversary=SUMS)
+        return LedgerOfSums(limit=self.sum_epsilon, reserved=sums.reserved, spent=spent)
 
     def close(self) -> None:
         """Give the file and its lock back."""
@@ -219,7 +204,39 @@ class Ledger:
         self.close()
 
 
-def _counted(price: Price, of_sums: Price) -> dict[str, Any]:
+def _charge(balances: Balances, body: Body) -> None:
+    # Not checked against the limit: what was charged was sent, whatever the limit says today.
+    balances.count(Charge.from_dict(body), *_prices(body))
+
+
+def _reserve(balances: Balances, body: Body) -> None:
+    balances.admit(Reservation.from_dict(body), *_prices(body))
+
+
+def _set_limit(balances: Balances, body: Body) -> None:
+    balances.set_limit(Budget(epsilon=body["epsilon"], delta=body["delta"]), _sum_epsilon(body))
+
+
+def _adopt(balances: Balances, body: Body) -> None:
+    """A ledger of version 1 goes on by today's rule."""
+    if body["version"] != RULE_VERSION:
+        raise LedgerError("CH403", "by an unknown rule.")
+    balances.adopt()
+
+
+# What each kind of entry does to the balances; an entry of any other kind can't be read.
+_APPLIED: dict[str, Callable[[Balances, Body], None]] = {
+    "charge": _charge,
+    "reserve": _reserve,
+    "release": lambda balances, body: balances.release(body["plan"]),
+    "limit": _set_limit,
+    "limits": _set_limit,
+    "rule": _adopt,
+    "recovered": lambda _balances, _body: None,
+}
+
+
+def _counted(price: Price, of_sums: Price) -> Body:
     """What a later study counts as, kept with it: it is worked out once, before its first upload."""
     both = {"counted": price, "counted_sum": of_sums}
     return {name: events.to_dict(one) for name, one in both.items() if one is not None}
@@ -243,7 +260,7 @@ def _sum_epsilon(body: Mapping[str, Any]) -> float | None:
     return None if given is None else require_number("epsilon_sum", given)
 
 
-def _header(device: str, limit: Budget, sum_epsilon: float | None) -> dict[str, Any]:
+def _header(device: str, limit: Budget, sum_epsilon: float | None) -> Body:
     header = {"choral": "ledger", "version": 2, "device": device, "epsilon": limit.epsilon, "delta": limit.delta}
     return header if sum_epsilon is None else header | {"version": VERSION, "epsilon_sum": sum_epsilon}
 

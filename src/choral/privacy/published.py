@@ -85,7 +85,7 @@ def _once(part: Exposure, noises: int) -> Published:
 def _dp_sgd(part: Exposure, noises: int) -> Published:
     if part.once:
         return _once(part, noises)
-    failed = _OTHER_NOISE if part.law != "gaussian" else _missing_noise(part, noises)
+    failed = _missing_noise(part, noises) if part.gaussian else _OTHER_NOISE
     if part.local_steps > 1:
         failed = f"DP-SGD makes one step a round, this run {part.local_steps}"
     because = failed or f"one step a round: each sum carries {noises} noises (Rule S2)"
@@ -99,7 +99,7 @@ def _passes(part: Exposure) -> float:
 def _failed_hypothesis(part: Exposure) -> str:
     """The first hypothesis of Theorem 1 about sampling that does not hold, or nothing."""
     batches = part.batches_per_pass
-    if part.law != "gaussian":
+    if not part.gaussian:
         return _OTHER_NOISE
     if part.sampled:
         return "the theorem partitions the records into batches; here they are drawn by Poisson sampling"
@@ -109,7 +109,7 @@ def _failed_hypothesis(part: Exposure) -> str:
         return ""
     if part.local_steps > 1:
         return f"local_steps = {part.local_steps} do not fill whole passes of {batches} batches"
-    if part.passes == "reshuffle":
+    if not part.passes_continue:
         return f"every round reshuffles, so a record may enter every round, not one in {batches}"
     if part.rounds % batches:
         return f"rounds = {part.rounds} of one step do not fill whole passes of {batches} batches"

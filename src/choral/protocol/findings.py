@@ -1,13 +1,23 @@
 """What a server has found out about the devices of a turn: who refused and why, who lied, who disagrees."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict, cast
 
 from choral.errors import TrustError
 from choral.protocol.messages import Ready, Refusal, Turn
 from choral.protocol.terms import Terms
 
 _SIZE = 8
+
+
+class FoundById(TypedDict, total=False):
+    """What was found, as the fields of a round's line in a run's record."""
+
+    refused: dict[str, str]
+    refused_because_of: dict[str, str]
+    broke_the_protocol: dict[str, str]
+    contradict_each_other: tuple[tuple[str, str], ...]
+    not_proved: dict[str, str]
 
 
 def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
@@ -96,16 +106,16 @@ class Findings:
             parts.append("not proved: " + ", ".join(told))
         return f" ({'; '.join(parts)})" if parts else ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> FoundById:
         """The same for machines, by id, as far as there is anything to say."""
-        told = {
-            "refused": {self._id(number): code for number, code in sorted(self.refusals.items())},
-            "refused_because_of": {self._id(number): self._cause(number) for number in sorted(self.refusals)},
-            "broke_the_protocol": {self._id(number): what for number, what in sorted(self.named.items())},
-            "contradict_each_other": [[self._id(one), self._id(other)] for one, other in sorted(self.quarrels)],
-            "not_proved": {self._id(number): what for number, what in sorted(self.unproved.items())},
-        }
-        return {key: value for key, value in told.items() if value}
+        found = FoundById(
+            refused={self._id(number): code for number, code in sorted(self.refusals.items())},
+            refused_because_of={self._id(number): self._cause(number) for number in sorted(self.refusals)},
+            broke_the_protocol={self._id(number): what for number, what in sorted(self.named.items())},
+            contradict_each_other=tuple((self._id(one), self._id(other)) for one, other in sorted(self.quarrels)),
+            not_proved={self._id(number): what for number, what in sorted(self.unproved.items())},
+        )
+        return cast("FoundById", {key: value for key, value in found.items() if value})
 
     def _cause(self, number: int) -> str:
         cause = self.causes.get(number)

@@ -133,7 +133,7 @@ class Terms:
     @property
     def self_masked(self) -> bool:
         """Whether updates carry self masks; the paper's protocol has none."""
-        return self.secure.mode != "paper"
+        return self.secure.self_masked
 
 
 @lru_cache(maxsize=4)

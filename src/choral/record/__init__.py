@@ -2,6 +2,7 @@
 
 from choral.record.description import About, Data, DeviceLimit, ModelShape, Traits, traits
 from choral.record.fields import Record
+from choral.record.ledgers import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 from choral.record.losses import (
     Account,
     Claim,
@@ -65,6 +66,10 @@ __all__ = [
     "EveryoneClaim",
     "FormulaValue",
     "KeptReceipt",
+    "LastEntry",
+    "LedgerLimit",
+    "LedgerOfSums",
+    "LedgerStatement",
     "ModelCard",
     "ModelShape",
     "Outcome",
@@ -72,6 +77,7 @@ __all__ = [
     "PublishedClaim",
     "Record",
     "Release",
+    "Reserved",
     "RoundLine",
     "RunRecord",
     "Running",
@@ -79,7 +85,9 @@ __all__ = [
     "Sight",
     "Signatures",
     "Signer",
+    "Spent",
     "SpentByDevice",
+    "SpentOnSums",
     "Statement",
     "Target",
     "Traits",

@@ -19,9 +19,9 @@ def side_of(text: str | None, about: About) -> Side:
     """The side that `--as` names."""
     if text is None or text == "server":
         return "server" if text else None
-    kind, _, name = text.partition(":")
+    name = text.removeprefix("device:")
     names = [device.name for device in about.devices]
-    if kind != "device" or name not in names:
+    if name == text or name not in names:
         known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise ConfigError("CH102", f'"{text}" is no side of this run.', where="--as",
                           fix=f'Use "server", or "device:NAME" with one of: {known}.')  # fmt: skip

@@ -103,7 +103,7 @@ def ledger_rules(about: About) -> str:
 
 def not_covered(plan: Plan) -> tuple[str, ...]:
     """What no ε of a run speaks of."""
-    return (*_ALWAYS, _LOW_BITS) if plan.law == "gaussian" else _ALWAYS
+    return (*_ALWAYS, _LOW_BITS) if plan.gaussian else _ALWAYS
 
 
 def claims(record: RunRecord) -> tuple[ShownClaim, ...]:
@@ -269,7 +269,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
 def _masking(about: About) -> str:
     if about.secure_sum is None:
         return "There was no secure sum."
-    if about.secure_sum.mode == "paper":
+    if not about.secure_sum.self_masked:
         return "The paper's own protocol (Fig. 1): no self masks, a drop-out ends the round, no colluder is counted on."
     if not about.traits.masked:
         return "A deployment masks updates and opens sums only; this simulation left the masks out."

@@ -15,7 +15,7 @@ from choral.privacy.calibrate import Rule
 from choral.research.beside import Anchors, anchors
 from choral.research.claims import Claims, Side, difference, judged, judged_over, kept, means, number, reached
 from choral.research.experiment import Curve, Experiment, Task
-from choral.research.figures import Figure, measure
+from choral.research.figures import Figure, Found, ResultsFile, measure
 from choral.research.page import table, write_page
 from choral.research.panels import panel
 from choral.research.repeats import compared, differences, ends, last, paired, spread
@@ -30,9 +30,11 @@ __all__ = [
     "Curve",
     "Experiment",
     "Figure",
+    "Found",
     "Method",
     "Model",
     "Records",
+    "ResultsFile",
     "Rule",
     "Shelf",
     "Side",

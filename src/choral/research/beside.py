@@ -3,10 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from choral.research.experiment import Curve, Experiment
-from choral.research.panels import panel
+from choral.research.panels import Panel, panel
 from choral.research.repeats import last, spread
 from choral.research.shelf import Shelf
 from choral.research.tuning import Method, tuned, tuned_over
@@ -21,19 +20,19 @@ class Anchors:
     each_alone: list[float]
     proved: Mapping[str, Method]
 
-    def told(self) -> dict[str, Any]:
+    def results(self) -> dict[str, object]:
         """For a results file."""
-        proved = {epsilon: one.told(non_private=self.free) for epsilon, one in self.proved.items()}
+        proved = {epsilon: one.results(non_private=self.free) for epsilon, one in self.proved.items()}
         levels = {"centralised": self.centralised, "each_alone": self.each_alone}
         accuracies = {name: {"test_accuracy": spread(values)} for name, values in levels.items()}
-        return {**({"proved": proved} if proved else {}), "non_private": self.free.told(), **accuracies}
+        return {**({"proved": proved} if proved else {}), "non_private": self.free.results(), **accuracies}
 
     def levels(self) -> dict[str, float]:
         """The accuracies that have no curve, as anchors of a panel."""
         values = {"all rows in one place": self.centralised, "each device alone": self.each_alone}
         return {name: spread(each)["mean"] for name, each in values.items()}
 
-    def panels(self, title: str, lines: Mapping[str, list[Curve]], *, note: str = "") -> list[dict[str, Any]]:
+    def panels(self, title: str, lines: Mapping[str, list[Curve]], *, note: str = "") -> list[Panel]:
         """Lines beside these: a panel for accuracy, and one for each other measure; norms span decades.
 
         The `note` says in the names of these how they differ from the lines.

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from choral.research.repeats import Paired, Spread
+
 Claims = dict[str, tuple[str, str]]  # of each claim the verdict, and the figures
 Side = Literal["above", "below"]
-Told = Mapping[str, Any]  # what a results file holds
+Results = Mapping[str, Any]  # what a results file holds
 
 
-def judged(difference: Told, expected: Side) -> str:
+def judged(difference: Paired, expected: Side) -> str:
     """What paired differences say of the claim that they lie on one side.
 
     >>> judged({"verdict": "above in every repeat"}, "above"), judged({"verdict": "below on average"}, "above")
@@ -22,7 +24,7 @@ def judged(difference: Told, expected: Side) -> str:
     return f"does not hold: the opposite, {how}"
 
 
-def judged_over(symbol: str, differences: Mapping[str, Told], expected: Side) -> str:
+def judged_over(symbol: str, differences: Mapping[str, Paired], expected: Side) -> str:
     """The same over a range, which is named where not all of it says the same.
 
     >>> up, tie = {"verdict": "above in every repeat"}, {"verdict": "tie"}
@@ -54,7 +56,7 @@ def number(value: float) -> str:
     return f"{rounded:.4f}".replace("-", "−") if abs(value) < 10 else f"{value:.1f}"
 
 
-def means(symbol: str, spreads: Mapping[str, Told]) -> str:
+def means(symbol: str, spreads: Mapping[str, Spread]) -> str:
     """The means over a range, which is named.
 
     >>> means("σ", {"σ = 1": {"mean": 0.25}, "σ = 2": {"mean": 0.5}})
@@ -64,7 +66,7 @@ def means(symbol: str, spreads: Mapping[str, Told]) -> str:
     return f"{', '.join(number(one['mean']) for one in spreads.values())} at {symbol} = {places}"
 
 
-def difference(pair: Told) -> str:
+def difference(pair: Spread) -> str:
     """Paired differences in words: their mean, the lowest and the highest.
 
     >>> difference({"mean": 0.25, "each": [0.5, 0.0]})
@@ -73,16 +75,16 @@ def difference(pair: Told) -> str:
     return f"difference {number(pair['mean'])} ({number(min(pair['each']))} to {number(max(pair['each']))})"
 
 
-def reached(told: Told, **names: str) -> str:
+def reached(results: Results, **names: str) -> str:
     """Test accuracies of a results file, each under a name.
 
     >>> reached({"dp_sgd": {"test_accuracy": {"mean": 0.8385}}}, dp_sgd="DP-SGD")
     'DP-SGD 0.8385'
     """
-    return ", ".join(f"{words} {number(told[name]['test_accuracy']['mean'])}" for name, words in names.items())
+    return ", ".join(f"{words} {number(results[name]['test_accuracy']['mean'])}" for name, words in names.items())
 
 
-def kept(method: Told) -> tuple[str, str]:
+def kept(method: Results) -> tuple[str, str]:
     """What a method leaves of the accuracy without privacy: a verdict, and the figures.
 
     >>> pair = {"mean": -0.01, "each": [-0.01], "verdict": "below in every repeat"}

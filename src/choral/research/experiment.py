@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,32 @@ from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.plan import Budget, Plan, Sampling
 from choral.privacy.account import account
-from choral.privacy.calibrate import PAPER_RULES, Rule, loss_under, noise_for, spendable
-from choral.privacy.exposure import Exposure, rounds_each
+from choral.privacy.calibrate import Rule, loss_under, noise_for, spendable
+from choral.privacy.exposure import Conditions, Exposure, rounds_each
 
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
 Measure = Literal["train_loss", "squared_gradient_norm"]  # over all training rows, which costs as much as a round
+
+
+class _Premises(NamedTuple):
+    """What a rule looks at in an experiment."""
+
+    published: bool = False  # a formula of the paper, whether it holds or not
+    smoothness: bool = False  # the loss may count
+    colluders: bool = False  # the noise of the honest devices counts, and no other
+    of_updates: bool = False  # clip and noise are those of whole updates, and not of steps
+
+
+PREMISES: dict[Rule, _Premises] = {
+    "proved": _Premises(),
+    "with_secure_sum": _Premises(smoothness=True, colluders=True),
+    "clipped_updates": _Premises(of_updates=True),
+    "paper": _Premises(published=True, smoothness=True),
+    "paper_without_secure_sum": _Premises(published=True),
+    "dp_sgd": _Premises(published=True),
+    "dp_sgd_as_printed": _Premises(published=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,30 +135,32 @@ class Experiment:
         planned = Recipe.of(self.plan())
         return replace(planned, clip=self.clip, update_clip=self.update_clip, update_noise=self.update_noise)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The experiment as plain values, for a results file."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        told |= {"task": self.task.name, "also": list(self.also)}
-        return {name: "none" if value == math.inf else value for name, value in told.items()}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain |= {"task": self.task.name, "also": list(self.also)}
+        return {name: "none" if value == math.inf else value for name, value in plain.items()}
 
     def within(self, rule: Rule, *, epsilon: float, delta: float) -> "Experiment":
         """The same with the least noise that keeps every device within the budget by a rule.
 
         The proved rules also pay for batches that overflow and updates out of range, as a run does.
         """
-        if rule not in PAPER_RULES:
+        if not PREMISES[rule].published:
             delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
-        exposed = {**self._exposed(rule), "clip": 1.0}
+        exposed = self._exposed(rule)
+        exposed["clip"] = 1.0
         noise = _noise(rule, epsilon, delta, tuple(exposed.items()))
-        if _of_updates(rule):
+        if PREMISES[rule].of_updates:
             return replace(self, update_noise=self.update_clip * noise)
         return replace(self, noise=self.clip * noise)
 
-    def privacy(self, rule: Rule, delta: float) -> dict[str, Any]:
+    def privacy(self, rule: Rule, delta: float) -> dict[str, object]:
         """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
         exposed = self._exposed(rule)
-        if _of_updates(rule):
+        premises = PREMISES[rule]
+        if premises.of_updates:
             loss = loss_under(rule, Exposure.of(noise=self.update_noise, **exposed))
             return {
                 "delta": delta,
@@ -149,35 +171,36 @@ class Experiment:
                     "adversary": "whoever sees the models; the server is trusted with the sums",
                 },
             }
-        told = account(noise=self.noise, delta=delta, **exposed)
-        said = {
+        found = account(noise=self.noise, delta=delta, **exposed)
+        said: dict[str, object] = {
             "delta": delta,
-            "adjacency": told.adjacency,
-            "proved_against_everyone": told.proved.against_everyone.to_dict(),
+            "adjacency": found.adjacency,
+            "proved_against_everyone": found.proved.against_everyone.to_dict(),
         }
-        if rule in PAPER_RULES:
-            said["published"] = {"rule": rule, **told.published_by(rule).to_dict()}
-        elif rule == "with_secure_sum":
-            summed = told.proved.with_secure_sum
+        if premises.published:
+            said["published"] = {"rule": rule, **found.published_by(rule).to_dict()}
+        elif premises.colluders:
+            summed = found.proved.with_secure_sum
             said["proved_with_secure_sum"] = summed and summed.to_dict()
         return said
 
-    def _exposed(self, rule: Rule) -> dict[str, Any]:
+    def _exposed(self, rule: Rule) -> Conditions:
         """What a rule may use; a device is charged the most rounds that any takes part in."""
-        about_steps = rule in ("paper", "with_secure_sum") and self.task.smoothness is not None
-        known = {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
-        return {
-            "rounds": rounds_each(self.plan()),
-            "local_steps": self.local_steps,
-            "cohort": self.cohort,
-            "devices": self.task.devices,
-            "rows": self.task.rows,
-            "batch": self.batch,
-            "clip": self.update_clip if _of_updates(rule) else self.clip,
-            "sampling": self.sampling,
-            "colluders": self.colluders if rule == "with_secure_sum" else 0,
-            **(known if about_steps else {}),
-        }
+        premises = PREMISES[rule]
+        known = Conditions(
+            rounds=rounds_each(self.plan()),
+            local_steps=self.local_steps,
+            cohort=self.cohort,
+            devices=self.task.devices,
+            rows=self.task.rows,
+            batch=self.batch,
+            clip=self.update_clip if premises.of_updates else self.clip,
+            sampling=self.sampling,
+            colluders=self.colluders if premises.colluders else 0,
+        )
+        if premises.smoothness and self.task.smoothness is not None:
+            known |= {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
+        return known
 
     def curve(self, repeat: int, part: Part) -> Curve:
         """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.
@@ -217,11 +240,6 @@ class Experiment:
         model, split, start = self.task.begun(repeat)
         ends = [start + update for update in engine.updates(start, 1, np.arange(everyone))]
         return float(np.mean([evaluate(model, end, split.test).accuracy or 0.0 for end in ends]))
-
-
-def _of_updates(rule: Rule) -> bool:
-    """Whether clip and noise of a rule are those of whole updates, and not of steps."""
-    return rule == "clipped_updates"
 
 
 @cache

@@ -2,19 +2,43 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from choral import __version__
 from choral.report.charts import alone
 from choral.report.png import png_of
-from choral.research.panels import chart_of
+from choral.research.claims import Claims
+from choral.research.panels import Panel, chart_of
 from choral.research.shelf import Counting, Shelf
 from choral.run.folder import write_whole
 
-Figure = Callable[[Shelf], dict[str, Any]]  # its results, with "panels" and "claims" among them
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a figure shows: its results by their names, what they say of each claim, and its charts."""
+
+    results: Mapping[str, object]
+    claims: Claims
+    panels: list[Panel]
+
+
+Figure = Callable[[Shelf], Found]
+
+
+class ResultsFile(TypedDict):
+    """What every results file has; the results of the figure itself are among these, by their names."""
+
+    figure: str
+    claims: list[list[str]]
+    panels: list[Panel]
+    repeats: int
+    seeds: list[int]
+    versions: dict[str, str]
+    quick: NotRequired[bool]
 
 
 def measure(
@@ -25,7 +49,7 @@ def measure(
     repeats: int,
     tell: Callable[[str], object] = lambda _: None,
     **about: Any,  # noqa: ANN401 - plain values
-) -> dict[str, Any]:
+) -> ResultsFile:
     """The results of a figure, gone on with where it was interrupted; NAME.json and its charts lie in `out` then.
 
     The figure is called twice, first with a shelf that only counts. `about` goes into the results file as it is.
@@ -34,8 +58,9 @@ def measure(
     figure(counting)
     found = figure(Shelf(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
     versions = {"choral": __version__, "jax": version("jax"), "numpy": version("numpy")}
-    result = {"figure": name, **found, "repeats": repeats, "seeds": list(range(repeats)), **about, "versions": versions}
-    result["claims"] = [[claim, *said] for claim, said in found["claims"].items()]
+    claims = {"claims": [[claim, *said] for claim, said in found.claims.items()], "panels": found.panels}
+    known = {"repeats": repeats, "seeds": list(range(repeats)), **about, "versions": versions}
+    result = cast("ResultsFile", {"figure": name, **found.results, **claims, **known})
     write_whole(out / f"{name}.json", (json.dumps(result, indent=1) + "\n").encode())
     for number, panel in enumerate(result["panels"], start=1):
         chart = chart_of(panel)

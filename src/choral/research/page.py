@@ -1,13 +1,13 @@
 """A page and a table of every figure in a folder that was measured so far, with what each says of its claims."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from choral.report.charts import STYLE
 from choral.report.markup import Markup, element, together
-from choral.research.panels import chart_of
+from choral.research.figures import ResultsFile
+from choral.research.panels import Panel, chart_of
 from choral.run.folder import write_whole
 
 _HEAD = ("claim", "verdict", "measured")
@@ -52,7 +52,7 @@ def table(claims: Sequence[Sequence[str]]) -> str:
     return "\n".join([rows[0], "|---|---|---|", *rows[1:]])
 
 
-def _section(result: Mapping[str, Any]) -> Markup:
+def _section(result: ResultsFile) -> Markup:
     charts = element("div", *map(_figure, result["panels"]), class_="charts")
     about = f"{result['repeats']} repeats, seeds {result['seeds']}, choral {result['versions']['choral']}"
     quick = " (quick: fewer repeats and settings)" if result.get("quick") else ""
@@ -62,5 +62,5 @@ def _section(result: Mapping[str, Any]) -> Markup:
     return element("section", element("h2", result["figure"]), *body)
 
 
-def _figure(panel: Mapping[str, Any]) -> Markup:
+def _figure(panel: Panel) -> Markup:
     return element("figure", element("figcaption", panel["title"]), chart_of(panel))

@@ -1,7 +1,7 @@
 """Panels as plain data, which a results file keeps, and as charts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -10,6 +10,27 @@ from choral.report.markup import Markup
 
 Curves = Sequence[Mapping[str, Sequence[float]]]  # one for each repeat
 LABELS = {"train_loss": "training loss", "squared_gradient_norm": "‖∇f‖²"}
+
+
+class Line(TypedDict):
+    """The mean of a measure at each look, and its spread; an anchor is drawn thin."""
+
+    name: str
+    points: list[list[float]]
+    spread: list[list[float]]
+    anchor: NotRequired[bool]
+
+
+class Panel(TypedDict):
+    """One chart as plain data."""
+
+    title: str
+    x: str
+    y: str
+    log_x: bool
+    log_y: bool
+    lines: list[Line]
+    anchors: dict[str, float]
 
 
 def panel(
@@ -21,14 +42,14 @@ def panel(
     anchors: Mapping[str, Curves | float] | None = None,
     log_x: bool = False,
     log_y: bool = False,
-) -> dict[str, Any]:
+) -> Panel:
     """One chart as plain data: the mean of a measure over the repeats at each look, and its spread.
 
     The spread is one deviation to either side; on a logarithmic axis it goes from the lowest repeat to the highest.
     Anchors are drawn thin, to compare the lines with: curves of their own, or a level.
 
-    >>> told = panel("", {"a": [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}]}, "loss", log_y=True)
-    >>> told["lines"]
+    >>> both = [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}]
+    >>> panel("", {"a": both}, "loss", log_y=True)["lines"]
     [{'name': 'a', 'points': [[1, 0.5]], 'spread': [[0.4, 0.6]]}]
     """
     thin = {name: one for name, one in (anchors or {}).items() if isinstance(one, Sequence)}
@@ -46,7 +67,7 @@ def panel(
     }
 
 
-def _line(name: str, curves: Curves, measure: str, over: str, *, extremes: bool) -> dict[str, Any]:
+def _line(name: str, curves: Curves, measure: str, over: str, *, extremes: bool) -> Line:
     values = np.array([one[measure] for one in curves])
     mean = values.mean(axis=0)
     beside = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
@@ -58,7 +79,7 @@ def _line(name: str, curves: Curves, measure: str, over: str, *, extremes: bool)
     }
 
 
-def chart_of(panel: Mapping[str, Any]) -> Markup:
+def chart_of(panel: Panel) -> Markup:
     """The chart of a panel, each line with its spread."""
     said = [f"{one['name']} ends at {one['points'][-1][1]:.4g}" for one in panel["lines"]]
     said += [f"{name}: {value:.4g}" for name, value in panel["anchors"].items()]

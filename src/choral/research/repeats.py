@@ -1,13 +1,27 @@
 """Means, spreads and paired differences over the repeats."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from choral.research.experiment import Curve
 
 TIE = 0.002  # of accuracy: less than this says nothing on 4,900 test rows
+
+
+class Spread(TypedDict):
+    """Mean and deviation over the repeats, and each of them."""
+
+    mean: float
+    std: float
+    each: list[float]
+
+
+class Paired(Spread):
+    """Differences repeat by repeat, and what they say."""
+
+    verdict: str
 
 
 def last(curves: Sequence[Curve], measure: str) -> list[float]:
@@ -19,7 +33,7 @@ def last(curves: Sequence[Curve], measure: str) -> list[float]:
     return [one[measure][-1] for one in curves]
 
 
-def spread(values: list[float]) -> dict[str, Any]:
+def spread(values: list[float]) -> Spread:
     """Mean and deviation over the repeats, and each of them.
 
     >>> spread([1.0, 3.0])
@@ -29,7 +43,7 @@ def spread(values: list[float]) -> dict[str, Any]:
     return {"mean": round(float(np.mean(values)), 6), "std": float(f"{std:.5g}"), "each": values}
 
 
-def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> dict[str, Any]:
+def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> Paired:
     """Differences repeat by repeat, which the luck of a split drops out of, and what they say.
 
     >>> paired([0.85, 0.86], [0.84, 0.83])["verdict"], paired([0.85, 0.84], [0.84, 0.85])["verdict"]
@@ -44,17 +58,17 @@ def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> dict[
     return {**told, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}
 
 
-def compared(**values: list[float]) -> dict[str, dict[str, Any]]:
+def compared(**values: list[float]) -> dict[str, Spread]:
     """Two sets of values by their names, and their difference.
 
     >>> list(compared(ours=[1.0], theirs=[0.5]))
     ['ours', 'theirs', 'ours_minus_theirs']
     """
     ours, theirs = values
-    return {one: spread(values[one]) for one in values} | {f"{ours}_minus_{theirs}": paired(*values.values())}
+    return {**{one: spread(values[one]) for one in values}, f"{ours}_minus_{theirs}": paired(*values.values())}
 
 
-def ends(lines: Mapping[str, Sequence[Curve]], measures: Sequence[str]) -> dict[str, dict[str, Any]]:
+def ends(lines: Mapping[str, Sequence[Curve]], measures: Sequence[str]) -> dict[str, dict[str, Spread]]:
     """Where each line ends, by every measure.
 
     >>> ends({"σ = 1": [{"loss": [2.0, 1.0]}, {"loss": [2.0, 3.0]}]}, ["loss"])["σ = 1"]["loss"]["mean"]
@@ -65,7 +79,7 @@ def ends(lines: Mapping[str, Sequence[Curve]], measures: Sequence[str]) -> dict[
 
 def differences(
     ours: Sequence[Curve], theirs: Sequence[Curve], measures: Sequence[str], *, look: int = -1
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Paired]:
     """One line minus another, repeat by repeat, by every measure; at the end, or at another look.
 
     >>> differences([{"loss": [2.0, 1.0]}], [{"loss": [3.0, 0.5]}], ["loss"], look=0)["loss"]["mean"]

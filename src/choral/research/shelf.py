@@ -54,7 +54,7 @@ class Shelf:
             write_whole(path, json.dumps(kept, indent=1).encode())
         return kept[str(repeat)]
 
-    def _file(self, experiment: Experiment, what: str) -> tuple[Path, dict[str, Any]]:
+    def _file(self, experiment: Experiment, what: str) -> tuple[Path, dict[str, object]]:
         """Where an experiment lies, and what was measured of it."""
         described = {**experiment.described(), "measured": what, "version": __version__}
         text = json.dumps(described, sort_keys=True)

@@ -13,7 +13,7 @@ from choral.convergence_bounds import VERSIONS, Constants, convergence
 from choral.learning.models import Model, Tree
 from choral.research.claims import number
 from choral.research.experiment import Curve, Experiment
-from choral.research.repeats import last, spread
+from choral.research.repeats import Spread, last, spread
 from choral.research.shelf import Shelf
 
 SO_FAR = "mean of ‖∇f‖² so far"
@@ -48,7 +48,7 @@ def _least_loss(seen: Curve, *, strong_convexity: float) -> float:
 
 def theorem_2(
     shelf: Shelf, experiment: Experiment, known: Constants, *, start_loss: float
-) -> tuple[dict[str, Any], dict[str, list[Curve]]]:
+) -> tuple[dict[str, float | Spread], dict[str, list[Curve]]]:
     """The mean of ‖∇f‖² over the starts of the rounds so far, beside either bound: for a results file, and as lines.
 
     Of a strongly convex loss, whose minimum is bounded from below by what the runs saw. The experiment looks at
@@ -80,7 +80,7 @@ def theorem_2(
             for done in rounds
         ]
         lines[f"Theorem 2, {version}"] = [{"round": rounds, SO_FAR: bounds}]
-    about = {
+    about: dict[str, float | Spread] = {
         "step_size": experiment.step_size,
         "smoothness": known.smoothness,
         "gradient_deviation": known.gradient_deviation,

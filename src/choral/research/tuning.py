@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from choral.privacy.calibrate import Rule
 from choral.research.experiment import Curve, Experiment
-from choral.research.repeats import last, paired, spread
+from choral.research.repeats import Paired, Spread, last, paired, spread
 from choral.research.shelf import Shelf
 
 NEAR = 0.0015  # of validation accuracy: closer candidates are told apart by their loss
@@ -27,31 +27,43 @@ def grid(base: Experiment, choices: dict[str, tuple[Any, ...]]) -> list[Experime
     return [replace(base, **dict(zip(choices, values, strict=True))) for values in product(*choices.values())]
 
 
+class MethodResults(TypedDict):
+    """What a results file has of a method."""
+
+    test_accuracy: Spread
+    chosen: list[dict[str, object]]
+    tried: list[dict[str, object]]
+    privacy: dict[str, object] | None
+    minus_non_private: NotRequired[Paired]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """What was tried and chosen for each repeat, what it reached, and what may be said of its privacy."""
 
-    tried: list[dict[str, Any]]
+    tried: list[dict[str, object]]
     chosen: list[Experiment]
     curves: list[Curve]
-    privacy: dict[str, Any] | None
+    privacy: dict[str, object] | None
 
     @property
     def accuracy(self) -> list[float]:
         """Test accuracy at the end of each repeat."""
         return last(self.curves, "test_accuracy")
 
-    def told(self, *, non_private: "Method | None" = None) -> dict[str, Any]:
-        """The method for a results file, set against the one without privacy if it is given."""
-        told = {
-            "test_accuracy": spread(self.accuracy),
-            "chosen": [_setting(one) for one in self.chosen],
-            "tried": self.tried,
-            "privacy": self.privacy,
-        }
-        return told if non_private is None else told | {"minus_non_private": self.minus(non_private)}
+    def results(self, *, non_private: "Method | None" = None) -> MethodResults:
+        """The method for a results file, compared with the one without privacy if it is given."""
+        found = MethodResults(
+            test_accuracy=spread(self.accuracy),
+            chosen=[_setting(one) for one in self.chosen],
+            tried=self.tried,
+            privacy=self.privacy,
+        )
+        if non_private is not None:
+            found["minus_non_private"] = self.minus(non_private)
+        return found
 
-    def minus(self, other: "Method") -> dict[str, Any]:
+    def minus(self, other: "Method") -> Paired:
         """The accuracy beyond another method's, repeat by repeat."""
         return paired(self.accuracy, other.accuracy)
 
@@ -114,8 +126,8 @@ def over_epsilon(methods: Mapping[str, Method]) -> list[Curve]:
     return [{"ε": [float(one) for one in methods], "test_accuracy": list(values)} for values in by_repeat]
 
 
-def _setting(one: Experiment) -> dict[str, Any]:
+def _setting(one: Experiment) -> dict[str, object]:
     """What differs between candidates."""
-    told = one.described()
+    described = one.described()
     names = ("local_steps", "batch", "step_size", "clip", "noise", "update_clip", "update_noise", "sampling")
-    return {name: told[name] for name in names if told[name] not in ("none", 0.0)}
+    return {name: described[name] for name in names if described[name] not in ("none", 0.0)}

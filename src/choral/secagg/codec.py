@@ -20,6 +20,7 @@ CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
 LANE_BITS = 21
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
+_WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
 _SLACK = (
     1 + 2.0**-20
 )  # dither and fraction are compared in float32; also covers the rounding of what is worked out here
@@ -214,13 +215,17 @@ class Codec:
                     law=plan.law,
                 )
             grid *= 2
-        way_out = 'law = "discrete_gaussian", ' if plan.law == "skellam" else ""
         raise PlanError(
             "CH204",
             f'no grid suits law = "{plan.law}" with {dimensions:,} parameters, {secure.value_bits} bits for a value.',
             why="Rounding would need more than twice the noise of the plan.",
-            fix=f'Use {way_out}a larger modulus or one lane, a smaller model, or law = "gaussian".',
+            fix=f'Use {_WAY_OUT[plan.law]}a larger modulus or one lane, a smaller model, or law = "gaussian".',
         )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the codec adds the noise itself, in whole numbers."""
+        return self.law in LEAST_SCALE
 
     def whole_noise(self, count: int, stream: Stream) -> NDArray[np.int64]:
         """Noise for so many parameters, in grid steps, where the law is that of whole noise.
@@ -240,7 +245,7 @@ class Codec:
         >>> Codec(grid=0.5, largest=10, cohort=2, noise_in_grid=2.0).largest_parameter == 2**22
         True
         """
-        noise = 0.0 if self.law in LEAST_SCALE else self.noise_in_grid * self.grid
+        noise = 0.0 if self.whole else self.noise_in_grid * self.grid
         return noise * 2.0 ** (FLOAT_BITS - 1) if noise > 0 else float(np.finfo(np.float32).max)
 
     @property
@@ -309,7 +314,7 @@ class Codec:
         words = np.empty(self.length(size), ring(self.word_bits)) if out is None else out
         self._require_shape(words, size)
         words[size:] = 0  # the lowest lane fills the rest
-        whole = self.whole_noise(size, noise or Stream.fresh()) if self.law in LEAST_SCALE else None
+        whole = self.whole_noise(size, noise or Stream.fresh()) if self.whole else None
         for shift, where, which in self._pieces(size):
             integers: NDArray[Any] = self.integers(update[which], _dither(dither, which.start, which.stop))
             if whole is not None:

@@ -4,13 +4,14 @@ For the strict mode: what is clipped is rounded, and only then given its noise, 
 through its low bits (Mironov 2012). Samplers only; randomness is a keystream, given as an argument.
 """
 
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.plan import LAWS, Law, require_one_of, require_whole
+from choral.plan import Law, require_one_of, require_whole
 from choral.secagg.masks import Stream
 
 Integers = NDArray[np.int64]
@@ -149,5 +150,11 @@ def draw(law: Law, scale: int, count: int, stream: Stream) -> Integers:
     >>> draw("skellam", 512, 3, Stream(bytes(32))).shape
     (3,)
     """
-    require_one_of("law", law, LAWS[1:])
-    return skellam(scale * scale, count, stream) if law == "skellam" else discrete_gaussian(scale, count, stream)
+    require_one_of("law", law, tuple(_SAMPLERS))
+    return _SAMPLERS[law](scale, count, stream)
+
+
+_SAMPLERS: dict[Law, Callable[[int, int, Stream], Integers]] = {
+    "discrete_gaussian": discrete_gaussian,
+    "skellam": lambda scale, count, stream: skellam(scale * scale, count, stream),
+}

@@ -36,7 +36,7 @@ class PartitionDrawer:
     @property
     def one_order(self) -> bool:
         """Whether passes go on from round to round."""
-        return self.plan.passes == "continue"
+        return self.plan.passes_continue
 
     def room(self, most_rows: int) -> int:  # noqa: ARG002 - batches are full
         """The batch."""

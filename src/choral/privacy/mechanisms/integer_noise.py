@@ -1,9 +1,10 @@
 """Whole noise on the grid of the sum, one local step a round (the strict mode): Rule S6."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from choral.plan import LEAST_SCALE
+from choral.plan import LEAST_SCALE, Law
 from choral.privacy.discrete import discrete_gaussian
 from choral.privacy.events import Skellam, Zcdp
 from choral.privacy.exposure import Exposure
@@ -26,13 +27,24 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Ske
     Zcdp(rho=0.5, delta=0.0)
     """
     scale = LEAST_SCALE[part.law]
-    l2 = 2 / part.noise_multiplier * scale
-    if part.law == "skellam":
-        # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
-        return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
+    return _EVENTS[part.law](2 / part.noise_multiplier * scale, scale, uses, honest_noises)
+
+
+def _discrete_gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:
     l1 = math.sqrt(_MOST_COORDINATES) * l2
     rho = discrete_gaussian(l1=l1, l2=l2, coordinates=_MOST_COORDINATES, noise=scale, honest_noises=honest_noises)
     return Zcdp(rho=uses * rho)
+
+
+def _skellam(l2: float, scale: int, uses: int, honest_noises: int) -> Skellam:
+    # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
+    return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
+
+
+_EVENTS: dict[Law, Callable[[float, int, int, int], Zcdp | Skellam]] = {
+    "discrete_gaussian": _discrete_gaussian,
+    "skellam": _skellam,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
