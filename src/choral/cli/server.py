@@ -87,11 +87,11 @@ def _enrol(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**_described(study), "file": str(args.study / "study.toml")}))
         return 0
-    plan, limit, secure, by = study.plan, study.limit, study.secure, study.costs.rule(0)
+    plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.rule(0)
     terminal.say(
         f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
         *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
-        f"PLAN      {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
+        f"PLAN      {study.settled.model.name} with {study.settled.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices a round · {mechanism_of(plan).noise} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
