@@ -34,7 +34,7 @@ from choral.run.metrics import metrics
 from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
-from choral.run.study import Study, settle
+from choral.run.study import Study, codec_of, settle
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
@@ -84,7 +84,8 @@ def resume(
             fix="Restore the data and choral.toml as they were, or run anew.",
         )
     if about.secure_sum is not None:  # the defaults may have changed since
-        study = replace(study, secure=about.secure_sum)
+        codec = codec_of(study.plan, about.secure_sum, study.model)
+        study = replace(study, secure=about.secure_sum, codec=codec)
     kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
     run = Run(kind, study, folder=folder, drop=about.drop or 0.0, compare=bool(about.compare), log=log)
     run.go_on()
