@@ -1,6 +1,7 @@
 """Noise once (rule S7) end to end: simulations, rehearsals, pages, and what is refused before anything is charged."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 import choral
 from choral import config
 from choral.errors import ChoralError
+from choral.privacy.ledger import Ledger
 from choral.record import read_run
+from choral.report.verify import verify
 from choral.run.runs import Run
 from choral.run.study import settle
 
@@ -123,3 +126,16 @@ def test_more_rows_take_more_and_shorter_steps_and_cost_the_same():
     events = {settled.costs.event(device, 0) for device in range(5)}
     assert len(events) == 1
     Run("simulation", settled).finish()
+
+
+def test_a_ledger_with_a_smaller_figure_for_sums_is_found(tmp_path):
+    """Made again by whoever holds the folder, with the costs against everyone as they are."""
+    choral.rehearse(TABLE, **SETTINGS, out=tmp_path / "run")
+    path = sorted((tmp_path / "run" / "ledgers").glob("*.ledger"))[0]
+    old = Ledger.read(path)
+    path.unlink()
+    with Ledger.open(path, limit=old.limit, device=old.device) as forged:
+        for charge in old.balance.charges:
+            forged.charge(replace(charge, summed=replace(charge.summed, mu=charge.summed.mu / 2)))
+    wrong = " ".join(line for finding in verify(tmp_path / "run") for line in finding.wrong)
+    assert "not what the plan costs with the secure sum" in wrong

@@ -166,7 +166,7 @@ def plan_lines(study: "Study") -> list[str]:
     ]
     if plan.strict:
         codec = study.codec
-        added = codec.noise_in_grid * codec.grid / plan.step_size
+        added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if plan.noise > 0:
         lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")

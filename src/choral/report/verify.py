@@ -210,6 +210,10 @@ def _ledgers(record: RunRecord) -> list[str]:
         expected = [costs.event(number, before) for before in range(len(charges))]
         if [events.to_dict(charge.event) for charge in charges] != [events.to_dict(event) for event in expected]:
             wrong.append(f"{name}: a charge is not what the plan costs")
+        sums = [costs.sum_event(number, before) for before in range(len(charges))]
+        # Runs of before have no figure for sums in their charges, and claim it from the plan alone.
+        if any(charge.summed not in (None, event) for charge, event in zip(charges, sums, strict=True)):
+            wrong.append(f"{name}: a charge is not what the plan costs with the secure sum")
         if len(charges) != len(ledger.balance.charges):
             wrong.append(f"{name}: the ledger holds charges of another plan")
     return wrong
