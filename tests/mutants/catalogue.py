@@ -267,4 +267,29 @@ MUTANTS = [
         "self._identity.id.encode().ljust(NONCE_BYTES)[:NONCE_BYTES]",
         "tests/audit/test_planted_values.py::"
         "test_no_frame_of_a_rehearsal_holds_a_planted_value_or_a_row_as_the_device_encodes_it"),
+    # Noise once (rule S7), and ledgers with two limits
+    bug("an upload without its noise", "choral.learning.once:with_noise",
+        "clean + plan.noise * factor * noise", "clean + 0.5 * plan.noise * factor * noise",
+        "tests/audit/test_once.py::"
+        "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
+    bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * self.divisor * MARGIN",
+        "2.5 * self.divisor",
+        "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
+    bug("rows that are longer than declared", "choral.learning.once:_work",
+        "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
+        "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
+    bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
+        "2 * plan.clip * plan.local_time / plan.batch", "plan.clip * plan.local_time / plan.batch",
+        "tests/privacy/test_noise_once.py::"
+        "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
+    bug("steps that fit the draw", "choral.learning.once:noisy_upload",
+        "local_work(model, LocalWork.of(plan), parameters, features, labels, places)",
+        "local_work(model, LocalWork.of(plan), parameters, features, labels)",
+        "tests/run/test_once.py::test_the_number_of_steps_tells_nothing_of_who_was_drawn"),
+    bug("a limit for sums that nobody checks", "choral.privacy.balances:Balances.check",
+        "self.sum_epsilon is not None", "False",
+        "tests/privacy/test_balances.py::test_either_limit_refuses_and_says_against_whom"),
+    bug("uploads that are lost on the way to the balance of sums", "choral.privacy.balances:Balances.count",
+        "self._note(lambda sums: sums.count(charge.of_sums, of_sums))", "",
+        "tests/privacy/test_balances.py::test_each_balance_composes_its_own_events"),
 ]  # fmt: skip

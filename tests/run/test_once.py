@@ -9,6 +9,7 @@ import pytest
 import choral
 from choral import config
 from choral.errors import ChoralError
+from choral.learning import once
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.report.verify import verify
@@ -61,6 +62,22 @@ def test_whole_noise_once_has_the_same_integers_too_and_needs_little_more_of_it(
     assert settled.plan.local_steps > 1 and results[0].privacy.against_everyone.rule == "S7"
     assert settled.codec.noise_in_grid * settled.codec.grid <= 1.05 * settled.plan.noise
     choral.rehearse(TABLE, **SETTINGS, law=law)
+
+
+def test_the_number_of_steps_tells_nothing_of_who_was_drawn(monkeypatch):
+    """Every device of every sampled round takes as many steps as the room of a draw asks for."""
+    taken, honest = set(), once._work
+
+    def watched(*given):
+        taken.add(int(given[-1]))
+        return honest(*given)
+
+    monkeypatch.setattr(once, "_work", watched)
+    settled = study(seed=8, sampling="poisson", batch=20, rounds=4)
+    Run("simulation", settled).finish()
+    work = once.LocalWork.of(settled.plan)
+    sizes = {int(size) for size in settled.split.train.sizes}
+    assert taken == {work.steps(settled.model, once.places_of(settled.plan, size)) for size in sizes}
 
 
 def test_drop_outs_leave_the_same_integers_too():
