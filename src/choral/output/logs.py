@@ -91,10 +91,10 @@ WRITERS: dict[str, tuple[str, Callable[[Any, Path, str], Writer]]] = {
 }
 
 
-class Log:
+class RunLog:
     """A run's figures on their way to a writer; a missing package is told before anything is started.
 
-    >>> Log("paper")
+    >>> RunLog("paper")
     Traceback (most recent call last):
     choral.errors.ConfigError: CH102 log = 'paper'. Must be "mlflow" or "tensorboard".
     """

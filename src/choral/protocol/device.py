@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import ChoralError, LedgerError, SumError, TrustError
 from choral.protocol.bonds import Bond, check_words, edge_key
-from choral.protocol.closing import END, SignedEnd, sign_end
+from choral.protocol.end_of_run import END, SignedEnd, sign_end
 from choral.protocol.findings import ready_fields, refusal_fields
 from choral.protocol.messages import (
     DIGEST_BYTES,
@@ -57,7 +57,7 @@ def another_charge(round: int, charged: int) -> TrustError:
     return refused(what, code="CH607")
 
 
-class Receipt(Protocol):
+class ChargeReceipt(Protocol):
     """What a ledger returns once a charge is durable."""
 
     @property
@@ -70,11 +70,11 @@ class Receipt(Protocol):
 
 
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
-Charger = Callable[[int, int], Receipt]
+Charger = Callable[[int, int], ChargeReceipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
 Payable = Callable[[int, int], None]
 # How many uploads of this run the ledger has paid for, and how the ledger ends now.
-Account = Callable[[], tuple[int, Receipt]]
+Account = Callable[[], tuple[int, ChargeReceipt]]
 
 
 @dataclass(frozen=True)
