@@ -87,18 +87,18 @@ class Wire:
         self.findings = muster.findings
         return muster
 
-    def _run(self, round: Round) -> Sum:
+    def _run(self, running: Round) -> Sum:
         try:
-            while round.sum is None:
-                for sender, frame in self.transport.exchange(round.outbox()):
-                    round.receive(sender, frame)
-                self.uploaded = round.uploaded
-                round.advance()
+            while running.sum is None:
+                for sender, frame in self.transport.exchange(running.outbox()):
+                    running.receive(sender, frame)
+                self.uploaded = running.uploaded
+                running.advance()
         finally:
-            self.findings.add(round.findings)
-            self.named |= round.findings.named
-        self._gathered = round.following
-        return round.sum
+            self.findings.add(running.findings)
+            self.named |= running.findings.named
+        self._gathered = running.following
+        return running.sum
 
 
 class UploadStore(MutableMapping[int, Vector]):

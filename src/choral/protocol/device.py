@@ -51,9 +51,9 @@ Train = Callable[[NDArray[np.float32], int, int], Update]
 Encode = Callable[[Update, int, int, Words], object]
 
 
-def another_charge(round: int, charged: int) -> TrustError:
+def another_charge(round_number: int, charged: int) -> TrustError:
     """The refusal of one more attempt of a round for which the device has paid often enough."""
-    what = f"{charged} attempts of round {round} were charged here, and no more than {MOST_CHARGED} are."
+    what = f"{charged} attempts of round {round_number} were charged here, and no more than {MOST_CHARGED} are."
     return refused(what, code="CH607")
 
 
@@ -186,10 +186,10 @@ class Device:
                 f" round {last.round}, attempt {last.attempt}."
             )
 
-    def _charged(self, round: int) -> int:
+    def _charged(self, round_number: int) -> int:
         """How many attempts of a round this device has paid for."""
         last = self.vault.memory.turn
-        return self.vault.memory.attempts if last is not None and last.round == round else 0
+        return self.vault.memory.attempts if last is not None and last.round == round_number else 0
 
     def _refuse_another_charge(self, turn: Turn) -> None:
         """Whatever makes attempts fail, others or the server: it costs this device two charges per round at most."""
