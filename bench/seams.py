@@ -22,6 +22,12 @@ HERE = "."
 VARIANTS = "law|sampling|rule|kind|mode|passes|unit|graph|adversary"
 COMPARISON = re.compile(rf"""({VARIANTS})(\)|\])? *(==|!=|in) *[\("'\[{{]""")
 UNTYPED = "dict[str, Any]"
+# Names of modules that may be shared, and why.
+SHARED = {
+    **dict.fromkeys(("account", "device", "ledger", "verify", "watch"), "a verb of the command line"),
+    **dict.fromkeys(("noise_once", "once", "partition", "poisson"), "each room's part of one mechanism"),
+    "local": "local training, and a deployment on the local machine",
+}
 Signed = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -153,6 +159,10 @@ def _untyped(annotation: ast.expr) -> int:
     return ast.unparse(annotation).count(UNTYPED)
 
 
+def _with_reason(name: str) -> str:
+    return f"{name} ({SHARED[name]})" if name in SHARED else name
+
+
 def table(counted: dict[str, Seams]) -> str:
     """The counts as a table of Markdown, a column for each revision."""
     rows = [("", *(revision if revision != HERE else "now" for revision in counted)), ("---", *["---:"] * len(counted))]
@@ -172,7 +182,7 @@ def table(counted: dict[str, Seams]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     twice = [
-        f"{revision if revision != HERE else 'now'}, {what} used twice: {', '.join(names)}"
+        f"{revision if revision != HERE else 'now'}, {what} used twice: {', '.join(map(_with_reason, names))}"
         for revision, seams in counted.items()
         for what, names in (("classes", seams.classes_twice), ("modules", seams.modules_twice))
         if names

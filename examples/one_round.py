@@ -22,9 +22,9 @@ from choral.learning.trainer import LocalTraining
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
 from choral.privacy.costs import Costs
+from choral.privacy.display import figures_up
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.rules import ADJACENCY
-from choral.privacy.shown import figures_up
 from choral.protocol.device import Device, Update
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.round import Sum

@@ -31,7 +31,7 @@ EXEMPT = {
     "choral.learning.fit": "33 lines, run by every engine of tests/backends/test_vectorised.py",
     "choral.privacy.mechanisms.": "tests/privacy/test_mechanisms.py and test_golden.py ask the room by its front door",
     "choral.record.": "tests/record/test_fields.py and tests/run/test_folder.py use the front door",
-    "choral.report.attacker": "a section of the page that tests/report/test_sheet.py reads",
+    "choral.report.attacker": "a section of the page that tests/report/test_report_page.py reads",
     "choral.report.signed": "tests/run/test_forged_runs.py goes through verify, as people do",
     "choral.report.trust": "the last line of verify: tests/run/test_forged_runs.py",
     "choral.run.baselines": "run by --compare: tests/run/test_regression.py and test_unusual.py",

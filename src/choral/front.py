@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from choral.learning.reading import DataSource
-from choral.output.logs import Log
+from choral.output.logs import RunLog
 from choral.report import page
 from choral.run import runs
 from choral.run.folder import write_whole
@@ -46,12 +46,12 @@ def fit(features: DataSource, labels: DataSource, **settings: Any) -> Trained:  
 
 def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> runs.Run:
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
-    return runs.resume(path, data, log=None if log is None else Log(log))
+    return runs.resume(path, data, log=None if log is None else RunLog(log))
 
 
 def _start(kind: runs.Kind, data: DataSource, settings: dict[str, Any]) -> Trained:
     log = settings.pop("log", None)
-    return _trained(runs.start(kind, data, settings, None if log is None else Log(log)))
+    return _trained(runs.start(kind, data, settings, None if log is None else RunLog(log)))
 
 
 def _trained(result: Result) -> Trained:

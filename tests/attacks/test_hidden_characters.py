@@ -19,7 +19,7 @@ from choral.errors import ChoralError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
-from choral.report.scene import scene
+from choral.report.live_page import live_page
 from tests.report.runs import make_run
 from tests.run.consortium import JOB, Consortium
 from tests.run.small import SETTINGS, rows
@@ -242,7 +242,7 @@ def looked_at(folder, capsys):
     if (folder / "report.html").exists():
         assert harmless((folder / "report.html").read_text())
     try:
-        pages = [*scene(read_run(folder)).values()]
+        pages = [*live_page(read_run(folder)).values()]
     except ChoralError as error:
         pages = [str(error)]
     except (LookupError, TypeError, ValueError, AttributeError):

@@ -15,7 +15,7 @@ from choral.config import job_of, parse
 from choral.errors import ChoralError
 from choral.learning.tables import load
 from choral.record import read_run
-from choral.report.scene import scene
+from choral.report.live_page import live_page
 from choral.run.study import settle
 from tests.run.small import SETTINGS
 
@@ -145,7 +145,7 @@ def planted(tmp_path_factory):
                 status, told = told_by(words)
                 assert status == (words[0] == "resume"), told  # a finished run is refused
                 said.append(told)
-            said.append(repr(scene(read_run("run"))))
+            said.append(repr(live_page(read_run("run"))))
     finally:
         logging.getLogger().removeHandler(handler)
     return deep, [*said, log.getvalue()], frames

@@ -21,7 +21,7 @@ from choral.config import job_of
 from choral.learning.splits import hold_out
 from choral.learning.tables import load
 from choral.record import read_run
-from choral.report.scene import scene
+from choral.report.live_page import live_page
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
 from choral.run.study import settle
@@ -99,7 +99,7 @@ def told(tmp_path, monkeypatch, capfd, caplog):
         out, err = capfd.readouterr()
         # JAX's own log has shapes and seconds of compilations, which are of the first run only.
         logs = [record.getMessage() for record in caplog.records if not record.name.startswith("jax")]
-        return said | {"stdout": out, "stderr": err, "logs": logs, "live page": scene(read_run(tmp_path / "run"))}
+        return said | {"stdout": out, "stderr": err, "logs": logs, "live page": live_page(read_run(tmp_path / "run"))}
 
     return run
 

@@ -1,4 +1,4 @@
-"""Rounds over a transport: attempts, exchanges, the shelf, and a large sparse cohort."""
+"""Rounds over a transport: attempts, exchanges, the store, and a large sparse cohort."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.backends.dropouts import DroppingTransport, drops_out
-from choral.backends.wire import MemoryTransport, Shelf
+from choral.backends.wire import MemoryTransport, UploadStore
 from choral.errors import SumError
 from choral.protocol.messages import Turn
 from choral.secagg.graph import sparse
@@ -84,25 +84,25 @@ def test_devices_get_the_model_that_was_given():
 
 @pytest.mark.parametrize("limit", [0, 5, 100])
 def test_a_shelf_gives_back_what_was_laid_on_it_from_memory_or_file(limit):
-    with Shelf(limit) as shelf:
+    with UploadStore(limit) as store:
         for number in range(10):
-            shelf[number] = memoryview(bytes([number]) * 3)
-        assert len(shelf) == 10 and sorted(shelf) == list(range(10))
-        assert bytes(shelf.pop(7)) == b"\x07" * 3 and 7 not in shelf
-        assert [bytes(shelf[number]) for number in (0, 9)] == [bytes(3), b"\x09" * 3]
-        shelf.clear()
-        assert len(shelf) == 0
+            store[number] = memoryview(bytes([number]) * 3)
+        assert len(store) == 10 and sorted(store) == list(range(10))
+        assert bytes(store.pop(7)) == b"\x07" * 3 and 7 not in store
+        assert [bytes(store[number]) for number in (0, 9)] == [bytes(3), b"\x09" * 3]
+        store.clear()
+        assert len(store) == 0
 
 
 def test_a_sum_is_right_when_the_shelf_is_a_file(monkeypatch):
-    monkeypatch.setattr("choral.backends.wire.SHELF_BYTES", 50)
+    monkeypatch.setattr("choral.backends.wire.MOST_BYTES_IN_MEMORY", 50)
     world = World()
     total = world.wire(SilentTransport(world, {3: 1, 5: 2})).sum(0, range(10), world.model)
     assert total.count == 8 and world.agrees(total)
 
 
 def test_a_server_with_a_small_shelf_keeps_no_cohort_of_vectors_in_memory(monkeypatch):
-    monkeypatch.setattr("choral.backends.wire.SHELF_BYTES", 0)
+    monkeypatch.setattr("choral.backends.wire.MOST_BYTES_IN_MEMORY", 0)
     size = 100_000
     world = World(parameters=size)
     world.wire().sum(0, range(10), world.model)

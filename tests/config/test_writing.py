@@ -13,6 +13,8 @@ from choral.config.writing import to_toml
         {"name": "a", "rows": 9, "noise": 0.5, "seeded": False},
         {"plan": {"rows": 9}, "last": 1},
         {"devices": [{"id": "x", "rows": 1}, {"id": "y", "rows": 2}]},
+        {"devices": {"rows": 1, "keys": {"signing": "a", "old": {"signing": "b"}}}, "keys": {"signing": "c"}},
+        {"devices": [{"id": "x", "keys": {"signing": "a"}, "tables": [{"rows": 1}, {"rows": 2}]}, {"id": "y"}]},
         {"text": "one\ntwo\n"},
         {"text": "three quotes ''' and\na line"},
         {"text": 'quotes " and \\ and \x1b and \u202e\n'},

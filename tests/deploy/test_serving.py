@@ -17,7 +17,7 @@ from choral.deploy.serving import conduct, keep_test, status, stop
 from choral.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
-from choral.protocol.closing import committed
+from choral.protocol.end_of_run import committed
 from choral.protocol.messages import Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.protocol.terms import ENVELOPE_BYTES
 from choral.record import read_run

@@ -181,7 +181,7 @@ MUTANTS = [
     bug("self mask missing", DEVICE + "_upload",
         "masks.append(self_mask(secret, cohort.context, self._identity.id))", "",
         "tests/protocol/test_exactness.py::test_the_opened_sum_is_the_plain_sum_in_random_cases"),
-    bug("masks of a round that come again", MASKS + "round_context", 'round.to_bytes(8, "little")', 'b""',
+    bug("masks of a round that come again", MASKS + "round_context", 'round_number.to_bytes(8, "little")', 'b""',
         "tests/secagg/test_masks.py::test_everything_that_devices_must_have_seen_alike_is_in_the_context"),
     bug("check lanes off", CODEC + "Codec.decode", "lanes[0] != count or any(lanes[1:])", "False",
         "tests/secagg/test_codec.py::test_one_changed_check_word_is_noticed"),

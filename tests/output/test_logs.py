@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 import choral
 from choral.cli import main
 from choral.errors import ConfigError, StorageError
-from choral.output.logs import Log
+from choral.output.logs import RunLog
 from choral.record import read_run
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
@@ -120,7 +120,7 @@ def test_mlflow_goes_where_the_user_says(tmp_path, mlflow, monkeypatch):
 
 @pytest.mark.usefixtures("mlflow")
 def test_mlflow_is_told_to_send_nothing_about_its_use():
-    Log("mlflow")
+    RunLog("mlflow")
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
@@ -136,7 +136,7 @@ def test_no_epsilon_is_logged_without_its_rule_adjacency_and_adversary_and_no_de
 
 
 def test_an_interrupted_run_is_marked_and_logged_from_its_first_round_when_it_goes_on(tmp_path, mlflow):
-    run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"), log=Log("mlflow"))
+    run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"), log=RunLog("mlflow"))
     stopped = run.rounds()
     next(stopped)
     stopped.close()
@@ -153,7 +153,7 @@ def test_a_log_that_fails_ends_the_run_with_a_code_and_the_run_can_go_on(tmp_pat
         raise ConnectionError("no such host, and here is your token")
 
     monkeypatch.setattr(FakeClient, "log_metric", refuse)
-    run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"), log=Log("mlflow"))
+    run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"), log=RunLog("mlflow"))
     with pytest.raises(StorageError, match="CH801 mlflow can't keep the log") as caught:
         run.finish()
     assert "token" not in str(caught.value)

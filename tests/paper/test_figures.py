@@ -19,7 +19,7 @@ from choral.paper.adult import ROWS, experiment
 from choral.paper.figures import FIGURES
 from choral.paper.utility import TRADEOFF
 from choral.report.png import why_not
-from choral.research import figures as timing
+from choral.research import results as timing
 
 
 def minus(ours, theirs):
@@ -135,8 +135,8 @@ def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, mo
     first = research.Found(results={}, claims={}, panels=[])
     seen = []
 
-    def figure(shelf, *, quick):
-        seen.append((shelf.repeats, quick))
+    def figure(measurements, *, quick):
+        seen.append((measurements.repeats, quick))
         return first
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)
@@ -152,9 +152,9 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
     monkeypatch.setattr(research.Experiment, "curve", lambda *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [0.8]})  # fmt: skip
 
-    def figure(shelf, *, quick):  # noqa: ARG001 - as every figure is called
+    def figure(measurements, *, quick):  # noqa: ARG001 - as every figure is called
         small = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
-        research.tuned(shelf, research.grid(small, {"step_size": (0.5, 1.0)}))
+        research.tuned(measurements, research.grid(small, {"step_size": (0.5, 1.0)}))
         return research.Found(results={}, claims={}, panels=[])
 
     monkeypatch.setitem(figures.FIGURES, "bounds", figure)

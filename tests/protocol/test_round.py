@@ -249,24 +249,24 @@ def test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved(world):
 
 
 def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
-    shelf: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), shelf=shelf)
+    kept: dict[int, memoryview] = {}
+    round = Round(world.muster(), world.model.tobytes(), vectors=kept)
     world.step(round, silent={1})
-    assert len(shelf) == 9
+    assert len(kept) == 9
     world.step(round, silent={2})
-    assert len(shelf) == 8
+    assert len(kept) == 8
     world.step(round)
-    assert len(shelf) == 0
+    assert len(kept) == 0
     assert world.agrees(world.finish(round))
 
 
 def test_the_papers_mode_keeps_no_upload_at_all():
     world = World(SecureSum.of_paper(10))
-    shelf: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), shelf=shelf)
+    kept: dict[int, memoryview] = {}
+    round = Round(world.muster(), world.model.tobytes(), vectors=kept)
     for number, frame in round.outbox().items():
         round.receive(number, world.devices[number].answer(frame))
-    assert shelf == {}
+    assert kept == {}
 
 
 def test_mutated_replies_at_every_step_are_survived_and_give_the_right_sum_or_none():

@@ -7,11 +7,11 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from tests.report.test_sheet import KINDS
 
 from choral.report import serve, write_report
 from tests.browser import complaints, printed_pages, requested, show, widest
 from tests.report.runs import NASTY, make_run, result, round_line
-from tests.report.test_sheet import KINDS
 
 MILLIMETRES_OF_A4 = {(210, 297)}
 
@@ -136,7 +136,7 @@ def test_the_slider_tells_an_epsilon_while_the_run_goes_on(browser, live):
 @pytest.mark.parametrize("side", ["server", "device:device 04"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_of_one_side_shows_that_side_only_at_every_width(side, scheme, browser, tmp_path):
-    with serve(make_run(tmp_path / "run", finished=False, done=7), side=side) as page:
+    with serve(make_run(tmp_path / "run", finished=False, done=7), viewpoint=side) as page:
         for width in (400, 1280):
             show(browser, page.url, width=width, scheme=scheme)
             wait(browser, lambda: text(browser, "events"))

@@ -11,7 +11,7 @@ import choral
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.report import page, write_report
-from choral.report.scene import scene
+from choral.report.live_page import live_page
 
 
 @pytest.fixture(scope="module", params=["simulate", "rehearse"])
@@ -40,10 +40,10 @@ def test_a_real_run_has_a_live_page_at_every_moment(folder, tmp_path):
     (tmp_path / "run.json").write_bytes((folder / "run.json").read_bytes())
     for done in range(len(lines) + 1):
         (tmp_path / "rounds.jsonl").write_text("".join(lines[:done]))
-        shown = scene(read_run(tmp_path))
+        shown = live_page(read_run(tmp_path))
         assert f"round {done} of 2" in shown["progress"]
         assert "has not ended" in page(read_run(tmp_path))
-    assert "Against everyone" in scene(read_run(folder))["claims"]
+    assert "Against everyone" in live_page(read_run(folder))["claims"]
 
 
 def test_the_page_names_every_rule_by_which_the_ledgers_charge(tmp_path):
@@ -64,4 +64,4 @@ def test_the_page_names_every_rule_by_which_the_ledgers_charge(tmp_path):
     )
     assert terms in write_report(out).read_text()
     (out / "result.json").unlink()  # as it was while it ran
-    assert terms.replace("; one record", "; holds") in " ".join(scene(read_run(out)).values())
+    assert terms.replace("; one record", "; holds") in " ".join(live_page(read_run(out)).values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from choral.cli import main
-from choral.report import sheet, words, write_report
+from choral.report import report_page, words, write_report
 from choral.report.verify import verify
 
 PRESENT = Path(__file__).parents[1] / "vectors" / "present_version"
@@ -118,7 +118,7 @@ def test_the_data_are_the_statement_of_the_record_and_leave_the_page_without_scr
     text = (rehearsal / "report.html").read_text()
     data = json.loads(html.unescape(DATA.search(text)[1]))
     result = json.loads((rehearsal / "result.json").read_text())
-    assert data["format"] == sheet.DATA_FORMAT
+    assert data["format"] == report_page.DATA_FORMAT
     assert (data["privacy"], data["test"]) == (result["privacy"], result["test"])
     assert "<script" not in text and "default-src &#x27;none&#x27;" in text
 

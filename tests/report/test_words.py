@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from choral.privacy.shown import up
+from choral.privacy.display import up
 from choral.record import Statement, read_run
 from choral.report import words
 from choral.report.colluders import by_colluders, honest_devices

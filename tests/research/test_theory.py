@@ -7,8 +7,8 @@ import choral
 from choral.research import (
     SO_FAR,
     Experiment,
+    Measurements,
     Records,
-    Shelf,
     Task,
     bounded,
     logistic,
@@ -37,10 +37,10 @@ def test_a_regularised_model_adds_half_of_l2_times_the_squared_norm_and_is_the_s
 
 
 def test_theorem_2_is_told_beside_the_mean_of_the_gradients_at_the_starts_of_the_rounds(tmp_path):
-    shelf = Shelf(tmp_path, 2)
+    measurements = Measurements(tmp_path, 2)
     known = logistic_constants(np.hstack([ROWS, np.ones((500, 1))]), RECORDS.labels[:500], l2=L2)
-    told, lines = theorem_2(shelf, EVERY_ROUND, known, start_loss=float(np.log(2)))
-    seen = shelf.curves(EVERY_ROUND)
+    told, lines = theorem_2(measurements, EVERY_ROUND, known, start_loss=float(np.log(2)))
+    seen = measurements.curves(EVERY_ROUND)
     # By hand: round 1 starts where the run does, round 4 where round 3 ended.
     norms = [EVERY_ROUND.gradient_at_start(0), *seen[0]["squared_gradient_norm"][:3]]
     assert lines["measured"][0][SO_FAR] == pytest.approx([np.mean(norms[:n]) for n in (1, 2, 3, 4)])

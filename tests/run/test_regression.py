@@ -15,7 +15,7 @@ from choral.output.onnx import export_onnx
 from choral.planner import plan_for
 from choral.record import read_run
 from choral.report import page
-from choral.report.scene import scene
+from choral.report.live_page import live_page
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, study
 
@@ -145,7 +145,7 @@ def test_a_toml_is_run_verified_resumed_and_reported(verb, stays, capsys):
     assert "R² per round" in text
     assert "R² below, on a hold-out" in text
     assert "ccuracy" not in text.split("</style>")[1]
-    assert "R² " in scene(record)["progress"]
+    assert "R² " in live_page(record)["progress"]
     assert 'utility: "R² ' in (stays / "out" / "privacy.yaml").read_text()
 
 

@@ -177,7 +177,7 @@ def context(**changes):
     given = {
         "config": b"c",
         "roster": b"r",
-        "round": 1,
+        "round_number": 1,
         "attempt": 0,
         "model": b"m",
         "cohort": [("a", b"1"), ("b", b"2")],
@@ -190,7 +190,7 @@ def test_everything_that_devices_must_have_seen_alike_is_in_the_context():
         {},
         {"config": b"d"},
         {"roster": b"s"},
-        {"round": 2},
+        {"round_number": 2},
         {"attempt": 1},
         {"model": b"n"},
         {"cohort": [("a", b"1")]},
@@ -205,7 +205,7 @@ def test_everything_that_devices_must_have_seen_alike_is_in_the_context():
 
 
 def key_of(turn):
-    return pair_masks(seeded_pair("a", "b"), context(round=turn))[0].key
+    return pair_masks(seeded_pair("a", "b"), context(round_number=turn))[0].key
 
 
 def test_round_keys_differ_by_nothing_that_the_round_numbers_tell():
@@ -230,8 +230,8 @@ def test_no_block_of_keystream_comes_twice_within_or_across_rounds_pairs_and_dev
     blocks = []
     for turn, peer in itertools.product(range(8), "bcd"):
         for mask in (
-            *pair_masks(seeded_pair("a", peer), context(round=turn), "directed"),
-            self_mask(bytes(32), context(round=turn), peer),
+            *pair_masks(seeded_pair("a", peer), context(round_number=turn), "directed"),
+            self_mask(bytes(32), context(round_number=turn), peer),
         ):
             data = Stream(mask.key).words(512, 64).tobytes()
             blocks += [data[start : start + 16] for start in range(0, len(data), 16)]

@@ -49,7 +49,7 @@ def context(config, roster, round, attempt, model, cohort):
     found = round_context(
         config=unhex(config),
         roster=unhex(roster),
-        round=round,
+        round_number=round,
         attempt=attempt,
         model=unhex(model),
         cohort=[(id, unhex(nonce)) for id, nonce in cohort],

@@ -102,7 +102,7 @@ def layouts(rows: int) -> list[Layout]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Device:
+class OneStepDevice:
     """One device in one world, which takes one step from parameters of zero by the code of a deployed one."""
 
     plan: Plan
@@ -120,12 +120,12 @@ class Device:
         return -np.asarray(update, np.float64) * self.plan.batch / (self.plan.step_size * self.plan.clip)
 
 
-def _device(layout: Layout, world: int | None, plan: Plan) -> Device:
+def _device(layout: Layout, world: int | None, plan: Plan) -> OneStepDevice:
     """The device in a world, or with a record that has no say, since it is not finite: as if it were not drawn."""
     features, labels = layout.table(world or 0, drawn=plan.batch / plan.rows)
     if world is None:
         features[0] = np.inf
-    return Device(plan=plan, model=logistic(layout.features), features=features, labels=labels)
+    return OneStepDevice(plan=plan, model=logistic(layout.features), features=features, labels=labels)
 
 
 def plan_for(layout: Layout, *, epsilon: float, batch: int) -> Plan:
@@ -237,7 +237,7 @@ def _worst_draw(rows: int, epsilon: float, seed: int, watch: Watch) -> tuple[Lay
     return layout, plan, max(found, key=lambda batch: _change(layout, plan, batch))
 
 
-def _noise_of(device: Device, batch: Batch, total: Vector) -> tuple[float, float]:
+def _noise_of(device: OneStepDevice, batch: Batch, total: Vector) -> tuple[float, float]:
     """(deviation, largest difference) of the engine's noise from what was drawn, over some noisy updates."""
     drawn = noise.secure_normal((CHECKED, device.model.size))
     added = np.stack([device.update(batch, one) for one in drawn]) - total

@@ -21,7 +21,7 @@ Fed = tuple[Array, Array, NDArray[np.int32] | Array]  # features, labels, and wh
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Call:
+class CompiledCall:
     """What one compiled call is given: its lanes' devices, rows and randomness, and which processor it is for."""
 
     devices: NDArray[np.int64]

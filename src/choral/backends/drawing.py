@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.compiled import Call
+from choral.backends.compiled import CompiledCall
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, Drawer
 from choral.learning.feed import Feed
@@ -35,26 +35,26 @@ class Drawing:
     lanes: int
     room: int
 
-    def calls(self, turn: Turn, before: Before) -> list[Call]:
+    def calls(self, turn: Turn, before: Before) -> list[CompiledCall]:
         """A round as compiled calls, their inputs on the way to the processor."""
         return self._calls(turn, self.batches([turn], before))
 
     def ahead(
         self, drawers: ThreadPoolExecutor, turns: Sequence[Turn], take_part: Callable[[Devices], Before]
-    ) -> Iterator[list[Call]]:
+    ) -> Iterator[list[CompiledCall]]:
         """Each round's calls, some rounds being drawn ahead of the one that is wanted by the other threads.
 
         Rounds are drawn in groups, since what a thread does in large pieces leaves the interpreter to the one that
         feeds the processor. Where a device stands, `take_part` says when its round comes into a group.
         """
 
-        def together(group: Sequence[Turn], before: Before) -> list[list[Call]]:
+        def together(group: Sequence[Turn], before: Before) -> list[list[CompiledCall]]:
             batches = self.batches(group, before)
             ends = [0, *np.cumsum([len(cohort) for _, cohort, _ in group])]
             each = [batches.of(slice(*own)) for own in pairwise(ends)]
             return [self._calls(turn, own) for turn, own in zip(group, each, strict=True)]
 
-        def submitted(group: Sequence[Turn]) -> Future[list[list[Call]]]:
+        def submitted(group: Sequence[Turn]) -> Future[list[list[CompiledCall]]]:
             return drawers.submit(together, group, np.concatenate([take_part(cohort) for _, cohort, _ in group]))
 
         coming = map(submitted, _groups(turns, DRAWN_TOGETHER))
@@ -70,14 +70,14 @@ class Drawing:
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
         return self.drawer.draw(sizes, before, np.concatenate(keys), None, self.room)
 
-    def _calls(self, turn: Turn, batches: Batches) -> list[Call]:
+    def _calls(self, turn: Turn, batches: Batches) -> list[CompiledCall]:
         """A round as calls of so many devices as there are lanes."""
         number, cohort, included = turn
         steps = np.arange(self.plan.local_steps + 1)
         noises = noise.split(streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps))
         dithers = noise.split(streams.keys(self.seed, "dither", number, cohort))
         wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
-        calls: list[Call] = []
+        calls: list[CompiledCall] = []
         for start in range(0, len(cohort), self.lanes):
             at = len(calls) % len(self.feed.processors)
             lane = np.arange(start, start + self.lanes)
@@ -87,8 +87,10 @@ class Drawing:
             where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
             counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
             fed = (*self.feed.held[at], rows[0]) if rows else None
-            calls.append(Call(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts, noise=noise_keys,
-                              dither=dither_keys, keep=kept, at=at))  # fmt: skip
+            calls.append(
+                CompiledCall(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts, noise=noise_keys,
+                             dither=dither_keys, keep=kept, at=at)
+            )  # fmt: skip
         return calls
 
 

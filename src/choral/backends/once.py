@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import RoundSum
+from choral.backends.vectorised import SimulatedSum
 from choral.errors import TrainingError
 from choral.learning import streams
 from choral.learning.fit import check_fit
@@ -40,7 +40,7 @@ class OnceEngine:
         self.model, self.records, self.plan, self.codec, self.seed = model, records, plan, codec, seed
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
 
-    def train(self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]) -> RoundSum:
+    def train(self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]) -> SimulatedSum:
         """The sum of these devices' uploads in grid steps, and their number."""
         total = np.zeros(self.model.size, np.int64)
         for device, update in zip(cohort, self._each(parameters, round_number, cohort), strict=True):
@@ -49,7 +49,7 @@ class OnceEngine:
             if (stream := self.noise(round_number, int(device))) is not None:
                 total += self.codec.whole_noise(self.model.size, stream)
         self.rounds_of[cohort] += 1
-        return RoundSum(total=total, count=len(cohort))
+        return SimulatedSum(total=total, count=len(cohort))
 
     def updates(
         self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]

@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import FINE, NOT_FINITE, Call, add, halves_of, mean_of, updates_of, whole
+from choral.backends.compiled import FINE, NOT_FINITE, CompiledCall, add, halves_of, mean_of, updates_of, whole
 from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import noise, streams
@@ -57,7 +57,7 @@ class Grid(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RoundSum:
+class SimulatedSum:
     """What the server learns of a round: the sum of the included updates in grid steps, and how many there are."""
 
     total: NDArray[np.int64]
@@ -124,7 +124,7 @@ class Vectorised:
 
     def train(
         self, parameters: NDArray[np.float32], round_number: int, cohort: Devices, included: Included | None = None
-    ) -> RoundSum:
+    ) -> SimulatedSum:
         """The sum of the included devices' updates in this round, and their number.
 
         A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
@@ -134,7 +134,7 @@ class Vectorised:
             calls = self._calls(round_number, cohort, included)
             total, states = self._start(parameters, calls, self._whole_noise(round_number, cohort, included))
             self._check(round_number, jax.device_get(states))
-        return RoundSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
+        return SimulatedSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
         """θ plus the mean update, line 12 of Algorithm 1."""
@@ -211,7 +211,7 @@ class Vectorised:
             self.rounds_of = before
             raise
 
-    def _calls(self, round_number: int, cohort: Devices, included: Included | None) -> list[Call]:
+    def _calls(self, round_number: int, cohort: Devices, included: Included | None) -> list[CompiledCall]:
         """A round's calls; each device has then taken part in one round more."""
         return self.drawing.calls((round_number, cohort, included), self._take_part(cohort))
 
@@ -226,13 +226,13 @@ class Vectorised:
         return halves_of(total)
 
     def _start(
-        self, parameters: NDArray[np.float32] | Array, calls: Sequence[Call], whole: NDArray[np.int32] | None
+        self, parameters: NDArray[np.float32] | Array, calls: Sequence[CompiledCall], whole: NDArray[np.int32] | None
     ) -> tuple[Array, list[Array]]:
         """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
         totals, adding = list(self._nothing), Lock()
         update = self._update_from(parameters, len(calls))
 
-        def added(call: Call) -> Array:
+        def added(call: CompiledCall) -> Array:
             updates = update(call)
             state: Array
             with adding:  # integers: the order in which calls are done changes nothing
@@ -249,13 +249,13 @@ class Vectorised:
             first = first + whole
         return first, states
 
-    def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[Call], Array]:
+    def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[CompiledCall], Array]:
         """What gives the updates of a call's lanes, from these parameters, for so many calls."""
         held = [parameters]  # few calls take the parameters along, which costs less than a copy ahead of them
         if calls > self.shares or len(self.processors) > 1:
             held = [jax.device_put(parameters, one) for one in self.processors]
 
-        def update(call: Call) -> Array:
+        def update(call: CompiledCall) -> Array:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
             how = (self.model, self.recipe, self.usual, self.feed.finite)
             updates: Array = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
@@ -263,7 +263,7 @@ class Vectorised:
 
         return update
 
-    def _each(self, do: Callable[[Call], Array], calls: Sequence[Call]) -> Iterator[Array]:
+    def _each(self, do: Callable[[CompiledCall], Array], calls: Sequence[CompiledCall]) -> Iterator[Array]:
         """What is done to each call, in their order, as many under way as memory and cores allow."""
         ahead = max(1, self.chunk // self.lanes)
         waiting: deque[Future[Array]] = deque()

@@ -16,7 +16,7 @@ from choral.protocol.muster import Muster
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import MODEL_TYPE, Terms
 
-SHELF_BYTES = 256 * 2**20
+MOST_BYTES_IN_MEMORY = 256 * 2**20
 
 
 class Transport(Protocol):
@@ -73,8 +73,8 @@ class Wire:
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
-        with Shelf(SHELF_BYTES) as shelf:
-            return self._run(Round(muster, vector, following=ahead, shelf=shelf))
+        with UploadStore(MOST_BYTES_IN_MEMORY) as store:
+            return self._run(Round(muster, vector, following=ahead, vectors=store))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -87,26 +87,26 @@ class Wire:
         self.findings = muster.findings
         return muster
 
-    def _run(self, round: Round) -> Sum:
+    def _run(self, running: Round) -> Sum:
         try:
-            while round.sum is None:
-                for sender, frame in self.transport.exchange(round.outbox()):
-                    round.receive(sender, frame)
-                self.uploaded = round.uploaded
-                round.advance()
+            while running.sum is None:
+                for sender, frame in self.transport.exchange(running.outbox()):
+                    running.receive(sender, frame)
+                self.uploaded = running.uploaded
+                running.advance()
         finally:
-            self.findings.add(round.findings)
-            self.named |= round.findings.named
-        self._gathered = round.following
-        return round.sum
+            self.findings.add(running.findings)
+            self.named |= running.findings.named
+        self._gathered = running.following
+        return running.sum
 
 
-class Shelf(MutableMapping[int, Vector]):
+class UploadStore(MutableMapping[int, Vector]):
     """Masked updates laid aside: in memory up to a limit, beyond it in a file without a name.
 
-    >>> with Shelf(limit=3) as shelf:
-    ...     shelf[1] = b"ab"; shelf[2] = b"cd"
-    ...     bytes(shelf.pop(2)), len(shelf)
+    >>> with UploadStore(limit=3) as store:
+    ...     store[1] = b"ab"; store[2] = b"cd"
+    ...     bytes(store.pop(2)), len(store)
     (b'cd', 1)
     """
 

@@ -10,7 +10,7 @@ import textwrap
 
 from choral.plan import LAWS, PASSES, SAMPLINGS
 from choral.privacy.account import account
-from choral.privacy.shown import figures_up
+from choral.privacy.display import figures_up
 from choral.record import Account
 
 EPILOG = """\

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
-from choral.privacy.shown import up
+from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.deploy.preview import Preview

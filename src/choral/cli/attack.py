@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
-from choral.privacy.shown import up
+from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.attack.demonstration import Demonstration

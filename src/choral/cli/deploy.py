@@ -19,7 +19,7 @@ from typing import Any
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
 from choral.printable import escaped
-from choral.privacy.shown import up
+from choral.privacy.display import up
 
 EPILOG = """\
 examples:

@@ -18,7 +18,7 @@ from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.errors import CODES
 from choral.printable import escaped
-from choral.privacy.shown import up
+from choral.privacy.display import up
 
 HOME = Path("~/.choral")
 EPILOG = """\

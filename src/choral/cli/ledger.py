@@ -14,8 +14,8 @@ from choral.errors import ConfigError
 from choral.plan import Budget, require_number
 from choral.printable import escaped
 from choral.privacy.chain import Body
+from choral.privacy.display import up
 from choral.privacy.ledger import Ledger, Receipt
-from choral.privacy.shown import up
 from choral.record import LedgerStatement
 
 _SHORT = {"noise_multiplier": "z", "probability": "q", "mu": "μ", "rho": "ρ", "delta": "δ"}

@@ -22,9 +22,9 @@ from choral.cli import terminal
 from choral.plan import LAWS, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS, TRUSTS
+from choral.privacy.display import figures_up
 from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
-from choral.privacy.shown import figures_up
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
     with terminal.stages("PLAN", 4, show=training.shows(args)) as done:
-        from choral.output.logs import Log
+        from choral.output.logs import RunLog
         from choral.run.runs import resume
 
         done()
-        taken_up = resume(args.run_folder, log=None if args.log is None else Log(args.log), reached=done)
+        taken_up = resume(args.run_folder, log=None if args.log is None else RunLog(args.log), reached=done)
     return training.follow(taken_up, args)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from choral import __version__
 from choral.cli import terminal
 from choral.printable import escaped
-from choral.privacy.shown import up
+from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,12 +62,12 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
-        from choral.output.logs import Log
+        from choral.output.logs import RunLog
         from choral.run.folder import RunFolder, folder_name
         from choral.run.runs import Run
         from choral.run.study import settle
 
-        log = None if args.log is None else Log(args.log)
+        log = None if args.log is None else RunLog(args.log)
         done()
         study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
     out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(study.name)}"

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     # Ctrl-C is the usual way to leave, not a failure.
     with (
         suppress(KeyboardInterrupt),
-        serve(args.folder, port=args.port, open_browser=args.open, side=args.side) as live,
+        serve(args.folder, port=args.port, open_browser=args.open, viewpoint=args.side) as live,
     ):
         print(json.dumps({"url": live.url}) if args.json else f"{live.url}  (Ctrl-C ends the page)", flush=True)
         live.wait()

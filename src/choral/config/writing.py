@@ -6,8 +6,10 @@ from typing import Any
 from choral.config import toml_of
 
 
-def to_toml(content: Mapping[str, Any]) -> str:
+def to_toml(content: Mapping[str, Any], within: str = "") -> str:
     r"""Plain values as TOML: values first, then tables, then lists of tables; None is left out.
+
+    `within` is the name of the table that the content belongs to.
 
     >>> print(to_toml({"name": "a", "plan": {"rows": 9}, "devices": [{"id": "x"}]}))
     name = "a"
@@ -22,10 +24,11 @@ def to_toml(content: Mapping[str, Any]) -> str:
     flat = {key: value for key, value in content.items() if not isinstance(value, dict | list) and value is not None}
     parts = ["".join(f"{key} = {_value(value)}\n" for key, value in flat.items())]
     for key, value in content.items():
-        tables = [(f"[{key}]", value)] if isinstance(value, dict) else []
+        name = f"{within}.{key}" if within else key
+        tables = [(f"[{name}]", value)] if isinstance(value, dict) else []
         if isinstance(value, list):
-            tables = [(f"[[{key}]]", one) for one in value]
-        parts += [f"{head}\n{to_toml(inner)}" for head, inner in tables]
+            tables = [(f"[[{name}]]", one) for one in value]
+        parts += [f"{head}\n{to_toml(inner, name)}" for head, inner in tables]
     return "\n".join(parts)
 
 

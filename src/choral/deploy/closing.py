@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from choral.backends.wire import Connected
 from choral.errors import ChoralError
-from choral.protocol.closing import Closing
+from choral.protocol.end_of_run import Closing
 from choral.protocol.messages import Close, Refusal, Signed, Turn, Vector, decode, encode, malformed
 from choral.protocol.terms import Terms
 from choral.record import Outcome, Signer, read_json

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from choral.plan import Budget
 from choral.privacy.costs import Costs, most_uploads
+from choral.privacy.display import up
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Balances, Ledger, Reservation
-from choral.privacy.shown import up
 from choral.run.agreement import Agreement
 
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine

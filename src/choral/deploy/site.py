@@ -23,11 +23,11 @@ from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
+from choral.privacy.display import figures_up, up
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
-from choral.privacy.shown import figures_up, up
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement, Enrolled, check_names

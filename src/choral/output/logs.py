@@ -28,7 +28,7 @@ class Writer(Protocol):
     def about(self, told: Mapping[str, str]) -> None:
         """Note what is run."""
 
-    def add(self, figures: Figures, round: int) -> None:
+    def add(self, figures: Figures, round_number: int) -> None:
         """Note the figures of a round."""
 
     def close(self, *, ended: bool) -> None:
@@ -47,10 +47,10 @@ class TensorBoard:
         for name, text in told.items():
             self._writer.add_text(f"about/{name}", text, 0)
 
-    def add(self, figures: Figures, round: int) -> None:
+    def add(self, figures: Figures, round_number: int) -> None:
         """One scalar for each, on disk at once."""
         for name, value in figures.items():
-            self._writer.add_scalar(name, value, round)
+            self._writer.add_scalar(name, value, round_number)
         self._writer.flush()
 
     def close(self, *, ended: bool) -> None:  # noqa: ARG002 - event files do not tell how a run ended
@@ -74,10 +74,10 @@ class MLflow:
         for name, text in told.items():
             self._client.log_param(self._run, name, text)
 
-    def add(self, figures: Figures, round: int) -> None:
+    def add(self, figures: Figures, round_number: int) -> None:
         """One metric for each."""
         for name, value in figures.items():
-            self._client.log_metric(self._run, name, value, step=round)
+            self._client.log_metric(self._run, name, value, step=round_number)
 
     def close(self, *, ended: bool) -> None:
         """Mark the run as finished or killed."""
@@ -91,10 +91,10 @@ WRITERS: dict[str, tuple[str, Callable[[Any, Path, str], Writer]]] = {
 }
 
 
-class Log:
+class RunLog:
     """A run's figures on their way to a writer; a missing package is told before anything is started.
 
-    >>> Log("paper")
+    >>> RunLog("paper")
     Traceback (most recent call last):
     choral.errors.ConfigError: CH102 log = 'paper'. Must be "mlflow" or "tensorboard".
     """
@@ -148,10 +148,10 @@ class Log:
         if kind is not None:
             self._close(ended=False)
 
-    def _add(self, figures: Figures, round: int) -> None:
+    def _add(self, figures: Figures, round_number: int) -> None:
         if self._writer is not None:
             with self._told():
-                self._writer.add(figures, round)
+                self._writer.add(figures, round_number)
 
     def _close(self, *, ended: bool) -> None:
         writer, self._writer = self._writer, None

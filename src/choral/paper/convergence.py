@@ -32,18 +32,18 @@ EVERY_ROUND = {"sampling": "poisson", "looks": 100, "also": ("train_loss", "squa
 BOUNDED = {"batch": 244, "clip": 10.0, "noise": 0.3, **EVERY_ROUND}
 
 
-def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
+def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
-    anchors = partial(research.anchors, shelf, epsilons=[PROVED[kind]], delta=DELTA)
+    anchors = partial(research.anchors, measurements, epsilons=[PROVED[kind]], delta=DELTA)
     beside = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
     grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
         level, steps = STEPS_NOISE[kind][grid], (1, base.local_steps) if quick else STEPS[kind]
-        by_noise = shelf.varied(base, "noise", "σ", (noises[0], level) if quick else noises)
-        by_steps = shelf.varied(replace(base, noise=level), "local_steps", "τ", steps)
+        by_noise = measurements.varied(base, "noise", "σ", (noises[0], level) if quick else noises)
+        by_steps = measurements.varied(replace(base, noise=level), "local_steps", "τ", steps)
         one, *_, most = by_steps.values()
         grids[grid] = {
             "columns": "scaled",
@@ -57,7 +57,7 @@ def convergence(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.F
         panels += beside["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
     raw = None if quick else ON_RAW.get(kind)
     if raw is not None:
-        by_noise = shelf.varied(raw, "noise", "σ", NOISES[kind]["printed"])
+        by_noise = measurements.varied(raw, "noise", "σ", NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
         # Without privacy as clipped as with: without a clip such steps leave every range.
         beside["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
@@ -73,7 +73,7 @@ def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...])
     return {"by_noise": research.ends(lines, measures), "noise_minus_least": over}
 
 
-def bounds(shelf: research.Shelf, *, quick: bool) -> research.Found:
+def bounds(measurements: research.Measurements, *, quick: bool) -> research.Found:
     """Theorem 2, published and corrected, beside the mean of ‖∇f‖² that is measured, where L and β are known."""
     results, claims, panels, train = {}, {}, [], split(0).train
     rows = np.hstack([train.features, np.ones((len(train.features), 1))])
@@ -82,7 +82,7 @@ def bounds(shelf: research.Shelf, *, quick: bool) -> research.Found:
         size = research.largest_step_size(smoothness=known.smoothness, local_steps=steps)
         one = experiment("regularised", local_steps=steps, step_size=size, rounds=10 if quick else 100, **BOUNDED)
         # All weights start at 0, where the loss of two classes is ln 2.
-        found, lines = research.theorem_2(shelf, one, known, start_loss=math.log(2))
+        found, lines = research.theorem_2(measurements, one, known, start_loss=math.log(2))
         name, title = f"τ = {steps}", f"Regularised logistic regression, τ = {steps}, σ = {one.noise:g}"
         about = f"regularised logistic regression, λ = {L2}, σ = {one.noise:g}, 100 rounds, {name}"
         results[name] = found

@@ -68,19 +68,19 @@ def _tried(base: research.Experiment, rule: research.Rule | None, only: Choices)
     return found
 
 
-def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
+def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
     """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
     (base, epsilons), only = UTILITY[kind], QUICK if quick else {}
     if quick:
         base, epsilons = replace(base, rounds=10), epsilons[-1:]
     candidates = _tried(base, None, only)
     wider = [replace(one, task=task(kind, "wide")) for one in candidates]
-    anchors = research.anchors(shelf, candidates)
+    anchors = research.anchors(measurements, candidates)
     found = {
-        name: research.tuned(shelf, _tried(base, rule, only), rule, 10.0, PUBLISHED_DELTA)
+        name: research.tuned(measurements, _tried(base, rule, only), rule, 10.0, PUBLISHED_DELTA)
         for name, (rule, _) in METHODS.items()
     }
-    proved = research.tuned_over(shelf, _tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)
+    proved = research.tuned_over(measurements, _tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)
     others = {"dp_sgd": found["dp_sgd"], "local_noise": found["local_noise"], "non_private": anchors.free}
     results = {
         **{name: one.results() for name, one in found.items()},
@@ -89,7 +89,7 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found
         "proved": {at: one.results(non_private=anchors.free) for at, one in proved.items()},
         **{f"ours_minus_{name}": found["ours"].minus(one) for name, one in others.items()},
         "validation_accuracy_by_columns": research.compared(
-            narrow=research.validated(shelf, candidates), wide=research.validated(shelf, wider)
+            narrow=research.validated(measurements, candidates), wide=research.validated(measurements, wider)
         ),
     }
     best = max(proved, key=float)
@@ -105,14 +105,14 @@ def utility(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found
     return research.Found(results=results, claims=of_utility(name, results), panels=panels)
 
 
-def tradeoff(kind: Kind, shelf: research.Shelf, *, quick: bool) -> research.Found:
+def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
     """Accuracy against ε at δ = 1e-4: with and without the secure sum as published, and as proved."""
     (base, epsilons), only = TRADEOFF[kind], QUICK if quick else ONE_CLIP
     if quick:
         base, epsilons = replace(base, rounds=10), (epsilons[0], epsilons[-1])
-    anchors = research.anchors(shelf, _tried(base, None, only))
+    anchors = research.anchors(measurements, _tried(base, None, only))
     found = {
-        name: research.tuned_over(shelf, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
+        name: research.tuned_over(measurements, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
         for name, (rule, _) in LINES.items()
     }
     results = {

@@ -15,8 +15,8 @@ from choral.planner.options import (
     option,
     solved,
 )
-from choral.planner.task import Task, Wanted, task_of, usual_cohort
-from choral.planner.words import Choice, advice, choices
+from choral.planner.reasons import Choice, advice, choices
+from choral.planner.task import PlanningTask, Wanted, task_of, usual_cohort
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 
@@ -74,7 +74,7 @@ def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wa
     return proposal_of(task, reached)
 
 
-def proposal_of(task: Task, reached: Callable[[], None] = lambda: None) -> Proposal:
+def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) -> Proposal:
     """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing."""
     check_that_it_learns(task)
     local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
@@ -89,7 +89,7 @@ def proposal_of(task: Task, reached: Callable[[], None] = lambda: None) -> Propo
     return proposal
 
 
-def _summed(task: Task) -> Option | None:
+def _summed(task: PlanningTask) -> Option | None:
     """One step a round with the secure sum's gain, or None where nobody is there to sum with or nothing is proved."""
     chosen = task.trust == "secure_sum"
     alone = task.draft.cohort < 2
@@ -100,7 +100,7 @@ def _summed(task: Task) -> Option | None:
     return option(task, name, trust="secure_sum", local_steps=steps, given_noise=chosen)
 
 
-def _other_sampler(task: Task, chosen: Option) -> Option | None:
+def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
     """The chosen plan with the other way to draw batches, or None where every batch is all rows, or whole noise."""
     plan = chosen.plan
     sampling = mechanism_of(plan).other_sampling
@@ -110,7 +110,7 @@ def _other_sampler(task: Task, chosen: Option) -> Option | None:
 
 
 def _proposal(
-    task: Task, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
+    task: PlanningTask, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
 ) -> Proposal:
     plan, delta = chosen.plan, task.spendable.delta
     certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=plan.local_steps)

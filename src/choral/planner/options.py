@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 
 from choral.errors import PlanError
 from choral.plan import Plan
-from choral.planner.task import Task, Trust
+from choral.planner.task import PlanningTask, Trust
 from choral.privacy.calibrate import calibrated, most_rounds
+from choral.privacy.display import figures_up
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import MECHANISMS, against_everyone, with_secure_sum
 from choral.privacy.rules import ADJACENCY, Loss
-from choral.privacy.shown import figures_up
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few
@@ -53,7 +53,7 @@ def _loss(trust: Trust, part: Exposure) -> Loss:
 
 
 def option(
-    task: Task, name: str, *, trust: Trust = "nobody", local_steps: int | None = None, given_noise: bool = False
+    task: PlanningTask, name: str, *, trust: Trust = "nobody", local_steps: int | None = None, given_noise: bool = False
 ) -> Option:
     """The option with the fewest rounds that come near the best guide, calibrated exactly."""
     rounds, steps = _shape_of_run(task, trust, local_steps)
@@ -65,7 +65,7 @@ def option(
     return solved(task, name, trust, plan, given_noise=given_noise)
 
 
-def _shape_of_run(task: Task, trust: Trust, local_steps: int | None) -> tuple[int, int]:
+def _shape_of_run(task: PlanningTask, trust: Trust, local_steps: int | None) -> tuple[int, int]:
     found = []
     for rounds, steps, noise in _candidates(task, trust, local_steps):
         # Compared with batches of all rows: how many rows a step needs is a question for later.
@@ -76,7 +76,7 @@ def _shape_of_run(task: Task, trust: Trust, local_steps: int | None) -> tuple[in
     return rounds, steps
 
 
-def _candidates(task: Task, trust: Trust, local_steps: int | None = None) -> Iterator[tuple[int, int, float]]:
+def _candidates(task: PlanningTask, trust: Trust, local_steps: int | None = None) -> Iterator[tuple[int, int, float]]:
     """(rounds, local steps, noise) of every run that the user's numbers leave open, the noise by closed form."""
     wanted, draft = local_steps or task.fixed("local_steps"), task.draft
     several = (1,) if draft.strict else _LOCAL_STEPS  # of several steps with whole noise nothing is proved
@@ -85,7 +85,7 @@ def _candidates(task: Task, trust: Trust, local_steps: int | None = None) -> Ite
             yield rounds, steps, task.screened_noise(rounds, steps, summed=trust == "secure_sum")
 
 
-def solved(task: Task, name: str, trust: Trust, plan: Plan, *, given_noise: bool = False) -> Option:
+def solved(task: PlanningTask, name: str, trust: Trust, plan: Plan, *, given_noise: bool = False) -> Option:
     """An option with the plan's numbers and the smallest noise that its rule proves, or the user's own noise."""
     # Refused (CH204) where nothing is proved of the secure sum.
     crowd = {"colluders": task.colluders, "dropouts": task.dropouts}
@@ -106,7 +106,7 @@ def solved(task: Task, name: str, trust: Trust, plan: Plan, *, given_noise: bool
     )  # fmt: skip
 
 
-def _check_given_noise(task: Task, needed: Exposure, trust: Trust) -> None:
+def _check_given_noise(task: PlanningTask, needed: Exposure, trust: Trust) -> None:
     if task.noise is None or task.noise >= needed.noise:
         return
     budget, part = task.spendable, replace(needed, noise=task.noise)
@@ -117,7 +117,7 @@ def _check_given_noise(task: Task, needed: Exposure, trust: Trust) -> None:
     raise unreachable(task, f"noise = {task.noise:g}", reached, " or ".join(ways))
 
 
-def unreachable(task: Task, given: str, reached: float, ways: str) -> PlanError:
+def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> PlanError:
     """CH201: what can't be had, what can, and which change would reach it."""
     trusted = task.trust == "secure_sum"  # which of its law's mechanisms a plan will have is still open
     possible = (one.planned for one in MECHANISMS if one.law == task.draft.law)
@@ -130,7 +130,7 @@ def unreachable(task: Task, given: str, reached: float, ways: str) -> PlanError:
     )
 
 
-def check_that_it_learns(task: Task) -> None:
+def check_that_it_learns(task: PlanningTask) -> None:
     """Refuse a budget (CH201) whose noise would drown everything: the guide would say no more than standing still."""
     if _learns(task):
         return
@@ -143,7 +143,7 @@ def check_that_it_learns(task: Task) -> None:
     raise unreachable(task, given, reached, f"epsilon = {figures_up(reached)}, or {rows:,} rows a device")
 
 
-def _learns(task: Task) -> bool:
+def _learns(task: PlanningTask) -> bool:
     return any(not task.drowned(*candidate) for candidate in _candidates(task, task.trust))
 
 

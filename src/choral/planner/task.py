@@ -107,7 +107,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class PlanningTask:
     """The user's numbers, checked: `draft` is a plan that holds those that are `given`, and stopgaps for the others."""
 
     budget: Budget
@@ -208,7 +208,7 @@ def usual_cohort(devices: int) -> int:
     return min(devices, max(10, min(100, round(2.5 * math.sqrt(devices)))))
 
 
-def task_of(**numbers: Unpack[Wanted]) -> Task:
+def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     require_keywords(numbers, Wanted)
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
@@ -239,7 +239,7 @@ def task_of(**numbers: Unpack[Wanted]) -> Task:
             f"{crowd['colluders']} colluders and {crowd['dropouts']} drop-outs leave none of {cohort} in the cohort.",
             fix="Together they must be fewer than the cohort.",
         )
-    return Task(
+    return PlanningTask(
         budget=Budget(epsilon=numbers["epsilon"], delta=_delta(given.get("delta"), devices, rows)),
         model=model,
         shape=shape,

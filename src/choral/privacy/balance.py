@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from choral.errors import LedgerError
 from choral.plan import Budget
 from choral.privacy.cover import counted, currency_of, together
+from choral.privacy.display import figures_up
 from choral.privacy.entries import Charge, Reservation
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.privacy.shown import figures_up
 
 LEAK = 1 / 16  # the share of δ that is kept for the leaks of later studies, once there are any
 _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be covered by a Gaussian
 
 
 @dataclass(kw_only=True, eq=False)
-class Study:
+class ReservedStudy:
     """A reservation and what was charged of it; `counted` is None in the fixed part, which is composed exactly."""
 
     plan: str
@@ -49,7 +49,7 @@ class Balance:
     def __init__(self, *, device: str, limit: Budget) -> None:
         self.device = device
         self.charges: list[Charge] = []
-        self.studies: list[Study] = []
+        self.studies: list[ReservedStudy] = []
         self.by_version_1 = False  # whether the charges were composed by the rule of version 1, which is not proved
         self._limit = limit
         self._seen: set[tuple[str, int, int]] = set()
@@ -179,7 +179,7 @@ class Balance:
         self.studies = [study for study in self.studies if not (study.plan == plan and self._unused(study))]
         self._reserved = None
 
-    def _unused(self, study: Study) -> bool:
+    def _unused(self, study: ReservedStudy) -> bool:
         return study.open and not study.charged and (study.counted is not None or not self.charges)
 
     def admit(self, reservation: Reservation, price: Gaussian | Zcdp | None) -> None:
@@ -187,7 +187,7 @@ class Balance:
         plan, uploads = reservation.plan, reservation.uploads
         if price is None:
             price = self._with(plan, uploads)[1]
-        self.studies.append(Study(plan=plan, uploads=uploads, counted=price, open=True))
+        self.studies.append(ReservedStudy(plan=plan, uploads=uploads, counted=price, open=True))
         self._reserved = None
 
     def adopt(self) -> None:
@@ -200,7 +200,7 @@ class Balance:
             plans.setdefault(charge.plan, []).append(charge.event)
         for plan, charged in plans.items():
             price = self._with(plan, tuple(charged))[1] if self.studies else None
-            study = Study(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged)
+            study = ReservedStudy(plan=plan, uploads=tuple(charged), counted=price, open=False, charged=charged)
             self.studies.append(study)
         self._reserved = None
 
@@ -235,7 +235,7 @@ class Balance:
         self.check(charge)
         self.count(charge, self.price_of(charge))
 
-    def _study_of(self, charge: Charge) -> Study | None:
+    def _study_of(self, charge: Charge) -> ReservedStudy | None:
         """The study that has reserved this upload."""
         for study in self.studies:
             if study.open and study.plan == charge.plan and study.left[charge.event] > 0:
@@ -252,7 +252,9 @@ class Balance:
             alone = (charge.event,)
             if price is None:
                 price = self._with(charge.plan, alone)[1]
-            self.studies.append(Study(plan=charge.plan, uploads=alone, counted=price, open=False, charged=[*alone]))
+            self.studies.append(
+                ReservedStudy(plan=charge.plan, uploads=alone, counted=price, open=False, charged=[*alone])
+            )
             self._reserved = None
         self._seen.add((charge.plan, charge.round, charge.attempt))
         self.charges.append(charge)

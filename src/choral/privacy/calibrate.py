@@ -13,11 +13,11 @@ from typing import Literal, Unpack
 from choral.errors import PlanError
 from choral.plan import Budget, Plan, require_number, require_one_of
 from choral.privacy import published
+from choral.privacy.display import figures_up
 from choral.privacy.events import Event, Gaussian, Poisson, Zcdp
 from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
 from choral.privacy.rules import ADJACENCY, Loss
-from choral.privacy.shown import figures_up
 from choral.privacy.zcdp import rho_for
 
 Rule = Literal[

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import ChoralError, LedgerError, SumError, TrustError
 from choral.protocol.bonds import Bond, check_words, edge_key
-from choral.protocol.closing import END, SignedEnd, sign_end
+from choral.protocol.end_of_run import END, SignedEnd, sign_end
 from choral.protocol.findings import ready_fields, refusal_fields
 from choral.protocol.messages import (
     DIGEST_BYTES,
@@ -51,13 +51,13 @@ Train = Callable[[NDArray[np.float32], int, int], Update]
 Encode = Callable[[Update, int, int, Words], object]
 
 
-def another_charge(round: int, charged: int) -> TrustError:
+def another_charge(round_number: int, charged: int) -> TrustError:
     """The refusal of one more attempt of a round for which the device has paid often enough."""
-    what = f"{charged} attempts of round {round} were charged here, and no more than {MOST_CHARGED} are."
+    what = f"{charged} attempts of round {round_number} were charged here, and no more than {MOST_CHARGED} are."
     return refused(what, code="CH607")
 
 
-class Receipt(Protocol):
+class ChargeReceipt(Protocol):
     """What a ledger returns once a charge is durable."""
 
     @property
@@ -70,11 +70,11 @@ class Receipt(Protocol):
 
 
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
-Charger = Callable[[int, int], Receipt]
+Charger = Callable[[int, int], ChargeReceipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
 Payable = Callable[[int, int], None]
 # How many uploads of this run the ledger has paid for, and how the ledger ends now.
-Account = Callable[[], tuple[int, Receipt]]
+Account = Callable[[], tuple[int, ChargeReceipt]]
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ class Device:
                 f" round {last.round}, attempt {last.attempt}."
             )
 
-    def _charged(self, round: int) -> int:
+    def _charged(self, round_number: int) -> int:
         """How many attempts of a round this device has paid for."""
         last = self.vault.memory.turn
-        return self.vault.memory.attempts if last is not None and last.round == round else 0
+        return self.vault.memory.attempts if last is not None and last.round == round_number else 0
 
     def _refuse_another_charge(self, turn: Turn) -> None:
         """Whatever makes attempts fail, others or the server: it costs this device two charges per round at most."""

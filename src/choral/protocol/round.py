@@ -61,7 +61,7 @@ class Round:
     """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
 
     What a late, silent or faulty device does is normal and only noted in `findings`; what ends the turn is raised by
-    `advance`. Uploads are added as they come and laid on the `shelf`, from where one is taken back if its device was
+    `advance`. Uploads are added as they come and kept in `vectors`, from where one is taken back if its device was
     shown another round, or falls silent before its masks can be removed.
     """
 
@@ -71,7 +71,7 @@ class Round:
         model: Vector,
         *,
         following: Muster | None = None,
-        shelf: MutableMapping[int, Vector] | None = None,
+        vectors: MutableMapping[int, Vector] | None = None,
     ) -> None:
         muster.close()
         self.terms, self.turn, self.following = muster.terms, muster.turn, following
@@ -84,7 +84,7 @@ class Round:
         self._uploads: dict[int, Upload] = {}
         self._bonds: dict[int, dict[int, Bond]] = {}
         self._broken: set[int] = set()  # whose check lanes are not what they must be
-        self._shelf: MutableMapping[int, Vector] = {} if shelf is None else shelf
+        self._vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors
         self._total: Words = np.empty(0, ring(self.terms.codec.word_bits))  # the first upload becomes it
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
@@ -176,10 +176,10 @@ class Round:
         if self._uploads:
             np.add(self._total, words, out=self._total)
         else:
-            self._total = words.copy()  # the vector itself belongs to the transport and to the shelf
+            self._total = words.copy()  # the vector itself belongs to the transport and to `vectors`
         self._uploads[sender], self._bonds[sender] = message, bonds
         if self.terms.self_masked:
-            self._shelf[sender] = vector
+            self._vectors[sender] = vector
 
     def advance(self) -> None:
         """Time is up for this step: go on with those who answered, or raise SumError."""
@@ -231,7 +231,7 @@ class Round:
         if len(included) < self.terms.secure.smallest_sum:
             raise self._too_few(len(included), len(self._nonces), self.terms.secure.smallest_sum, did)
         for number in silent & self._uploads.keys():
-            upload = np.frombuffer(self._shelf.pop(number), self._total.dtype)
+            upload = np.frombuffer(self._vectors.pop(number), self._total.dtype)
             np.subtract(self._total, upload, out=self._total)
         if silent:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
@@ -239,7 +239,7 @@ class Round:
             self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
         elif self.terms.self_masked:
             self.stage, self._outbox = "final", self._final_outbox()
-            self._shelf.clear()
+            self._vectors.clear()
         else:
             self.stage = "final"
             self.advance()

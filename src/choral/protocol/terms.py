@@ -147,7 +147,7 @@ def context_of(terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, byt
     return round_context(
         config=terms.digest,
         roster=terms.roster_digest,
-        round=turn.round,
+        round_number=turn.round,
         attempt=turn.attempt,
         model=hashlib.sha256(model).digest(),
         cohort=[(terms.ids[number], nonces[number]) for number in sorted(nonces)],

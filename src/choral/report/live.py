@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Self
 from choral.errors import ConfigError, StorageError
 from choral.record import of_right_form, read_run
 from choral.report import charts
-from choral.report.scene import scene
-from choral.report.sheet import static
-from choral.report.sides import Side, side_of
+from choral.report.live_page import live_page
+from choral.report.report_page import static
+from choral.report.viewpoints import Viewpoint, viewpoint_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -45,13 +45,13 @@ HEADERS = {
 }
 
 
-def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, side: str | None = None) -> "LivePage":
+def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, viewpoint: str | None = None) -> "LivePage":
     """The live page of a run folder, served from a thread of its own until it is closed.
 
-    `side` is "server" or "device:NAME": the page then gets only what that side truly has.
+    `viewpoint` is "server" or "device:NAME": the page then gets only what that party truly has.
     """
     about = read_run(folder).about  # what is no run folder is refused here, not in the browser
-    page = LivePage(Path(folder), port, side_of(side, about))
+    page = LivePage(Path(folder), port, viewpoint_of(viewpoint, about))
     if open_browser:
         webbrowser.open(page.url)
     return page
@@ -60,7 +60,7 @@ def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, side
 class LivePage:
     """A page that is being served: its address, and the way to end it; a context manager."""
 
-    def __init__(self, folder: Path, port: int, side: Side = None) -> None:
+    def __init__(self, folder: Path, port: int, viewpoint: Viewpoint = None) -> None:
         try:
             import starlette.applications  # noqa: F401 - asked for before anything listens
             import uvicorn
@@ -79,7 +79,7 @@ class LivePage:
         self.url = f"http://{hosts[0]}/{token}/"
         self._server = uvicorn.Server(
             uvicorn.Config(
-                _application(partial(_follow, folder, side, self._stopping), token, hosts),
+                _application(partial(_follow, folder, viewpoint, self._stopping), token, hosts),
                 lifespan="off",
                 ws="none",
                 log_config=None,
@@ -167,7 +167,7 @@ def _application(follow: Callable[[], AsyncIterator[str]], token: str, hosts: tu
     return Starlette(routes=[Route("/{path:path}", answer)])
 
 
-async def _follow(folder: Path, side: Side, stopping: threading.Event) -> AsyncIterator[str]:
+async def _follow(folder: Path, viewpoint: Viewpoint, stopping: threading.Event) -> AsyncIterator[str]:
     """Server-sent events: the places of the page whose content has changed, until the run has ended."""
     shown: dict[str, str] = {}
     seen: object = None
@@ -180,7 +180,7 @@ async def _follow(folder: Path, side: Side, stopping: threading.Event) -> AsyncI
             try:
                 record = await asyncio.to_thread(read_run, folder)
                 with of_right_form(folder):
-                    places = scene(record, side)
+                    places = live_page(record, viewpoint)
             except StorageError as error:
                 yield _event("fault", str(error))
                 return

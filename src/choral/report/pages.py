@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from choral import __version__
 from choral.record import RunRecord, inside
 from choral.report.registry import entry_text
-from choral.report.sheet import claims_data, page
+from choral.report.report_page import claims_data, page
 from choral.report.signed import Note
 
 _AGAIN = "write it again: choral report RUN"

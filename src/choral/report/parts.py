@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Iterable, Sequence
 
+from choral.privacy.display import up
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.privacy.shown import up
 from choral.record import RunRecord, SpentByDevice, merit
 from choral.report import charts, words
 from choral.report.colluders import by_colluders

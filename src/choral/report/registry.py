@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from choral import __version__
 from choral.printable import is_shown
+from choral.privacy.display import up
 from choral.privacy.rules import EVERYONE
-from choral.privacy.shown import up
 from choral.record import RunRecord
 from choral.report import words
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from choral import config
 from choral.errors import ChoralError, StorageError
 from choral.privacy.ledger import Ledger
-from choral.protocol.closing import Closing, committed
+from choral.protocol.end_of_run import Closing, committed
 from choral.record import (
     SIGNATURES,
     STUDY,

@@ -25,7 +25,7 @@ EXACT = 1e-9  # two runs of one formula on two machines may differ in the last b
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One check: what was checked, what is wrong, if anything, and what is worth knowing."""
 
     check: str
@@ -38,14 +38,14 @@ class Verdict:
     """What all checks found and, if nothing is wrong, who signed and what that proves; iterating gives the findings."""
 
     kind: KindName
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     proved: str = ""
     trusted: str = ""
     signed: tuple[str, ...] = ()
     unsigned: dict[str, str] = field(default_factory=dict)
     keys: str | None = None
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[CheckResult]:
         return iter(self.findings)
 
     @property
@@ -116,10 +116,10 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     return checks
 
 
-def _found(name: str, check: Check, record: RunRecord) -> Finding:
+def _found(name: str, check: Check, record: RunRecord) -> CheckResult:
     lines = _told(check, record)
     notes = tuple(line for line in lines if isinstance(line, Note))
-    return Finding(check=name, wrong=tuple(line for line in lines if not isinstance(line, Note)), notes=notes)
+    return CheckResult(check=name, wrong=tuple(line for line in lines if not isinstance(line, Note)), notes=notes)
 
 
 def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:

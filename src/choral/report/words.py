@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum
+from choral.privacy.display import up
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.privacy.shown import up
 from choral.record import About, Data, RunRecord, Statement, merit
 
 _ALWAYS = (

@@ -2,7 +2,7 @@
 
     from choral import research
 
-A `Task` is rows and a model, an `Experiment` one way to train it; a `Shelf` keeps its curves. `tuned` chooses among
+A `Task` is rows and a model, an `Experiment` one way to train it; `Measurements` keep its curves. `tuned` chooses among
 candidates by validation rows, `paired` compares repeat by repeat; `panel`, `measure` and `write_page` draw. No ledger,
 no keys: for runs that anybody is promised something of there are `choral.simulate` and `choral.rehearse`.
 """
@@ -12,16 +12,16 @@ from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.privacy.calibrate import Rule
-from choral.research.beside import Anchors, anchors
-from choral.research.claims import Claims, Side, difference, judged, judged_over, kept, means, number, reached
+from choral.research.comparisons import Anchors, anchors
 from choral.research.experiment import Curve, Experiment, Task
-from choral.research.figures import Figure, Found, ResultsFile, measure
+from choral.research.measurements import Measurements
 from choral.research.page import table, write_page
 from choral.research.panels import panel
 from choral.research.repeats import compared, differences, ends, last, paired, spread
-from choral.research.shelf import Shelf
+from choral.research.results import Figure, Found, ResultsFile, measure
 from choral.research.theory import SO_FAR, bounded, regularised, theorem_2
 from choral.research.tuning import Method, grid, over_epsilon, tuned, tuned_over, validated
+from choral.research.verdicts import Claims, Side, difference, judged, judged_over, kept, means, number, reached
 
 __all__ = [
     "SO_FAR",
@@ -31,12 +31,12 @@ __all__ = [
     "Experiment",
     "Figure",
     "Found",
+    "Measurements",
     "Method",
     "Model",
     "Records",
     "ResultsFile",
     "Rule",
-    "Shelf",
     "Side",
     "Split",
     "Task",

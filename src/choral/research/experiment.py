@@ -59,7 +59,7 @@ class Task:
     """What is learned from which rows: for every repeat a split, and for its features a model, the same object always.
 
     `rows` is what the smallest device trains on. `smoothness` is L of a convex loss, where it is known: some rules
-    count on it. Updates are rounded to `grid`. A shelf keeps what it measured under the `name`.
+    count on it. Updates are rounded to `grid`. A folder of measurements keeps what it measured under the `name`.
     """
 
     name: str

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from choral.report.charts import STYLE
 from choral.report.markup import Markup, element, together
-from choral.research.figures import ResultsFile
 from choral.research.panels import Panel, chart_of
+from choral.research.results import ResultsFile
 from choral.run.folder import write_whole
 
 _HEAD = ("claim", "verdict", "measured")

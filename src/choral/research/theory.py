@@ -11,10 +11,10 @@ import numpy as np
 
 from choral.convergence_bounds import VERSIONS, Constants, convergence
 from choral.learning.models import Model, Tree
-from choral.research.claims import number
 from choral.research.experiment import Curve, Experiment
+from choral.research.measurements import Measurements
 from choral.research.repeats import Spread, last, spread
-from choral.research.shelf import Shelf
+from choral.research.verdicts import number
 
 SO_FAR = "mean of ‖∇f‖² so far"
 
@@ -47,14 +47,14 @@ def _least_loss(seen: Curve, *, strong_convexity: float) -> float:
 
 
 def theorem_2(
-    shelf: Shelf, experiment: Experiment, known: Constants, *, start_loss: float
+    measurements: Measurements, experiment: Experiment, known: Constants, *, start_loss: float
 ) -> tuple[dict[str, float | Spread], dict[str, list[Curve]]]:
     """The mean of ‖∇f‖² over the starts of the rounds so far, beside either bound: for a results file, and as lines.
 
     Of a strongly convex loss, whose minimum is bounded from below by what the runs saw. The experiment looks at
     every round, and also at `train_loss` and `squared_gradient_norm`.
     """
-    curves = shelf.curves(experiment)
+    curves = measurements.curves(experiment)
     gap = start_loss - min(_least_loss(seen, strong_convexity=known.strong_convexity) for seen in curves)
     rounds, (_, _, start) = curves[0]["round"], experiment.task.begun(0)
     lines: dict[str, list[Curve]] = {"measured": []}

@@ -7,8 +7,8 @@ from typing import Any, NotRequired, TypedDict
 
 from choral.privacy.calibrate import Rule
 from choral.research.experiment import Curve, Experiment
+from choral.research.measurements import Measurements
 from choral.research.repeats import Paired, Spread, last, paired, spread
-from choral.research.shelf import Shelf
 
 NEAR = 0.0015  # of validation accuracy: closer candidates are told apart by their loss
 
@@ -69,7 +69,11 @@ class Method:
 
 
 def tuned(
-    shelf: Shelf, candidates: Sequence[Experiment], rule: Rule | None = None, epsilon: float = 0.0, delta: float = 0.0
+    measurements: Measurements,
+    candidates: Sequence[Experiment],
+    rule: Rule | None = None,
+    epsilon: float = 0.0,
+    delta: float = 0.0,
 ) -> Method:
     """For each repeat the candidate that its own validation rows prefer, each with the least noise for the budget.
 
@@ -79,14 +83,14 @@ def tuned(
     if rule is not None:
         candidates = [one.within(rule, epsilon=epsilon, delta=delta) for one in candidates]
     chosen, curves, scores = [], [], []
-    for repeat in range(shelf.repeats):
-        found = [shelf.curve(one, repeat, "validation") for one in candidates]
+    for repeat in range(measurements.repeats):
+        found = [measurements.curve(one, repeat, "validation") for one in candidates]
         ends = [(one["validation_accuracy"][-1], one["validation_loss"][-1]) for one in found]
         best = max(accuracy for accuracy, _ in ends)
         near = [n for n, (accuracy, _) in enumerate(ends) if accuracy >= best - NEAR]
         pick = candidates[min(near, key=lambda n: ends[n][1])]
         chosen.append(pick)
-        curves.append(shelf.curve(pick, repeat, "test"))
+        curves.append(measurements.curve(pick, repeat, "test"))
         scores.append(ends)
     tried = [
         {
@@ -101,17 +105,19 @@ def tuned(
     return Method(tried=tried, chosen=chosen, curves=curves, privacy=boldest.privacy(rule, delta) if rule else None)
 
 
-def validated(shelf: Shelf, candidates: Sequence[Experiment]) -> list[float]:
+def validated(measurements: Measurements, candidates: Sequence[Experiment]) -> list[float]:
     """The best validation accuracy of each repeat: for what is to be chosen before any test row is read."""
-    found = ([shelf.curve(one, repeat, "validation") for one in candidates] for repeat in range(shelf.repeats))
+    found = (
+        [measurements.curve(one, repeat, "validation") for one in candidates] for repeat in range(measurements.repeats)
+    )
     return [max(last(curves, "validation_accuracy")) for curves in found]
 
 
 def tuned_over(
-    shelf: Shelf, candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float
+    measurements: Measurements, candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float
 ) -> dict[str, Method]:
     """The same for several budgets, by their ε."""
-    return {f"{one:g}": tuned(shelf, candidates, rule, one, delta) for one in epsilons}
+    return {f"{one:g}": tuned(measurements, candidates, rule, one, delta) for one in epsilons}
 
 
 def over_epsilon(methods: Mapping[str, Method]) -> list[Curve]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.privacy.ledger import Ledger
-from choral.protocol.closing import Closing, SignedEnd, sign_end
+from choral.protocol.end_of_run import Closing, SignedEnd, sign_end
 from choral.protocol.terms import MODEL_TYPE
 from choral.protocol.vault import FileStore, Memory, MemoryStore, Store, Vault
 from choral.record import DEVICES, SIGNATURES, Outcome, Signatures, Signer, inside, traits

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError, SumError
 from choral.plan import LEAST_SCALE, MOST_ROUNDING, Law, Plan, SecureSum, require_number
-from choral.secagg import discrete
+from choral.secagg import samplers
 from choral.secagg.masks import Stream, Words, ring
 
 Integers = NDArray[np.signedinteger[Any]]
@@ -198,7 +198,7 @@ class Codec:
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
-        room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, discrete.LARGEST_SCALE[plan.law]
+        room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, samplers.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
         while grid < 2 * plan.update_noise:
             scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / 2))
@@ -234,7 +234,7 @@ class Codec:
         >>> codec.whole_noise(3, Stream.fresh()).shape
         (3,)
         """
-        return discrete.draw(self.law, int(self.noise_in_grid), count, stream)
+        return samplers.draw(self.law, int(self.noise_in_grid), count, stream)
 
     @property
     def largest_parameter(self) -> float:

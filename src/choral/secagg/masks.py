@@ -62,14 +62,15 @@ def ring(bits: int) -> np.dtype[Any]:
 
 
 def round_context(
-    *, config: bytes, roster: bytes, round: int, attempt: int, model: bytes, cohort: Sequence[tuple[str, bytes]]
+    *, config: bytes, roster: bytes, round_number: int, attempt: int, model: bytes, cohort: Sequence[tuple[str, bytes]]
 ) -> bytes:
     """ctx: the hash of all that the devices of a round must have seen alike, with a fresh nonce from each.
 
     `config`, `roster` and `model` are digests; `cohort` is every (id, nonce), sorted.
     """
     who = [field for id, nonce in cohort for field in (id.encode(), nonce)]
-    return digest("context", config, roster, round.to_bytes(8, "little"), attempt.to_bytes(8, "little"), model, *who)
+    turn = round_number.to_bytes(8, "little"), attempt.to_bytes(8, "little")
+    return digest("context", config, roster, *turn, model, *who)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,9 +11,9 @@ from typing import Any, NotRequired, TypedDict, cast
 from choral import __version__
 from choral.report.charts import alone
 from choral.report.png import png_of
-from choral.research.claims import Claims
+from choral.research.measurements import Counting, Measurements
 from choral.research.panels import Panel, chart_of
-from choral.research.shelf import Counting, Shelf
+from choral.research.verdicts import Claims
 from choral.run.folder import write_whole
 
 
@@ -26,7 +26,7 @@ class Found:
     panels: list[Panel]
 
 
-Figure = Callable[[Shelf], Found]
+Figure = Callable[[Measurements], Found]
 
 
 class ResultsFile(TypedDict):
@@ -52,11 +52,11 @@ def measure(
 ) -> ResultsFile:
     """The results of a figure, gone on with where it was interrupted; NAME.json and its charts lie in `out` then.
 
-    The figure is called twice, first with a shelf that only counts. `about` goes into the results file as it is.
+    The figure is called twice, first only to count the measurements. `about` goes into the results file as it is.
     """
     counting = Counting(out / "curves", repeats)
     figure(counting)
-    found = figure(Shelf(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
+    found = figure(Measurements(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
     versions = {"choral": __version__, "jax": version("jax"), "numpy": version("numpy")}
     claims = {"claims": [[claim, *said] for claim, said in found.claims.items()], "panels": found.panels}
     known = {"repeats": repeats, "seeds": list(range(repeats)), **about, "versions": versions}

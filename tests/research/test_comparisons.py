@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from choral.paper.adult import experiment
-from choral.research import Experiment, Shelf, anchors, tuned
+from choral.research import Experiment, Measurements, anchors, tuned
 
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 
@@ -18,7 +18,7 @@ def test_anchors_take_as_many_steps_as_the_federation_each_with_all_rows_or_its_
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     several = replace(SMALL, local_steps=4, also=("train_loss",))
-    found = anchors(Shelf(tmp_path, 1), [several])
+    found = anchors(Measurements(tmp_path, 1), [several])
     together = asked[-1][0]
     assert (together.cohort, together.local_steps, together.rounds) == (16, 1, 2 * 4)
     assert (together.noise, together.clip, together.also) == (0.0, SMALL.clip, ())
@@ -36,8 +36,8 @@ def test_a_panel_of_accuracy_has_levels_and_one_of_another_measure_has_only_curv
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     several = replace(SMALL, also=("squared_gradient_norm",))
-    lines = {"mine": tuned(Shelf(tmp_path, 2), [several]).curves}
-    accuracy, norm = anchors(Shelf(tmp_path, 2), [several]).panels("Some title", lines, note=", τ = 1")
+    lines = {"mine": tuned(Measurements(tmp_path, 2), [several]).curves}
+    accuracy, norm = anchors(Measurements(tmp_path, 2), [several]).panels("Some title", lines, note=", τ = 1")
     assert accuracy["anchors"] == {"all rows in one place": 0.8, "each device alone": 0.7}
     assert norm["anchors"] == {}
     assert (accuracy["y"], accuracy["log_y"], norm["y"], norm["log_y"]) == ("test accuracy", False, "‖∇f‖²", True)
@@ -51,8 +51,8 @@ def test_a_panel_of_accuracy_has_levels_and_one_of_another_measure_has_only_curv
 def test_a_proved_line_is_told_against_no_privacy_and_named_with_every_noise_that_was_chosen(tmp_path, monkeypatch):
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
-    shelf, clipped = Shelf(tmp_path, 2), replace(SMALL, sampling="poisson", clip=1.0)
-    found = anchors(shelf, [replace(SMALL, clip=1.0)], private=[clipped], epsilons=(4.0,), delta=1e-5)
+    measurements, clipped = Measurements(tmp_path, 2), replace(SMALL, sampling="poisson", clip=1.0)
+    found = anchors(measurements, [replace(SMALL, clip=1.0)], private=[clipped], epsilons=(4.0,), delta=1e-5)
     proved = found.proved["4"]
     assert proved.chosen == [clipped.within("proved", epsilon=4.0, delta=1e-5)] * 2
     noise = proved.chosen[0].noise

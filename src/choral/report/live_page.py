@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 
 from choral.record import RunRecord
-from choral.report import parts, sides, words
+from choral.report import parts, viewpoints, words
 from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
-from choral.report.sides import Side
+from choral.report.viewpoints import Viewpoint
 
 MOST_NAMES = 60  # devices of a cohort shown by name; more are counted
 MOST_EVENTS = 40
 
 
-def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
+def live_page(record: RunRecord, viewpoint: Viewpoint = None) -> dict[str, Markup]:
     """Every place of the page with what belongs there now: all of the run, or only what one side of it has."""
-    if isinstance(side, int):
-        return _device(sides.taken(record, side), side)
-    server = side == "server"
-    record = sides.served(record) if server else record
+    if isinstance(viewpoint, int):
+        return _device(viewpoints.taken(record, viewpoint), viewpoint)
+    server = viewpoint == "server"
+    record = viewpoints.served(record) if server else record
     return {
         "title": _seen_by(record, "the server") if server else together(record.about.name),
         "banner": parts.banner(record),
@@ -26,10 +26,10 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
         "curve-h": together("How good the model is"),
         "curve": parts.merit_chart(record),
         "budgets-h": together("How often each device was asked" if server else "Budget of each device"),
-        "budgets": sides.asked(record) if server else parts.budgets(record),
+        "budgets": viewpoints.asked(record) if server else parts.budgets(record),
         "cohort": _cohort(record),
         "sees-h": together("What the server can and can't see"),
-        "sees": together(_sees("The server", *words.server_sees(record.about.secure_sum)), sides.received(record)),
+        "sees": together(_sees("The server", *words.server_sees(record.about.secure_sum)), viewpoints.received(record)),
         "colluder-table": _colluders(record),
         "claims": parts.claims_table(record),
         "events": _events(record),
@@ -39,19 +39,19 @@ def scene(record: RunRecord, side: Side = None) -> dict[str, Markup]:
 def _device(record: RunRecord, number: int) -> dict[str, Markup]:
     """The page of one device, of the record that it could have kept."""
     name = parts.short(record.about.devices[number].name)
-    said = sides.own_progress(record, number)
+    said = viewpoints.own_progress(record, number)
     return {
         "title": _seen_by(record, name),
         "banner": parts.banner(record),
         "progress": said,
         "status": said,
         "curve-h": together("What this device has spent"),
-        "curve": sides.own_curve(record, number),
+        "curve": viewpoints.own_curve(record, number),
         "budgets-h": together("Budget of this device"),
         "budgets": parts.budgets(record, number),
         "cohort": _cohort(record),
         "sees-h": together("What this device can and can't see"),
-        "sees": _sees("This device", *sides.OWN_SIGHT),
+        "sees": _sees("This device", *viewpoints.OWN_SIGHT),
         "colluder-table": _colluders(record),
         "claims": element(
             "p", "The run's report has these; a device by itself has its own ledger only.", class_="quiet"

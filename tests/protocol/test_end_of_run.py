@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from choral.errors import TrustError
-from choral.protocol.closing import SALT_BYTES, Closing, committed, sign_end
+from choral.protocol.end_of_run import SALT_BYTES, Closing, committed, sign_end
 from choral.secagg.keys import Identity
 
 OWN, OTHER = Identity.fresh("a"), Identity.fresh("b")

@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 from choral.errors import PlanError
-from choral.secagg import discrete
-from choral.secagg.discrete import (
+from choral.secagg import samplers
+from choral.secagg.masks import Stream
+from choral.secagg.samplers import (
     LARGEST_SCALE,
     _accepted,
     _below,
@@ -23,7 +24,6 @@ from choral.secagg.discrete import (
     draw,
     skellam,
 )
-from choral.secagg.masks import Stream
 
 
 def stream(label):
@@ -162,7 +162,7 @@ def test_the_largest_scale_does_not_overflow():
 
 def test_a_large_skellam_is_a_sum_of_smaller_ones_and_has_its_law(monkeypatch):
     """Variance 50 in tables of at most 15, so four of 12 and 13; SciPy's Skellam of mean 25 each is the law."""
-    monkeypatch.setattr(discrete, "_TABLE_VARIANCE", 15)
+    monkeypatch.setattr(samplers, "_TABLE_VARIANCE", 15)
     found = skellam(50, 100_000, stream("in parts"))
     chances = {value: float(stats.skellam.pmf(value, 25, 25)) for value in range(-40, 41)}
     assert fits(found, chances) > 1e-3

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from choral.plan import Plan
 from choral.planner.options import Option
-from choral.planner.task import Task
+from choral.planner.task import PlanningTask
+from choral.privacy.display import figures_up
 from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.shown import figures_up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Choice:
     moves: str
 
 
-def choices(task: Task, chosen: Option, other_sampler: Option | None) -> tuple[Choice, ...]:
+def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) -> tuple[Choice, ...]:
     """A Choice for every number of the chosen plan."""
     plan, shape, each = chosen.plan, task.shape, chosen.part.rounds
     share, steps = plan.batch / plan.rows, plan.rounds * plan.local_steps
@@ -83,7 +83,7 @@ def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
     return mechanism.why_batches, f"{mechanism_of(other.plan).name} needs {ratio:.2f} times the noise."
 
 
-def advice(task: Task, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
+def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
     """What a careful colleague would add."""
     lines = []
     if chosen.trust == "nobody" and summed:

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from choral.research.experiment import Curve, Experiment
+from choral.research.measurements import Measurements
 from choral.research.panels import Panel, panel
 from choral.research.repeats import last, spread
-from choral.research.shelf import Shelf
 from choral.research.tuning import Method, tuned, tuned_over
 
 
@@ -49,7 +49,7 @@ class Anchors:
 
 
 def anchors(
-    shelf: Shelf,
+    measurements: Measurements,
     candidates: Sequence[Experiment],
     *,
     private: Sequence[Experiment] = (),
@@ -60,10 +60,10 @@ def anchors(
 
     And if private candidates are given, the preferred ones at each ε by the proved rule, against everyone.
     """
-    proved = tuned_over(shelf, private, "proved", epsilons, delta)
-    free = tuned(shelf, candidates)
-    together = [shelf.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
-    alone = [round(shelf.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
+    proved = tuned_over(measurements, private, "proved", epsilons, delta)
+    free = tuned(measurements, candidates)
+    together = [measurements.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
+    alone = [round(measurements.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
     return Anchors(free=free, centralised=last(together, "test_accuracy"), each_alone=alone, proved=proved)
 
 

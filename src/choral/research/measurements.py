@@ -13,7 +13,7 @@ from choral.research.experiment import Curve, Experiment, Part
 from choral.run.folder import write_whole
 
 
-class Shelf:
+class Measurements:
     """The curves of experiments over some repeats, each measured once and kept in a folder."""
 
     def __init__(self, folder: Path, repeats: int, *, tell: Callable[[str], object] = lambda _: None) -> None:
@@ -46,7 +46,7 @@ class Shelf:
         return found
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
-        """What lies on the shelf, measured if it does not."""
+        """What was measured before, or is measured now."""
         path, kept = self._file(experiment, what)
         if str(repeat) not in kept:
             self.tell(f"{experiment.task.name} τ={experiment.local_steps} σ={experiment.noise:.3g} repeat {repeat + 1}")
@@ -67,8 +67,8 @@ class Shelf:
             ) from None
 
 
-class Counting(Shelf):
-    """A shelf that measures nothing and counts what a figure would have to measure, to tell how long it will take.
+class Counting(Measurements):
+    """Measures nothing and counts what a figure would have to measure, to say how long it will take.
 
     What is chosen depends on what is measured, how much is measured does not.
     """

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from choral import __version__
-from choral.privacy.shown import up
+from choral.privacy.display import up
 from choral.record import Record, RunRecord, of_right_form, read_run
 from choral.report import attacker, charts, parts, registry, words
 from choral.report.markup import Markup, element, together

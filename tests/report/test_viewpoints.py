@@ -7,11 +7,11 @@ import pytest
 
 from choral.cli import main
 from choral.errors import ConfigError
-from choral.privacy.shown import up
+from choral.privacy.display import up
 from choral.record import read_run
 from choral.report import serve
-from choral.report.scene import scene
-from choral.report.sides import side_of
+from choral.report.live_page import live_page
+from choral.report.viewpoints import viewpoint_of
 from tests.report.runs import epsilon, make_run
 from tests.report.test_live import Stream
 
@@ -30,13 +30,13 @@ def counts(record, what):
 
 
 def test_all_pages_have_the_same_places(record):
-    assert set(scene(record)) == set(scene(record, "server")) == set(scene(record, 3))
+    assert set(live_page(record)) == set(live_page(record, "server")) == set(live_page(record, 3))
 
 
 def test_the_server_has_no_ledger_of_any_device(record):
-    places = scene(record, "server")
+    places = live_page(record, "server")
     spent = {f"{up(epsilon(count))} / 2.00" for count in counts(record, "cohort")}
-    assert all(figure in words_of(scene(record)) for figure in spent), "the whole page shows them"
+    assert all(figure in words_of(live_page(record)) for figure in spent), "the whole page shows them"
     assert not any(figure in words_of(places) for figure in spent)
     assert "Spent so far" not in words_of(places)
     assert "ledger stays on the device" in places["budgets"]
@@ -47,15 +47,15 @@ def test_the_server_has_no_ledger_of_any_device(record):
 
 def test_the_server_shows_what_it_received_and_never_what_a_device_computed(tmp_path):
     record = read_run(make_run(tmp_path / "run"))
-    sight, places = record.result.sight, scene(record, "server")
+    sight, places = record.result.sight, live_page(record, "server")
     assert f"{sight.received[0]:08x} {sight.received[1]:08x}" in places["sees"]
     assert not any(f"{value:+.4f}" in words_of(places) for value in sight.computed)
-    assert all(f"{value:.3f}" in words_of(scene(record)) for value in record.result.baselines.to_dict().values())
+    assert all(f"{value:.3f}" in words_of(live_page(record)) for value in record.result.baselines.to_dict().values())
     assert not any(f"{value:.3f}" in words_of(places) for value in record.result.baselines.to_dict().values())
 
 
 def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(record):
-    places = scene(record, 3)
+    places = live_page(record, 3)
     own = counts(record, "cohort")[3]
     assert f"{up(epsilon(own))} / 2.00" in places["budgets"].replace("\xa0", " ")
     assert places["budgets"].count('scope="row"') == 1
@@ -79,7 +79,7 @@ def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
     spent = record.rounds[-1].spent
     assert len(set(spent)) > 1
     for number, own in enumerate(spent):
-        told = scene(record, number)["colluder-table"].replace("\xa0", " ")
+        told = live_page(record, number)["colluder-table"].replace("\xa0", " ")
         assert f"Spent so far: ε ≤ {up(own)} against" in told
 
 
@@ -92,7 +92,7 @@ def test_a_device_names_the_rule_of_its_own_ledger_only(tmp_path):
     (folder / "run.json").write_text(json.dumps(about))
     record = read_run(folder)
     for number, rules in ((3, {"S1"}), (4, {"S5"}), (None, {"S1", "S5"})):
-        places = scene(record, number)
+        places = live_page(record, number)
         assert rules == set(re.findall(r"\bS[15]\b", places["budgets"])), number
         so_far = re.search(r"Spent so far.*?;", places["colluder-table"]).group()
         assert rules == set(re.findall(r"\bS[15]\b", so_far)), number
@@ -100,7 +100,7 @@ def test_a_device_names_the_rule_of_its_own_ledger_only(tmp_path):
 
 def test_a_device_that_was_never_asked_has_nothing_to_show_and_says_so(tmp_path):
     record = read_run(make_run(tmp_path / "run", finished=False, done=0))
-    places = scene(record, 0)
+    places = live_page(record, 0)
     assert "asked in 0 rounds" in places["progress"]
     assert "0.00 / 2.00" in places["budgets"]
     assert "No round is over yet" in places["cohort"]
@@ -109,15 +109,15 @@ def test_a_device_that_was_never_asked_has_nothing_to_show_and_says_so(tmp_path)
 def test_only_that_sides_markup_leaves_the_process(tmp_path):
     folder = make_run(tmp_path / "run")
     record = read_run(folder)
-    with serve(folder, side="device:device 04") as page, Stream(page) as stream:
+    with serve(folder, viewpoint="device:device 04") as page, Stream(page) as stream:
         places, _ = stream.until(lambda name, _: name == "end")
-    assert places == scene(record, 3)
+    assert places == live_page(record, 3)
 
 
 @pytest.mark.parametrize("text", ["device:device 99", "devices", "device", "the server", ""])
 def test_a_side_that_the_run_does_not_have_is_refused_with_those_it_has(text, tmp_path, capsys):
     folder = make_run(tmp_path / "run", devices=3)
     with pytest.raises(ConfigError, match=r"CH102 --as .*device 01, device 02, device 03"):
-        side_of(text, read_run(folder).about)
+        viewpoint_of(text, read_run(folder).about)
     assert main(["watch", str(folder), "--as", text]) == 2
     assert "is no side of this run" in capsys.readouterr().err

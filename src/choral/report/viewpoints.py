@@ -6,17 +6,17 @@ from typing import Literal
 from msgspec.structs import replace
 
 from choral.errors import ConfigError
-from choral.privacy.shown import up
+from choral.privacy.display import up
 from choral.record import About, Baselines, DeviceLimit, RunRecord
 from choral.report import charts, parts, words
 from choral.report.markup import Markup, element, together
 
-Side = Literal["server"] | int | None  # a device by its number; None for who ran it all in one process
+Viewpoint = Literal["server"] | int | None  # a device by its number; None for who ran it all in one process
 _SHOWN = 6  # words of a masked upload
 
 
-def side_of(text: str | None, about: About) -> Side:
-    """The side that `--as` names."""
+def viewpoint_of(text: str | None, about: About) -> Viewpoint:
+    """The viewpoint that `--as` names."""
     if text is None or text == "server":
         return "server" if text else None
     name = text.removeprefix("device:")
