@@ -79,13 +79,13 @@ NAMES = {
 @pytest.mark.parametrize("fault", NAMES)
 def test_a_public_name_without_a_docstring_is_a_fault(fault, house):
     code, name = NAMES[fault]
-    add(house / "src/choral/plan.py", f"\n\n{code}")
+    add(house / "src/choral/plan/__init__.py", f"\n\n{code}")
     assert check.undocumented(house) == [f"{name} has no docstring"]
 
 
 def test_private_names_and_the_forms_of_a_protocol_need_none(house):
-    add(house / "src/choral/plan.py", "\n\ndef _quiet() -> int:\n    return 1\n")
-    add(house / "src/choral/plan.py", '\n\nclass Form:\n    """One."""\n\n    def go(self) -> int: ...\n')
+    add(house / "src/choral/plan/__init__.py", "\n\ndef _quiet() -> int:\n    return 1\n")
+    add(house / "src/choral/plan/__init__.py", '\n\nclass Form:\n    """One."""\n\n    def go(self) -> int: ...\n')
     assert check.undocumented(house) == []
 
 
@@ -124,6 +124,6 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
         broken = build(house)
         assert broken.returncode != 0 and told in broken.stderr + broken.stdout, planted
     index.write_text(text)
-    add(house / "src/choral/plan.py", "\n\ndef planted() -> int:\n    return 1\n")
+    add(house / "src/choral/plan/__init__.py", "\n\ndef planted() -> int:\n    return 1\n")
     broken = build(house)
     assert broken.returncode != 0 and "choral.plan.planted has no docstring" in broken.stderr + broken.stdout
