@@ -403,3 +403,18 @@ def test_a_receipt_is_two_plain_values_that_can_be_kept_anywhere(path):
     with Ledger.open(path, limit=TWO) as book:
         kept = json.dumps(vars(book.charge(charge(1))))
     assert Ledger.read(path, receipt=Receipt(**json.loads(kept))).receipt.entries == 2
+
+
+def test_a_statement_has_attributes_and_its_old_keys_work_with_a_warning(path):
+    with Ledger.open(path, limit=TWO) as ledger:
+        ledger.charge(charge(1))
+        statement = ledger.statement()
+    assert statement.limit.to_dict() == {"epsilon": TWO.epsilon, "delta": TWO.delta}
+    assert statement.spent.rules == ("S1",) and statement.charges == 1
+    with pytest.warns(DeprecationWarning, match=r"use \.(spent|epsilon)"):
+        assert statement["spent"]["epsilon"] == statement.spent.epsilon == ledger.balance.epsilon
+    # What `choral ledger --json` prints keeps its keys in their order.
+    assert list(statement.to_dict()) == [
+        "device", "limit", "by_version_1", "composed_by", "reserved", "spent", "charges", "torn_bytes", "receipt",
+        "entries",
+    ]  # fmt: skip
