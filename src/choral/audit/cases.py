@@ -200,7 +200,7 @@ def arrange(
     """A case by its name, with the noise for which Theorem 1 claims `epsilon`; nothing is trained yet.
 
     >>> case = arrange("theorem-1-network")
-    >>> round(case.published_epsilon, 3), case.proved_rule
+    >>> round(case.published.epsilon, 3), case.proved.rule
     (1.0, 'S1')
     """
     if name not in CASES:

@@ -45,7 +45,7 @@ def once_numbers(
 
     >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
     ...              row_length=15**0.5).local_steps
-    108
+    87
     """
     unit_smoothness, unit_gradient = CONVEX[link]
     smoothness, longest = unit_smoothness * row_length**2, unit_gradient * row_length
