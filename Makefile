@@ -27,7 +27,7 @@ demo: .venv/core   ## set up and run the main job
 	@$(BIN)/choral demo
 
 test: .venv/dev    ## set up and run the tests; those that look at pages are skipped where there is no browser
-	$(BIN)/python -m pytest -n auto -m 'not long'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not long'
 
 test-long: .venv/dev ## the tests that take minutes
 	$(BIN)/python -m pytest -n auto -m long

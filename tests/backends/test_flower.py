@@ -236,6 +236,7 @@ def test_the_gate_passes_nothing_but_fleet_requests(path, stage):
         assert gate.recv(100).split()[1] == b"404"
 
 
+@pytest.mark.long  # a lost device is in every quick run; here a whole deadline passes
 def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, stage):
     # The last test of this file: the stage has one node less afterwards.
     stage.transport.expect(stage.ids, deadline=15.0)
