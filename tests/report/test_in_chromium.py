@@ -7,11 +7,11 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
-from tests.report.test_report_page import KINDS
 
 from choral.report import serve, write_report
 from tests.browser import complaints, printed_pages, requested, show, widest
 from tests.report.runs import NASTY, make_run, result, round_line
+from tests.report.test_report_page import KINDS
 
 MILLIMETRES_OF_A4 = {(210, 297)}
 
