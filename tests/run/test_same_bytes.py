@@ -111,7 +111,8 @@ def test_keys_come_from_no_seed_so_nobody_signs_a_seeded_rehearsal_and_its_page_
     assert "server got   masked words; not kept" in capsys.readouterr().out
     text = (clinics / "choral.toml").read_text()
     (clinics / "choral.toml").write_text(text.replace("seed = 3\n", ""))
-    run("rehearse", "fresh")
+    # Without a seed nobody knows who drops out: here nobody does, so that no round can fail.
+    assert main(["rehearse", "choral.toml", "--out", "fresh", "--quiet"]) == 0
     assert not (clinics / "seeded" / "signatures.json").exists()
     assert (clinics / "fresh" / "signatures.json").exists()
     checks = {name: [finding.check for finding in verify(name)] for name in ("seeded", "fresh")}
