@@ -11,6 +11,7 @@ import json
 import math
 import statistics
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -127,11 +128,11 @@ def pooled(train: Records, test: Records) -> float:
     return area(with_intercept(test) @ found.x, np.asarray(test.labels))
 
 
-def over_seeds(found: list[Any]) -> Any:  # noqa: ANN401 - figures, or tables of them
-    """The mean over seeds, and the deviation where there are several."""
+def over_seeds(found: list[Any], figure: Callable[[list[float]], float]) -> Any:  # noqa: ANN401 - tables of figures
+    """One figure of all seeds, such as their mean, in the place of each seed's own."""
     if isinstance(found[0], dict):
-        return {name: over_seeds([one[name] for one in found]) for name in found[0]}
-    return round(statistics.mean(found), 4)
+        return {name: over_seeds([one[name] for one in found], figure) for name in found[0]}
+    return round(figure(found), 4)
 
 
 def main() -> None:
@@ -142,13 +143,15 @@ def main() -> None:
     args = parser.parse_args()
     wanted: dict[str, Any] = QUICK if args.quick else FULL
     results: dict[str, Any] = {}
+    spread: dict[str, Any] = {}  # the standard deviation over seeds
     for name, shape in SHAPES.items():
         for epsilon in wanted["epsilons"]:
             found = [figures(shape, epsilon, seed) for seed in range(wanted["seeds"])]
-            results.setdefault(name, {})[f"{epsilon:g}"] = over_seeds(found)
+            results.setdefault(name, {})[f"{epsilon:g}"] = over_seeds(found, statistics.mean)
+            spread.setdefault(name, {})[f"{epsilon:g}"] = over_seeds(found, statistics.stdev)
             print(name, epsilon, json.dumps(results[name][f"{epsilon:g}"]), file=sys.stderr, flush=True)
     if args.json:
-        print(json.dumps(results | {"seeds": wanted["seeds"], "delta": DELTA, "metric": "auc"}))
+        print(json.dumps(results | {"spread": spread, "seeds": wanted["seeds"], "delta": DELTA, "metric": "auc"}))
 
 
 if __name__ == "__main__":
