@@ -29,8 +29,10 @@ from choral.learning.splits import Split
 from choral.plan import Budget, Plan, SecureSum
 from choral.planner import once_numbers, plan_for
 from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.exposure import crowd_of
 from choral.run.study import settle
 from choral.secagg.codec import Codec, mean
+from choral.server_step import MEAN, Averaged, ServerStep
 
 DELTA = 1e-5
 
@@ -54,14 +56,18 @@ def split_of(shape: Shape, seed: int) -> Split:
     return settle(config.job_of(**settings, noise_is_added="once")).split
 
 
-def trained(plan: Plan, secure: SecureSum, model: Model, rows: Records, seed: int) -> NDArray[np.float32]:
+def trained(
+    plan: Plan, secure: SecureSum, model: Model, rows: Records, seed: int, server: ServerStep
+) -> NDArray[np.float32]:
     """The parameters after all rounds of a plan."""
     codec = Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE)
     engine = (OnceEngine if plan.once else Vectorised)(model=model, records=rows, plan=plan, codec=codec, seed=seed)
     parameters = model.start(0)
+    state = server.init(parameters)
     for number, cohort in enumerate(balanced_cohorts(plan, seed=seed), start=1):
         total = engine.train(parameters, number, cohort)
-        parameters = parameters + mean(total.total, total.count, codec.grid)
+        move, state = server.update(mean(total.total, total.count, codec.grid), state)
+        parameters = parameters + move
     return parameters
 
 
@@ -90,8 +96,8 @@ def figures(shape: Shape, epsilon: float, seed: int) -> dict[str, Any]:
     rows, train = int(split.train.sizes.min()), split.train
     model = logistic(train.features.shape[1])
 
-    def auc(plan: Plan) -> float:
-        found = evaluate(model, trained(plan, secure, model, train, seed), split.test).auc
+    def auc(plan: Plan, server: ServerStep = MEAN) -> float:
+        found = evaluate(model, trained(plan, secure, model, train, seed, server), split.test).auc
         assert found is not None
         return found
 
@@ -99,12 +105,15 @@ def figures(shape: Shape, epsilon: float, seed: int) -> dict[str, Any]:
     everyone = once_plan(shape, rows, budget, 1)
     given = {"epsilon": epsilon, "delta": DELTA, "devices": shape.devices, "cohort": shape.cohort, "rows": rows,
              "features": model.features}  # fmt: skip
-    crowd = {"colluders": secure.colluders, "dropouts": shape.cohort - secure.colluders - sums["lying"]}
+    one_step = plan_for(
+        **given, **crowd_of(secure), against="server and colluders", noise_is_added="every step",
+        row_length=math.sqrt(15),
+    )  # fmt: skip
     return {
         "once": {"everyone": auc(everyone)}
         | {name: auc(once_plan(shape, rows, budget, n)) for name, n in sums.items()},
-        "every_step": auc(plan_for(**given).plan),
-        "one_step": auc(plan_for(**given, **crowd, trust="secure_sum").plan),
+        "every_step": auc(plan_for(**given, noise_is_added="every step").plan),
+        "one_step": auc(one_step.plan, Averaged(momentum=one_step.chosen.momentum, rounds=one_step.plan.rounds)),
         "without_noise": auc(replace(everyone, noise=0.0)),
         "pooled": pooled(train, split.test),
     }

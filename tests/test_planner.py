@@ -18,7 +18,7 @@ from choral.plan import Budget
 from choral.planner import plan_for, proposal_of, task_of
 from choral.privacy.account import account
 from choral.privacy.calibrate import RESERVED
-from choral.privacy.events import Gaussian
+from choral.privacy.events import Gaussian, epsilon_of
 from choral.privacy.ledger import Balance, Charge, Reservation
 from choral.privacy.mechanisms.poisson import sampled
 from tests.run.small import study
@@ -29,27 +29,32 @@ ADULT = {"devices": 16, "rows": 2440, "features": 104, "delta": 1e-5}
 def accounted(option, delta):
     """ε by `choral.account`, from the plan's numbers alone."""
     plan, part = option.plan, option.part
+    if plan.once:  # rule S7 by hand: Δ = 2GT/γ, μ = Δ√C/(σ_u√r_eff)
+        noises = 1 if option.against == "everyone" else plan.cohort - part.colluders - part.dropouts
+        moved = 2 * plan.clip * plan.local_steps * plan.step_size / plan.batch
+        return epsilon_of([Gaussian(mu=moved * math.sqrt(part.rounds / noises) / plan.noise)], delta)
     told = account(
         rounds=part.rounds, local_steps=plan.local_steps, cohort=plan.cohort, devices=plan.devices, rows=plan.rows,
         batch=plan.batch, noise=plan.noise, clip=plan.clip, delta=delta, sampling=plan.sampling, passes=plan.passes,
         colluders=part.colluders, dropouts=part.dropouts,
     ).proved  # fmt: skip
-    return (told.against_everyone if option.trust == "nobody" else told.with_secure_sum).epsilon
+    return (told.against_everyone if option.against == "everyone" else told.with_secure_sum).epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-@pytest.mark.parametrize("trust", ["nobody", "secure_sum"])
-def test_every_option_fills_the_budget_and_never_passes_it(epsilon, trust):
-    told = plan_for(epsilon=epsilon, trust=trust, **ADULT)
+@pytest.mark.parametrize("against", ["everyone", "server and colluders"])
+def test_every_option_fills_the_budget_and_never_passes_it(epsilon, against):
+    told = plan_for(epsilon=epsilon, against=against, **ADULT)
+    assert {option.rule for option in (told.chosen, *told.alternatives)} > {"S7", "S2"}  # and S5, or S1 of all rows
     for option in (told.chosen, *told.alternatives):
         assert 0.998 * epsilon <= option.epsilon <= epsilon
         assert accounted(option, told.budget.delta) <= epsilon  # at the whole δ there is a little room left
-    assert told.chosen.trust == trust
+    assert told.chosen.against == against
     assert told.chosen.epsilon_against_everyone >= told.chosen.epsilon
 
 
 def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_round_more():
-    told = plan_for(epsilon=1.0, **ADULT)
+    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
     plan, rounds = told.plan, told.chosen.part.rounds
     full = RESERVED / rounds  # all that is reserved, though a device is charged for its share of all rounds only
     event = sampled(told.chosen.part, plan.local_steps, overflow=full)
@@ -79,22 +84,42 @@ def test_just_as_much_of_delta_is_left_as_rounds_are_charged_for_besides():
 
 def test_without_knowing_the_data_the_proposal_is_near_what_worked_on_adult():
     # A reference run on Adult had its best results at 20 rounds of 10 local steps, clip 3, batches of 488 or all rows.
-    plan = plan_for(epsilon=1.0, **ADULT).plan
+    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
+    plan = told.plan
     assert (plan.rounds, plan.local_steps, plan.cohort, plan.batch) == (20, 10, 10, 488)
-    assert (
-        plan_for(epsilon=1.0, **ADULT).chosen.part.rounds == 13
-    )  # 20·10/16 = 12.5, and nobody takes part in half a round
+    assert told.chosen.part.rounds == 13  # 20·10/16 = 12.5, and nobody takes part in half a round
     assert 2.5 <= plan.clip <= 3.5
     assert 0.2 <= plan.step_size <= 2.0
 
 
 def test_at_a_small_budget_the_secure_sum_is_advised_and_at_a_large_one_not():
     # From the same runs: one step a round with the secure sum's gain wins at ε ≤ 0.5, and gains nothing near 4.
-    small, large = plan_for(epsilon=0.3, **ADULT), plan_for(epsilon=4.0, **ADULT)
-    assert any("--trust secure_sum" in line for line in small.advice)
-    assert not any("--trust secure_sum" in line for line in large.advice)
+    small, large = (plan_for(epsilon=epsilon, noise_is_added="every step", **ADULT) for epsilon in (0.3, 4.0))
+    assert any("--against" in line for line in small.advice)
+    assert not any("--against" in line for line in large.advice)
     assert small.alternatives[0].guide < small.chosen.guide
     assert large.alternatives[0].guide > large.chosen.guide
+
+
+def test_noise_once_is_proposed_for_convex_models_whose_steps_nobody_described():
+    assert plan_for(epsilon=1.0, **ADULT).plan.once
+    assert plan_for(epsilon=1.0, model="linear", **ADULT).plan.once
+    assert not plan_for(epsilon=1.0, model="mlp", **ADULT).plan.once
+    assert not plan_for(epsilon=1.0, batch=244, **ADULT).plan.once
+
+
+def test_noise_once_is_refused_for_a_network():
+    with pytest.raises(PlanError, match="CH204"):
+        plan_for(epsilon=1.0, model="mlp", noise_is_added="once", **ADULT)
+
+
+def test_trust_in_the_secure_sum_buys_longer_rounds_and_is_said_with_its_price():
+    strict, trusting = (plan_for(epsilon=1.0, against=who, **ADULT) for who in ("everyone", "server and colluders"))
+    # r_eff = 4 honest noises at c = 2 and 10 devices: twice the total time at one noise.
+    assert trusting.plan.local_time == pytest.approx(2 * strict.plan.local_time, rel=1e-9)
+    assert trusting.chosen.guide < 0.6 * strict.chosen.guide
+    assert any("against everyone should that trust fail" in line for line in strict.advice)
+    assert any("Should the secure sum fail, ε is 2.16" in line for line in trusting.advice)
 
 
 GIVEN = st.fixed_dictionaries(
@@ -152,7 +177,8 @@ def test_what_is_proposed_for_a_synthetic_task_does_learn():
     rng = np.random.default_rng(5)
     rows, truth = rng.normal(size=(10, 1000, 8)), rng.normal(size=8)
     labels = (rows @ truth + rng.normal(size=(10, 1000)) > 0).astype(float)
-    told = plan_for(epsilon=1.0, devices=10, rows=1000, features=8, classes=2, row_length=math.sqrt(8))
+    told = plan_for(epsilon=1.0, devices=10, rows=1000, features=8, classes=2, row_length=math.sqrt(8),
+                    noise_is_added="every step")  # fmt: skip
     plan, theta = told.plan, np.zeros(8)
     for _ in range(plan.rounds):
         local = []
@@ -190,7 +216,7 @@ def test_the_curves_rise_and_end_at_the_plan():
 
 
 def test_the_certified_bound_fulfils_its_condition_and_is_no_part_of_the_guess():
-    told = plan_for(epsilon=1.0, **ADULT)
+    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
     assert told.certified.valid
     smoothness = 104 ** (2 / 3) / 4
     condition = step_condition(
@@ -201,12 +227,12 @@ def test_the_certified_bound_fulfils_its_condition_and_is_no_part_of_the_guess()
 
 def test_batches_of_all_rows_need_no_other_sampler():
     told = plan_for(epsilon=1.0, batch=2440, **ADULT)
-    assert [option.name for option in told.alternatives] == ["one step a round, secure sum trusted"]
+    assert [option.name for option in told.alternatives] == ["one step per round, sum trusted"]
     assert told.chosen.rule == "S1"
 
 
 def test_poisson_sampling_saves_noise_against_the_same_partition():
-    told = plan_for(epsilon=1.0, **ADULT)
+    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
     assert told.alternatives[1].plan.sampling == "partition"
     # Large noise: sampled batches need what all rows would, a partition √(rows/batch) = √5 times as much.
     assert told.alternatives[1].plan.noise / told.plan.noise == pytest.approx(math.sqrt(5), rel=0.01)
@@ -235,13 +261,15 @@ def test_extreme_tasks_end_in_a_plan_or_in_ch201_and_never_hang(numbers):
 def test_a_single_device_has_no_secure_sum_to_trust():
     """Such a task comes from runs without noise only."""
     task = {"epsilon": 1.0, "devices": 1, "rows": 100_000, "features": 5, "classes": 2, "model": "logistic"}
-    words = {"sampling": "partition", "law": "gaussian", "trust": "nobody"}
+    words = {"sampling": "partition", "law": "gaussian", "against": "everyone"}
     told = proposal_of(task_of(**task | words))
     assert (told.alternatives, told.epsilon_by_colluders) == ((), ())
     assert not any("secure sum" in line for line in told.advice)
 
 
-@pytest.mark.parametrize("few", [{"devices": 1}, {"devices": 16, "cohort": 1}, {"devices": 1, "trust": "secure_sum"}])
+@pytest.mark.parametrize(
+    "few", [{"devices": 1}, {"devices": 16, "cohort": 1}, {"devices": 1, "against": "server and colluders"}]
+)
 def test_no_plan_is_proposed_that_a_run_would_refuse_for_a_cohort_of_one(few):
     with pytest.raises(PlanError) as of_plan:
         plan_for(epsilon=1.0, rows=40, features=4, **few)
@@ -271,8 +299,9 @@ def test_delta_is_at_most_one_in_all_rows_unless_given():
         ({"rounds": 0}, "rounds"), ({"local_steps": 0}, "local_steps"), ({"batch": 2441}, "batch"),
         ({"clip": -1.0}, "clip"), ({"step_size": 0.0}, "step_size"), ({"noise": math.nan}, "noise"),
         ({"row_length": 0.0}, "row_length"), ({"model": "forest"}, "model"), ({"sampling": "shuffle"}, "sampling"),
-        ({"trust": "all"}, "trust"), ({"colluders": 10}, "colluders"), ({"dropouts": -1}, "dropouts"),
-        ({"trust": "secure_sum", "local_steps": 5}, "CH204"), ({"trust": "secure_sum", "cohort": 1}, "CH204"),
+        ({"against": "all"}, "against"), ({"colluders": 10}, "colluders"), ({"dropouts": -1}, "dropouts"),
+        ({"against": "server and colluders", "local_steps": 5}, "CH204"),
+        ({"against": "server and colluders", "cohort": 1}, "CH204"),
     ],
 )  # fmt: skip
 def test_bad_numbers_are_refused_by_name(change, word):

@@ -6,7 +6,7 @@ dataclass with its numbers and the pair, and one line in STEPS.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -86,6 +86,40 @@ class Nesterov(Momentum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Averaged(Momentum):
+    """Momentum whose last move goes to the mean of the later half of all models, over which noise evens out.
+
+    `rounds` is how many there will be; a run that ends earlier keeps its last model.
+
+    >>> step, model = Averaged(momentum=0.0, rounds=4), np.zeros(1, np.float32)
+    >>> state = step.init(model)
+    >>> for _ in range(4):
+    ...     move, state = step.update(np.float32([1.0]), state)
+    ...     model = model + move
+    >>> model.tolist()  # of 1, 2, 3 and 4 the mean of the last two
+    [3.5]
+    """
+
+    rounds: int = 1
+
+    def init(self, parameters: Vector) -> State:
+        """No velocity, the model itself, and nothing to average yet."""
+        nothing = np.zeros_like(parameters)
+        return {**super().init(parameters), "model": parameters.copy(), "sum": nothing, "done": nothing.copy()}
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """The velocity times the step size; in the last round, the way to the mean of the models."""
+        move, kept = super().update(mean, state)
+        model, done = state["model"] + move, state["done"] + 1
+        number, first = int(done[0]), self.rounds // 2
+        total = state["sum"] + model if number > first else state["sum"]
+        if number == self.rounds:
+            average: Vector = np.divide(total, np.float32(self.rounds - first))
+            move = average - state["model"]
+        return move, {**kept, "model": model, "sum": total, "done": done}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Adam:
     """FedAdam: each parameter's mean of means over the root of its mean square (Reddi et al. 2021, Algorithm 2).
 
@@ -113,7 +147,9 @@ class Adam:
         return move, {"velocity": velocity, "squares": squares}
 
 
-STEPS: dict[str, type[ServerStep]] = {"mean": Mean, "momentum": Momentum, "nesterov": Nesterov, "adam": Adam}
+STEPS: dict[str, type[ServerStep]] = {
+    "mean": Mean, "momentum": Momentum, "nesterov": Nesterov, "averaged": Averaged, "adam": Adam,
+}  # fmt: skip
 DEFAULT, MEAN = "mean", Mean()
 
 
@@ -124,7 +160,7 @@ def step_of(name: str, numbers: Mapping[str, float | None], *, where: str = "") 
     Momentum(step_size=1.0, momentum=0.5)
     """
     given = {number: value for number, value in numbers.items() if value is not None}
-    known = [field.name for field in fields(STEPS[name])]
+    known = [field.name for field in fields(STEPS[name]) if field.name != "rounds"]  # those are the plan's
     for number in [number for number in given if number not in known]:
         raise PlanError(
             "CH104",
@@ -133,6 +169,15 @@ def step_of(name: str, numbers: Mapping[str, float | None], *, where: str = "") 
             fix=f"It uses {' and '.join(f'server_{one}' for one in known) or 'no number'}.",
         )
     return STEPS[name](**given)
+
+
+def over_rounds(step: ServerStep, rounds: int) -> ServerStep:
+    """The step for a run of so many rounds, where it asks for their number.
+
+    >>> over_rounds(Averaged(), 20).rounds
+    20
+    """
+    return replace(step, rounds=rounds) if isinstance(step, Averaged) else step
 
 
 def described(step: ServerStep) -> dict[str, str | float] | None:

@@ -26,7 +26,9 @@ def page(capsys, *words):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [(), ("--sampling", "partition"), ("--trust", "secure_sum"), ("--model", "mlp")])
+@pytest.mark.parametrize(
+    "words", [(), ("--sampling", "partition"), ("--against", "server and colluders"), ("--model", "mlp")]
+)
 def test_the_page_fits_80_columns_without_colour_and_explains_every_number(capsys, words):
     text = page(capsys, *words)
     assert max(map(len, text.splitlines())) <= 80
@@ -41,7 +43,8 @@ def test_the_page_fits_80_columns_without_colour_and_explains_every_number(capsy
         "one record replaced",
     ):
         assert part in text
-    names = ("rounds", "cohort", "local_steps", "sampling", "batch", "clip", "step_size", "noise")
+    once = ("noise_is_added", "row_length") if "noise_is_added = once" in text else ("sampling", "batch")
+    names = ("rounds", "cohort", "local_steps", *once, "clip", "step_size", "noise")
     assert all(re.search(rf"^  {name} = ", text, re.MULTILINE) for name in names)
 
 
@@ -96,7 +99,7 @@ def test_no_epsilon_is_printed_smaller_than_it_is(capsys, epsilon):
     ("words", "code"),
     [
         (["--noise", "0.0001"], "CH201"), (["--cohort", "17"], "CH200"), (["--epsilon", "nan"], "CH200"),
-        (["--trust", "x"], "CH101"), (["--colluders", "9"], "CH204"),
+        (["--against", "x"], "CH101"), (["--colluders", "9"], "CH204"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_planned_ends_with_status_2_and_one_line(capsys, words, code):

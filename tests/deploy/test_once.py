@@ -8,9 +8,11 @@ import pytest
 
 from choral.backends import relay
 from choral.backends.wire import Wire
+from choral.cli.approval import screen
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
-from choral.errors import LedgerError, SumError
+from choral.errors import LedgerError, SumError, TrustError
+from choral.privacy.display import up
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import Turn
 from tests.run.consortium import JOB, Consortium
@@ -40,9 +42,9 @@ def consortium(enrolled, tmp_path):
     return enrolled.copy(tmp_path)
 
 
-def approve(consortium, **limits):
+def approve(consortium, *, epsilon=5.0, **limits):
     study = consortium.study / "study.toml"
-    policy = Policy(epsilon=5.0, delta=1e-4, **limits)
+    policy = Policy(epsilon=epsilon, delta=1e-4, **limits)
     return [
         home.approve(study, policy, consortium.tables[name], record=True) for name, home in consortium.homes.items()
     ]
@@ -100,3 +102,23 @@ def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded(consortiu
         with pytest.raises(SumError):
             wire.attempt(Turn(1, 0), range(3), np.full(study.settled.model.size, 1e4, np.float32))
     assert set(wire.findings.refusals.values()) <= {"CH605", "CH700"}
+
+
+def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_path):
+    job = ONCE.replace('noise_is_added = "once"', 'noise_is_added = "once"\nagainst = "server and colluders"')
+    trusting = Consortium(tmp_path, job=job)
+    with pytest.raises(TrustError, match=r"CH603.*holds only if the secure sum does.*--max-epsilon-sum"):
+        approve(trusting)
+    with pytest.raises(TrustError, match=r"CH603.*would cost ε = 7\..*the policy grants 5"):
+        approve(trusting, epsilon_sum=4.0)  # the limit against everyone holds all the same
+    shown = approve(trusting, epsilon=8.0, epsilon_sum=4.0)
+    limit = trusting.agreement.job.privacy.epsilon
+    for one in shown:
+        assert one.epsilon_sum_planned <= limit < one.epsilon_planned <= 8.0
+        assert f"ε = {up(one.epsilon_sum_planned)} for them if the secure sum holds" in "\n".join(
+            screen(one, recorded=True)
+        )
+    rounds(trusting, 3)
+    for home in trusting.homes.values():
+        ledger = Ledger.read(home.ledger_path)
+        assert ledger.balances.sums.epsilon <= limit < ledger.balance.epsilon

@@ -111,3 +111,21 @@ def test_whole_noise_once_costs_what_rule_s6_says_of_one_release_per_round(law):
         mine, theirs = (proved(part(plan)).event for plan in (step, every))
         assert type(mine) is type(theirs)
         assert epsilon_of([mine], DELTA) == pytest.approx(epsilon_of([theirs], DELTA), rel=1e-9)
+
+
+def test_a_pull_home_lies_between_the_whole_local_time_and_the_proximal_point():
+    far, near = replace(ONCE, pull=1e9), replace(ONCE, pull=0.01, step_size=0.25)
+    assert movement(far) == pytest.approx(movement(ONCE), rel=1e-6)  # κ → ∞: 2GT/γ
+    assert movement(near) == 2 * ONCE.clip * 0.01 / ONCE.batch  # K → ∞: 2Gκ/γ
+    pulled = replace(ONCE, pull=10.0)
+    assert movement(pulled) == pytest.approx(2 * 1.2 * 10 * (1 - (1 - 0.25 / 10) ** 120) / 2440, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parts": 2, "pull": 1.0}, {"parts": 2, "sampling": "poisson"}, {"parts": 10**9}, {"pull": -1.0}]
+)
+def test_parts_and_pulls_of_which_nothing_is_proved_are_refused(wrong):
+    with pytest.raises(PlanError, match="CH20"):
+        replace(ONCE, **wrong)
+    with pytest.raises(PlanError, match="CH204"):
+        replace(ONCE, noise_is_added="every step", row_length=0.0, pull=1.0)

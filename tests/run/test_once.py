@@ -69,7 +69,7 @@ def test_the_number_of_steps_tells_nothing_of_who_was_drawn(monkeypatch):
     taken, honest = set(), once._work
 
     def watched(*given):
-        taken.add(int(given[-1]))
+        taken.add(int(given[-2]))
         return honest(*given)
 
     monkeypatch.setattr(once, "_work", watched)
@@ -156,3 +156,21 @@ def test_a_ledger_with_a_smaller_figure_for_sums_is_found(tmp_path):
             forged.charge(replace(charge, summed=replace(charge.summed, mu=charge.summed.mu / 2)))
     wrong = " ".join(line for finding in verify(tmp_path / "run") for line in finding.wrong)
     assert "not what the plan costs with the secure sum" in wrong
+
+
+@pytest.mark.parametrize("way", [{"pull": 5.0}, {"parts": 4}])
+def test_a_pull_home_and_parts_have_the_same_integers_too_and_verify(way, tmp_path):
+    settled = study(seed=9, **way)
+    runs = [Run(kind, settled) for kind in ("simulation", "rehearsal")]
+    for run in runs:
+        run.finish()
+    assert runs[0].parameters.tolist() == runs[1].parameters.tolist()
+    plain = study(seed=9)
+    assert (settled.plan.noise < plain.plan.noise) == ("pull" in way)  # parts save work, not noise
+    choral.rehearse(TABLE, **SETTINGS, **way, out=tmp_path / "run")
+    assert verify(tmp_path / "run").good
+
+
+def test_a_pull_home_is_refused_with_noise_in_every_step():
+    with pytest.raises(ChoralError, match="CH104"):
+        study(noise_is_added="every step", pull=5.0)

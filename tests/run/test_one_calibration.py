@@ -2,7 +2,7 @@
 
 import pytest
 
-from choral.cli.demo import JOB
+from choral.cli.demo import PAPER
 from choral.errors import PlanError
 from choral.plan import Budget, Plan
 from choral.planner import plan_for
@@ -30,9 +30,9 @@ def test_the_planner_and_a_run_solve_the_same_noise_for_the_same_numbers(shape, 
 
 def test_the_demos_numbers_have_the_noise_that_runs_always_had():
     """The run printed 0.018615 for them, and the planner 0.018624, by a reserve of δ of its own."""
-    numbers = {name: value for name, value in JOB.items() if name not in ("name", "builtin", "epsilon", "delta")}
+    numbers = {name: value for name, value in PAPER.items() if name not in ("name", "builtin", "epsilon", "delta")}
     plan = Plan(**numbers, rows=2440, noise=0.0)
-    assert f"{calibrated(plan, Budget(epsilon=JOB['epsilon'], delta=JOB['delta'])).noise:.6f}" == "0.018615"
+    assert f"{calibrated(plan, Budget(epsilon=PAPER['epsilon'], delta=PAPER['delta'])).noise:.6f}" == "0.018615"
 
 
 def test_a_delta_that_rare_failures_use_up_is_refused_with_one_that_works():

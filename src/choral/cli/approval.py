@@ -77,8 +77,18 @@ def _costs(told: "Preview") -> list[str]:
         f"COSTS     ε = {up(told.epsilon_a_round)} per round, ε = {up(told.epsilon_planned)} for the "
         f"{told.planned_rounds} rounds planned here",
         f"          ({terms})",
+        *_costs_of_sums(told),
         f"CAP       {cap}",
         f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on {told.noise_on}, added here",
+    ]
+
+
+def _costs_of_sums(told: "Preview") -> list[str]:
+    if told.epsilon_sum_planned is None:
+        return []
+    return [
+        f"          ε = {up(told.epsilon_sum_planned)} for them if the secure sum holds "
+        f"(δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.sum_adversary})",
     ]
 
 

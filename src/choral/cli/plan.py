@@ -19,9 +19,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
-from choral.plan import LAWS, SAMPLINGS
+from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
-from choral.planner.task import MODELS, TRUSTS
+from choral.planner.task import MODELS
 from choral.privacy.display import figures_up
 from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import ADJACENCY
@@ -36,7 +36,7 @@ EPILOG = """\
 examples:
   choral plan --epsilon 1 --devices 16 --rows 2440 --features 104
   choral plan --epsilon 0.3 --devices 16 --rows 2440 --features 104 \\
-              --trust secure_sum
+              --against "server and colluders"
   choral plan --epsilon 2 --devices 100 --rows 500 --features 30 --json
   choral plan choral.toml"""
 
@@ -50,7 +50,8 @@ _WORDS: dict[str, tuple[Sequence[str], str]] = {
     "model": (MODELS, "what is trained (logistic)"),
     "sampling": (SAMPLINGS, "how batches are drawn (poisson; partition if strict)"),
     "law": (LAWS, "of the noise (gaussian); the others are the strict mode"),
-    "trust": (TRUSTS, "whose good faith the noise may rely on (nobody)"),
+    "against": (AGAINST, "whom ε must hold against (everyone)"),
+    "noise_is_added": (NOISE_IS_ADDED, "where noise goes (once for convex models)"),
 }
 
 _WHOLE = {
@@ -79,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (kind, mark, line) in _NEEDED.items():
         need.add_argument(f"--{name}", type=kind, metavar=mark, help=line)
     for name, (choices, line) in _WORDS.items():
-        parser.add_argument(f"--{name}", choices=choices, help=line)
+        parser.add_argument(f"--{name.replace('_', '-')}", choices=choices, help=line)
     for kind, mark, flags in ((int, "N", _WHOLE), (float, "X", _NUMBERS)):
         for name, line in flags.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=line)
@@ -135,7 +136,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
         "rounds_each": rounds_each(plan),
         "allowed_rounds": _range(study.costs.allowed_rounds),
         "rows": _range(rows) | {"all": int(rows.sum())},
-        "secure_sum": asdict(study.secure),
+        "server and colluders": asdict(study.secure),
         "privacy": None if planned is None else planned.to_dict(),
     }
 
@@ -219,13 +220,13 @@ def _table(options: Sequence[Option]) -> Iterator[str]:
         numbers = f"{plan.rounds:>6} {plan.local_steps:>5} {plan.batch:>7,} {noise:>9} {option.guide:>7.2g}"
         yield f"  {mark} {option.name:<36}{numbers}"
         everyone = (
-            "" if option.trust == "nobody" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"
+            "" if option.against == "everyone" else f"; {figures_up(option.epsilon_against_everyone)} against everyone"
         )
         yield f"      {option.rule}: ε = {figures_up(option.epsilon)} against {_short(option)}{everyone}"
 
 
 def _short(option: Option) -> str:
-    if option.trust == "nobody":
+    if option.against == "everyone":
         return "the server and all other devices"
     return f"the server and {option.part.colluders} colluders"
 

@@ -154,6 +154,7 @@ def head(run: "Run") -> str:
 def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.privacy.mechanisms import mechanism_of
+    from choral.privacy.rules import ADJACENT, seen_by
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -169,8 +170,10 @@ def plan_lines(study: "Study") -> list[str]:
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if plan.noise > 0:
-        lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
-        lines.append("       the server and all other devices together); beyond it refuses")
+        lines.append(
+            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {ADJACENT[plan.unit]}, against "
+            f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
+        )
     return lines
 
 
@@ -178,7 +181,7 @@ def body(run: "Run", result: "Result") -> str:
     """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
     parts = [_curve(run, result)]
     if result.privacy.devices is not None:
-        parts.append(_budgets(result.privacy.devices))
+        parts.append(_budgets(result.privacy.devices, run.study.costs.trusts_sum))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1].included)))
     parts += [claims(result.privacy), _saved(result)]
@@ -199,10 +202,11 @@ def _curve(run: "Run", result: "Result") -> str:
     return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
 
 
-def _budgets(devices: "Sequence[SpentByDevice]") -> str:
+def _budgets(devices: "Sequence[SpentByDevice]", of_sums: bool) -> str:
     wide = terminal.width() >= WIDE
     names, bars = (12, 20) if wide else (9, 5)
-    lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
+    title = f"PRIVACY SPENT{', with the secure sum' * of_sums}"
+    lines = [f"{title:{names + bars + 4}}used / limit rounds"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device.epsilon / device.limit, bars)
         note = "  full" if device.full else ""

@@ -23,7 +23,7 @@ from choral.config.settings import (
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS
 from choral.plan import Sampling, usual_sampling
-from choral.server_step import ServerStep, step_of
+from choral.server_step import DEFAULT, ServerStep, step_of
 
 T = TypeVar("T")
 BUILT_IN = tuple(KINDS)  # models that are named; any other is somebody's own code
@@ -54,10 +54,8 @@ class Job:
             name for name, kind in KINDS.items() if (kind.numbers if number else kind.classes)
         )
 
-    @property
-    def sampling(self) -> Sampling:
+    def sampling(self, *, once: bool) -> Sampling:
         """How batches are drawn: as is said, else as is usual for the noise."""
-        once = self.privacy.noise_is_added == "once"
         return self.local.sampling or ("partition" if once else usual_sampling(self.privacy.law))
 
     @property
@@ -69,7 +67,7 @@ class Job:
         """
         own, where = self.federation, self.where("federation", "server")
         numbers = {f.name.removeprefix("server_"): f.name for f in fields(own) if f.name.startswith("server_")}
-        return step_of(own.server, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
+        return step_of(own.server or DEFAULT, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
 
     def seeded(self, seed: int) -> "Job":
         """The same job with this seed, which a run keeps beside the job's text.

@@ -7,12 +7,14 @@ from typing import Any, Literal
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
+    AGAINST,
     LAWS,
     NOISE_IS_ADDED,
     PARTICIPATIONS,
     PASSES,
     SAMPLINGS,
     SUM_KINDS,
+    Against,
     Law,
     NoiseIsAdded,
     Participation,
@@ -20,7 +22,7 @@ from choral.plan import (
     Sampling,
     SumKind,
 )
-from choral.server_step import DEFAULT, STEPS
+from choral.server_step import STEPS
 
 
 def _setting(kind: Kind, default: Any = None) -> Any:  # noqa: ANN401 - stands for a field of any type
@@ -35,7 +37,8 @@ class PrivacySettings:
     delta: float = _setting(Number(above=0, below=1, suggest="1e-5"), 1e-5)
     noise: float | None = _setting(Number(above=0, or_equal=True))
     law: Law = _setting(Text(choices=LAWS), "gaussian")
-    noise_is_added: NoiseIsAdded = _setting(Text(choices=NOISE_IS_ADDED), "every step")
+    against: Against = _setting(Text(choices=AGAINST), "everyone")
+    noise_is_added: NoiseIsAdded | None = _setting(Text(choices=NOISE_IS_ADDED))
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
 
@@ -52,7 +55,7 @@ class FederationSettings:
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
     packed: bool = _setting(YesNo(), False)
     deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
-    server: str = _setting(Text(choices=tuple(STEPS)), DEFAULT)
+    server: str | None = _setting(Text(choices=tuple(STEPS)))
     server_step_size: float | None = _setting(Number(above=0, below=1e4, suggest="0.1"))
     server_momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
     server_decay: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.99"))
@@ -69,6 +72,8 @@ class LocalSettings:
     clip: float | None = _setting(Number(above=0, suggest="1.0"))
     sampling: Sampling | None = _setting(Text(choices=SAMPLINGS))
     passes: Passes = _setting(Text(choices=PASSES), "continue")
+    pull: float | None = _setting(Number(above=0, suggest="50"))
+    parts: int | None = _setting(Whole(least=1, suggest="10"))
 
 
 @dataclass(frozen=True, kw_only=True)

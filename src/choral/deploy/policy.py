@@ -54,6 +54,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker("its sums have no self masks", "a study with choral's own secure sum")
         if not secure.lying and not self.curious:
             raise weaker("its sums withstand only a server that follows the protocol", "--allow-curious")
+        if study.job.privacy.against != "everyone" and self.epsilon_sum is None:
+            raise weaker(
+                "its ε holds only if the secure sum does, and the policy has a limit against everyone alone",
+                "--max-epsilon-sum, and a --max-epsilon for the case that the sum does not hold",
+            )
         if secure.colluders < self.colluders:
             raise weaker(
                 f"it counts {secure.colluders} devices that help its server, the policy wants {self.colluders}",

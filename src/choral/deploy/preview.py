@@ -36,6 +36,8 @@ class Preview:
     delta: float
     epsilon_a_round: float
     epsilon_planned: float
+    epsilon_sum_planned: float | None  # the same against a server that sees only sums, where that is proved
+    sum_adversary: str
     uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
     epsilon_uploads: float
     epsilon_spent_before: float

@@ -27,7 +27,7 @@ from choral.privacy.display import figures_up, up
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import ADJACENCY, seen_by
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement, Enrolled, check_names
@@ -340,6 +340,8 @@ class Home:
             delta=delta,
             epsilon_a_round=held.costs.spent(0, 1, delta),
             epsilon_planned=cost,
+            epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
+            sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
             uploads=uploads,
             epsilon_uploads=held.costs.spent(0, uploads, delta),
             epsilon_spent_before=spent,

@@ -41,8 +41,8 @@ class LocalWork:
 
     >>> from choral.learning.models import logistic
     >>> work = LocalWork(local_time=30.0, divisor=2441, clip=1.2, row_length=4.0, upload_bound=10.0)
-    >>> work.steps(logistic(104), 2441), round(work.movement, 4)
-    (127, 0.0295)
+    >>> work.steps(logistic(104), 2441)
+    127
     """
 
     local_time: float
@@ -51,6 +51,8 @@ class LocalWork:
     row_length: float
     upload_bound: float
     least_steps: int = 1
+    pull: float = 0.0
+    parts: int = 1
 
     def __post_init__(self) -> None:
         require_number("local_time", self.local_time)
@@ -68,17 +70,19 @@ class LocalWork:
             row_length=plan.row_length,
             upload_bound=plan.upload_bound,
             least_steps=plan.local_steps,
+            pull=plan.pull,
+            parts=plan.parts,
         )
 
-    @property
-    def movement(self) -> float:
-        """Δ in exact arithmetic: how far one replaced record can move an upload for which every step uses all rows."""
-        return min(2 * self.clip * self.local_time / self.divisor, 2 * self.upload_bound)
-
     def steps(self, model: Model, rows: int) -> int:
-        """K, the steps of a device with so many rows; none of them is longer than 2γ/(rows·L)."""
-        smoothness = self.smoothness(model)
-        return max(self.least_steps, math.ceil(self.local_time * smoothness * rows / (2 * self.divisor * MARGIN)))
+        """K, the steps of a device with so many rows; none of them is longer than 2/(rows·L/γ + 2/κ)."""
+        stiffness = self.smoothness(model) * self.covered(rows) / self.divisor + (2 / self.pull if self.pull else 0)
+        steps = max(self.least_steps, math.ceil(self.local_time * stiffness / (2 * MARGIN)))
+        return -(-steps // self.parts) * self.parts  # in whole passes over the parts, so that each is used as often
+
+    def covered(self, rows: int) -> int:
+        """The rows of all parts if each were as large as the largest one."""
+        return -(-rows // self.parts) * self.parts
 
     def smoothness(self, model: Model) -> float:
         """L of one row's loss, or CH204 for a model of which nothing is proved."""
@@ -104,10 +108,11 @@ class LocalWork:
 
         After the first step the two worlds stand at different models, so the rounding of every row may differ.
         """
-        d, m, v = model.widths[0] + 1, rows, LARGEST_MODEL
+        d, m, v = model.widths[0] + 1, self.covered(rows), LARGEST_MODEL
         rate = self.local_time / self.steps(model, rows) / self.divisor  # η/γ
         slope = self.row_length / self.clip * ((d + 4) * self.row_length * v / 2 + 8)
-        per_step = m * (slope + m + 16) + (d + 12) * v / (rate * self.clip)
+        moves = 20 if self.pull else 12  # roundings of vectors as long as the model, in one step
+        per_step = m * (slope + m + 16) + (d + moves) * v / (rate * self.clip)
         return 4 * _UNIT * per_step
 
     def check(self, model: Model, rows: int) -> None:
@@ -145,15 +150,19 @@ def local_work(
             f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
             fix="Use a shorter local time, or features within about ±1.",
         )
-    steps, size = work.steps(model, places), padded(places)
+    steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
     rows = np.zeros((size, model.features + 1))
     rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
     classes = np.zeros(size, labels.dtype)
     classes[: len(labels)] = labels
-    numbers = np.array([work.local_time / steps / work.divisor, work.clip, work.row_length, work.upload_bound])
+    step_size = work.local_time / steps
+    numbers = np.array([
+        step_size * work.parts / work.divisor, work.clip, work.row_length, work.upload_bound,
+        step_size / work.pull if work.pull else 0.0,
+    ])  # fmt: skip
     with jax.enable_x64(True):
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
-        update = _work(model.link, start, rows, classes, np.arange(size) < len(labels), numbers, steps)
+        update = _work(model.link, start, rows, classes, np.arange(size) < len(labels), numbers, steps, work.parts)
         return np.asarray(update).ravel()
 
 
@@ -244,9 +253,11 @@ def padded(rows: int) -> int:
     return power * 3 // 4 if power >= 4 and rows <= power * 3 // 4 else power
 
 
-@partial(jax.jit, static_argnames="link")
-def _work(link: Link, start: Array, rows: Array, labels: Array, used: Array, numbers: Array, steps: Array) -> Array:
-    rate, clip, row_length, bound = numbers
+@partial(jax.jit, static_argnames=("link", "parts"))
+def _work(
+    link: Link, start: Array, rows: Array, labels: Array, used: Array, numbers: Array, steps: Array, parts: int
+) -> Array:
+    rate, clip, row_length, bound, home = numbers
     lengths = _norms(rows)
     # A row that is not finite has no say, as in `learning.local`.
     used = used & jnp.isfinite(lengths)
@@ -254,11 +265,17 @@ def _work(link: Link, start: Array, rows: Array, labels: Array, used: Array, num
     rows = jnp.where(used[:, None], rows * scale[:, None], 0)
     lengths = jnp.where(used, lengths * scale, 0)
 
-    def step(_: int, model: Array) -> Array:
-        slope = slopes(link, rows @ model, labels)
-        longest = jnp.maximum(lengths * _norms(slope), clip)
-        factor = jnp.where(used, clip / longest, 0)
-        return _within(LARGEST_MODEL, model - rate * (rows.T @ (slope * factor[:, None])))
+    # Row i is in part i mod parts: a choice that no value has a say in.
+    rows, labels, used, lengths = (one.reshape(-1, parts, *one.shape[1:]) for one in (rows, labels, used, lengths))
+
+    def step(number: int, model: Array) -> Array:
+        now = number % parts
+        mine = rows[:, now]
+        slope = slopes(link, mine @ model, labels[:, now])
+        longest = jnp.maximum(lengths[:, now] * _norms(slope), clip)
+        factor = jnp.where(used[:, now], clip / longest, 0)
+        moved = model - rate * (mine.T @ (slope * factor[:, None])) - home * (model - start)
+        return _within(LARGEST_MODEL, moved)
 
     end = lax.fori_loop(0, steps, step, start)
     return _within(bound, end - start)

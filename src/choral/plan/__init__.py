@@ -11,11 +11,11 @@ from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, req
 from choral.plan.secure_sum import Adversary, SecureSum
 
 __all__ = [
-    "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
-    "SUM_KINDS", "UNITS",
-    "Adversary", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind",
-    "Unit", "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "usual_sampling", "whole_within",
+    "AGAINST", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES",
+    "SAMPLINGS", "SUM_KINDS", "UNITS",
+    "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum",
+    "SumKind", "Unit", "require_company", "require_keywords", "require_law", "require_number", "require_one_of",
+    "require_whole", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -32,6 +32,8 @@ PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
 NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
+Against = Literal["everyone", "server and colluders"]
+AGAINST: tuple[Against, ...] = ("everyone", "server and colluders")  # whom the ε of a budget is proved against
 MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
@@ -100,7 +102,8 @@ class Plan:
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
     `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
     all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`; `noise` is that of
-    the upload, and rows are at most `row_length` long.
+    the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn back to the model
+    that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step uses one.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -123,6 +126,8 @@ class Plan:
     unit: Unit = "record"
     noise_is_added: NoiseIsAdded = "every step"
     row_length: float = 0.0
+    pull: float = 0.0
+    parts: int = 1
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -145,14 +150,24 @@ class Plan:
     def _require_once(self) -> None:
         """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
         if not self.once:
-            if self.row_length:
-                raise PlanError(
-                    "CH204",
-                    f"row_length = {self.row_length!r} with noise in every step.",
-                    fix='Leave it out, or use noise_is_added = "once".',
-                )
+            for name, unused in (("row_length", 0.0), ("pull", 0.0), ("parts", 1)):
+                if getattr(self, name) != unused:
+                    raise PlanError(
+                        "CH204",
+                        f"{name} = {getattr(self, name)!r} with noise in every step.",
+                        fix='Leave it out, or use noise_is_added = "once".',
+                    )
             return
         require_number("row_length", self.row_length)
+        require_number("pull", self.pull, closed=True)
+        require_whole("parts", self.parts, most=self.rows)
+        if self.parts > 1 and (self.pull or not self.partitioned):
+            raise PlanError(
+                "CH204",
+                f'parts = {self.parts} with pull = {self.pull:g} and sampling = "{self.sampling}".',
+                why="Rule S7 is proved for parts of all rows, without a pull home.",
+                fix="Use parts = 1, or leave pull and sampling out.",
+            )
 
     @property
     def once(self) -> bool:
@@ -210,6 +225,7 @@ class Plan:
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0)}
+        usual |= {("pull", 0.0), ("parts", 1)}
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

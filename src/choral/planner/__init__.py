@@ -5,22 +5,40 @@ from dataclasses import asdict, dataclass, replace
 from typing import Unpack
 
 from choral.convergence_bounds import Convergence, largest_step_size
-from choral.plan import Budget, Plan, require_company
-from choral.planner.noise_once import once_numbers
+from choral.plan import Against, Budget, Plan, require_company
+from choral.planner.noise_once import Conditions, once_numbers, one_step_numbers
 from choral.planner.options import (
     Option,
     check_that_it_learns,
     epsilon_by_colluders,
     epsilon_by_round,
+    learns,
+    noise_per_step,
+    once_option,
+    one_step_option,
     option,
     solved,
 )
 from choral.planner.reasons import Choice, advice, choices
-from choral.planner.task import PlanningTask, Wanted, task_of, usual_cohort
+from choral.planner.task import (
+    CONVEX_LINKS,
+    OF_EVERY_STEP,
+    PlanningTask,
+    Wanted,
+    adds_noise_once,
+    task_of,
+    usual_cohort,
+)
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import ADJACENCY
 
-__all__ = ["Choice", "Option", "Proposal", "once_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort"]
+__all__ = [
+    "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "adds_noise_once", "once_numbers",
+    "one_step_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort",
+]  # fmt: skip
+
+EVERY_STEP, ONE_STEP = "noise in every step", "one step per round, sum trusted"
+ONCE: dict[Against, str] = {"everyone": "noise once", "server and colluders": "noise once, sum trusted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,28 +94,45 @@ def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wa
 
 def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) -> Proposal:
     """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing."""
-    check_that_it_learns(task)
-    local = option(task, "nobody trusted", given_noise=task.trust == "nobody")
+    alone = task.draft.cohort < 2
+    once = _once(task, alone=alone)
     reached()
-    summed = _summed(task)
+    if not task.once:
+        check_that_it_learns(task)
+    local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once) if learns(task) else None
+    summed = _one_step(task, alone=alone)
     reached()
-    chosen, rest = (summed, local) if summed and task.trust == "secure_sum" else (local, summed)
+    ways = {("once", one.against): one for one in once} | {
+        ("every step", one.against): one for one in (local, summed) if one
+    }
+    wanted = "once" if task.once else "every step"
+    chosen = ways.get((wanted, task.against)) or ways[wanted, "everyone"]
     other = _other_sampler(task, chosen)
     reached()
-    proposal = _proposal(task, chosen, summed, tuple(one for one in (rest, other) if one), other)
+    rest = [one for one in ways.values() if one is not chosen]
+    of_sums = next((one for one in (chosen, *rest) if one.against != "everyone"), None)
+    proposal = _proposal(task, chosen, of_sums, (*rest, *([other] if other else [])), other)
     reached()
     return proposal
 
 
-def _summed(task: PlanningTask) -> Option | None:
-    """One step a round with the secure sum's gain, or None where nobody is there to sum with or nothing is proved."""
-    chosen = task.trust == "secure_sum"
-    alone = task.draft.cohort < 2
+def _once(task: PlanningTask, *, alone: bool) -> list[Option]:
+    """Noise once against everyone and with the secure sum, where it is asked for or may be proposed."""
+    if not task.once:
+        return []
+    ways: list[Against] = ["everyone"] if alone else ["everyone", "server and colluders"]
+    return [once_option(task, ONCE[against], against=against) for against in ways]
+
+
+def _one_step(task: PlanningTask, *, alone: bool) -> Option | None:
+    """One step per round with the secure sum's gain, or None where nobody is there to sum with or nothing is proved."""
+    chosen = task.against == "server and colluders" and not task.once
     if alone or (not chosen and isinstance(with_secure_sum(task.exposure(replace(task.draft, local_steps=1))), str)):
         return None
+    if task.model in CONVEX_LINKS and not OF_EVERY_STEP & task.given:
+        return one_step_option(task, ONE_STEP)
     steps = (task.fixed("local_steps") if chosen else None) or 1
-    name = "one step a round, secure sum trusted"
-    return option(task, name, trust="secure_sum", local_steps=steps, given_noise=chosen)
+    return option(task, ONE_STEP, against="server and colluders", local_steps=steps, given_noise=chosen)
 
 
 def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
@@ -106,14 +141,15 @@ def _other_sampler(task: PlanningTask, chosen: Option) -> Option | None:
     sampling = mechanism_of(plan).other_sampling
     if plan.batch == plan.rows or sampling is None:
         return None
-    return solved(task, f"the same by {sampling}", chosen.trust, replace(plan, sampling=sampling))
+    return solved(task, f"the same by {sampling}", chosen.against, replace(plan, sampling=sampling))
 
 
 def _proposal(
     task: PlanningTask, chosen: Option, summed: Option | None, alternatives: tuple[Option, ...], other: Option | None
 ) -> Proposal:
     plan, delta = chosen.plan, task.spendable.delta
-    certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=plan.local_steps)
+    local_steps = 1 if plan.once else plan.local_steps  # without noise they are no steps of Theorem 2
+    certified = largest_step_size(smoothness=task.shape.smoothness, local_steps=local_steps)
     step_size = min(plan.step_size, certified) * (1 - 1e-12)  # so that rounding can't lift the condition above 1
     steps = plan.rounds * plan.local_steps
     return Proposal(
@@ -125,6 +161,6 @@ def _proposal(
         advice=advice(task, chosen, summed, certified),
         epsilon_by_round=epsilon_by_round(chosen, delta),
         epsilon_by_colluders=epsilon_by_colluders(summed, delta) if summed else (),
-        certified=task.bound(steps, plan.local_steps, plan.batch, plan.noise, step_size),
+        certified=task.bound(steps, local_steps, plan.batch, noise_per_step(plan), step_size),
         certified_step_size=step_size,
     )

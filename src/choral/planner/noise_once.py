@@ -1,7 +1,11 @@
-"""Numbers for noise once (rule S7), from public numbers alone: how long a round lasts, how hard a record may pull."""
+"""Numbers for noise once (rule S7), and for one noisy step per round (rule S2), which is the same with one local step.
+
+They follow from public numbers alone: how long training lasts, and how hard a record may pull.
+"""
 
 import math
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from choral.plan import Budget
 from choral.privacy.calibrate import spendable
@@ -12,6 +16,23 @@ ROUNDS_EACH = 5  # of every device: more rounds gained little at one total time
 GENTLE, HARD = 0.3, 0.5  # slopes: how hard one record may pull, in units of the row's length
 _BALANCE = 1.5  # where the noise that is left on a row's score and unfinished learning are about even
 _MOST_STEPS = 2000  # local steps of a device over a whole run
+_LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
+_MOST_MOMENTUM = 0.95
+
+
+class Conditions(TypedDict, total=False):
+    """What both ways are planned from; `honest_noises` is 1 if ε is to hold against everyone."""
+
+    link: str
+    classes: int
+    devices: int
+    cohort: int
+    rows: int
+    row_length: float
+    typical_rows: float | None
+    rounds: int | None
+    slope: float | None
+    honest_noises: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +54,7 @@ def once_numbers(
     cohort: int,
     rows: int,
     row_length: float,
+    typical_rows: float | None = None,
     rounds: int | None = None,
     slope: float | None = None,
     honest_noises: int = 1,
@@ -41,7 +63,8 @@ def once_numbers(
 
     The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 1.5: with less of it
     learning is unfinished, with more of it the noise is too large. The slope s is gentle, unless the most steps that a
-    device should take allow a harder one.
+    device should take allow a harder one. m are the `typical_rows` of a device, on average over all of them: a site
+    moves the model in proportion to its rows, and the smallest one, whose `rows` are the divisor, decides nothing.
 
     >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
     ...              row_length=15**0.5).local_steps
@@ -50,14 +73,14 @@ def once_numbers(
     unit_smoothness, unit_gradient = CONVEX[link]
     smoothness, longest = unit_smoothness * row_length**2, unit_gradient * row_length
     rounds = math.ceil(ROUNDS_EACH * devices / cohort) if rounds is None else rounds
-    left = spendable(budget)
+    left, typical = spendable(budget), rows if typical_rows is None else typical_rows
     mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
     most_time = _MOST_STEPS * 2 / smoothness
     two_outputs = link == "softmax" and classes == 2  # they pull apart twice as fast as one, at twice the smoothness
     width = math.sqrt(2) if two_outputs else 1.0
 
     def total_time(gradient: float) -> float:
-        score = 2 * gradient * row_length / (rows * mu * math.sqrt(devices * honest_noises))
+        score = 2 * gradient * row_length / (typical * mu * math.sqrt(devices * honest_noises))
         return _BALANCE / (score * width)
 
     if classes > 2:
@@ -65,6 +88,34 @@ def once_numbers(
     else:
         gentle, hard = (width * one * row_length for one in ((GENTLE, HARD) if slope is None else (slope, slope)))
         clip = gentle if total_time(gentle) <= most_time else hard
-    local_time = min(total_time(clip), most_time) / rounds
+    local_time = min(total_time(clip), most_time) / rounds * (rows / typical)
     local_steps = max(1, math.ceil(local_time * smoothness / (2 * MARGIN)))
     return OnceNumbers(rounds=rounds, clip=clip, local_steps=local_steps, step_size=local_time / local_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStepNumbers:
+    """What is proposed: rounds of one step each, the clip G, the size of a step, and the server's momentum."""
+
+    rounds: int
+    clip: float
+    step_size: float
+    momentum: float
+
+
+def one_step_numbers(budget: Budget, **conditions: Unpack[Conditions]) -> OneStepNumbers:
+    """The numbers for one noisy step per round, with the same total time: momentum makes up for rounds that are short.
+
+    >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10,
+    ...                            rows=1952, row_length=15**0.5, honest_noises=4)
+    >>> numbers.rounds, round(numbers.step_size, 3), round(numbers.momentum, 3)
+    (100, 0.253, 0.927)
+    """
+    longest = 2 * MARGIN / (CONVEX[conditions["link"]][0] * conditions["row_length"] ** 2)
+    given = conditions.get("rounds")
+    whole = once_numbers(budget, **conditions | {"rounds": given or 1})
+    total = whole.rounds * whole.local_steps * whole.step_size
+    rounds = given or min(_MOST_ROUNDS, max(_LEAST_ROUNDS, math.ceil(total / longest)))
+    step_size = min(longest, total / rounds)
+    momentum = min(_MOST_MOMENTUM, max(0.0, 1 - step_size * rounds / total))
+    return OneStepNumbers(rounds=rounds, clip=whole.clip, step_size=step_size, momentum=momentum)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from choral.errors import PlanError
-from choral.plan import Plan
-from choral.planner.task import PlanningTask, Trust
+from choral.plan import Against, Plan
+from choral.planner.noise_once import Conditions, once_numbers, one_step_numbers
+from choral.planner.task import CONVEX_LINKS, PlanningTask
 from choral.privacy.calibrate import calibrated, most_rounds
 from choral.privacy.display import figures_up
 from choral.privacy.exposure import Exposure
@@ -17,8 +18,8 @@ _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few
 _NEAR_BEST = 1.15  # fewer rounds win until they cost more than this
 _ARRIVED = 0.003  # or until this share of where a run starts is left: runs on real tables gained little beyond it
-_RULE: dict[Trust, str] = {"nobody": "proved", "secure_sum": "with_secure_sum"}
-_AGAINST: dict[Trust, str] = {"nobody": "against everyone", "secure_sum": "secure sum trusted"}
+_RULE: dict[Against, str] = {"everyone": "proved", "server and colluders": "with_secure_sum"}
+_AGAINST: dict[Against, str] = {"everyone": "against everyone", "server and colluders": "secure sum trusted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +29,13 @@ class Option:
     name: str
     plan: Plan
     part: Exposure
-    trust: Trust
+    against: Against
     rule: str
     adversary: str
     certificate: str
     epsilon: float
     epsilon_against_everyone: float
+    momentum: float  # of the server's steps
     guide: float  # start, sampling and noise of the corrected bound: smaller is better
 
     def to_dict(self) -> dict[str, object]:
@@ -44,30 +46,76 @@ class Option:
 
     def loss(self, part: Exposure) -> Loss:
         """What this option's rule proves of a changed exposure."""
-        return _loss(self.trust, part)
+        return _loss(self.against, part)
 
 
-def _loss(trust: Trust, part: Exposure) -> Loss:
-    summed = with_secure_sum(part) if trust == "secure_sum" else ""
+def _loss(against: Against, part: Exposure) -> Loss:
+    summed = with_secure_sum(part) if against == "server and colluders" else ""
     return against_everyone(part) if isinstance(summed, str) else summed
 
 
 def option(
-    task: PlanningTask, name: str, *, trust: Trust = "nobody", local_steps: int | None = None, given_noise: bool = False
+    task: PlanningTask,
+    name: str,
+    *,
+    against: Against = "everyone",
+    local_steps: int | None = None,
+    given_noise: bool = False,
 ) -> Option:
     """The option with the fewest rounds that come near the best guide, calibrated exactly."""
-    rounds, steps = _shape_of_run(task, trust, local_steps)
-    noise = task.screened_noise(rounds, steps, summed=trust == "secure_sum")
+    rounds, steps = _shape_of_run(task, against, local_steps)
+    noise = task.screened_noise(rounds, steps, summed=against == "server and colluders")
     # One step a round is cheap enough for all rows, and then closed forms do.
-    whole = trust == "secure_sum" and "batch" not in task.given
+    whole = against == "server and colluders" and "batch" not in task.given
     batch = task.draft.rows if whole else task.fitting_batch(rounds, steps, noise)
     plan = replace(task.draft, rounds=rounds, local_steps=steps, batch=batch)
-    return solved(task, name, trust, plan, given_noise=given_noise)
+    return solved(task, name, against, plan, given_noise=given_noise)
 
 
-def _shape_of_run(task: PlanningTask, trust: Trust, local_steps: int | None) -> tuple[int, int]:
+def once_option(task: PlanningTask, name: str, *, against: Against) -> Option:
+    """The option that trains without noise and adds it once, to the upload (rule S7); for convex models."""
+    draft, numbers = task.draft, once_numbers(task.budget, **_conditions(task, against))
+    plan = replace(
+        draft, batch=draft.rows, sampling="partition", noise_is_added="once", row_length=task.shape.length,
+        **asdict(numbers),
+    )  # fmt: skip
+    return solved(task, name, against, plan, learning=plan.step_size)
+
+
+def one_step_option(task: PlanningTask, name: str) -> Option:
+    """The option of one noisy step per round on all rows, with the secure sum and momentum at the server (rule S2)."""
+    against: Against = "server and colluders"
+    numbers = one_step_numbers(task.budget, **_conditions(task, against))
+    plan = replace(
+        task.draft, batch=task.draft.rows, sampling="partition", local_steps=1, rounds=numbers.rounds,
+        clip=numbers.clip, step_size=numbers.step_size,
+    )  # fmt: skip
+    moved = numbers.step_size / (1 - numbers.momentum)  # how far a gradient moves the model in the end
+    return solved(task, name, against, plan, learning=moved, momentum=numbers.momentum)
+
+
+def _conditions(task: PlanningTask, against: Against) -> Conditions:
+    draft = task.draft
+    return {
+        "link": CONVEX_LINKS[task.model],
+        "classes": task.classes,
+        "devices": draft.devices,
+        "cohort": draft.cohort,
+        "rows": draft.rows,
+        "row_length": task.shape.length,
+        "rounds": task.fixed("rounds"),
+        "honest_noises": 1 if against == "everyone" else task.honest_noises,
+    }
+
+
+def noise_per_step(plan: Plan) -> float:
+    """The noise that, added to every averaged gradient, would move the model as much: σ, or σ_u/√(Tη) if added once."""
+    return plan.noise / math.sqrt(plan.local_time * plan.step_size) if plan.once else plan.noise
+
+
+def _shape_of_run(task: PlanningTask, against: Against, local_steps: int | None) -> tuple[int, int]:
     found = []
-    for rounds, steps, noise in _candidates(task, trust, local_steps):
+    for rounds, steps, noise in _candidates(task, against, local_steps):
         # Compared with batches of all rows: how many rows a step needs is a question for later.
         step_size = task.fitting_step_size(rounds, steps, task.draft.rows, noise)
         found.append((task.guide(rounds, steps, task.draft.rows, noise, step_size).bound, rounds, steps))
@@ -76,75 +124,93 @@ def _shape_of_run(task: PlanningTask, trust: Trust, local_steps: int | None) -> 
     return rounds, steps
 
 
-def _candidates(task: PlanningTask, trust: Trust, local_steps: int | None = None) -> Iterator[tuple[int, int, float]]:
+def _candidates(
+    task: PlanningTask, against: Against, local_steps: int | None = None
+) -> Iterator[tuple[int, int, float]]:
     """(rounds, local steps, noise) of every run that the user's numbers leave open, the noise by closed form."""
     wanted, draft = local_steps or task.fixed("local_steps"), task.draft
     several = (1,) if draft.strict else _LOCAL_STEPS  # of several steps with whole noise nothing is proved
     for rounds in (draft.rounds,) if "rounds" in task.given else _ROUNDS:
         for steps in several if wanted is None else (wanted,):
-            yield rounds, steps, task.screened_noise(rounds, steps, summed=trust == "secure_sum")
+            yield rounds, steps, task.screened_noise(rounds, steps, summed=against == "server and colluders")
 
 
-def solved(task: PlanningTask, name: str, trust: Trust, plan: Plan, *, given_noise: bool = False) -> Option:
-    """An option with the plan's numbers and the smallest noise that its rule proves, or the user's own noise."""
+def solved(
+    task: PlanningTask,
+    name: str,
+    against: Against,
+    plan: Plan,
+    *,
+    given_noise: bool = False,
+    learning: float | None = None,
+    momentum: float = 0.0,
+) -> Option:
+    """An option with the plan's numbers and the smallest noise that its rule proves, or the user's own noise.
+
+    `learning` is how far a gradient moves the model in the end, where the plan's step size is chosen already.
+    """
     # Refused (CH204) where nothing is proved of the secure sum.
     crowd = {"colluders": task.colluders, "dropouts": task.dropouts}
-    plan = calibrated(plan, task.budget, rule=_RULE[trust], **crowd)
+    plan = calibrated(plan, task.budget, rule=_RULE[against], **crowd)
     if given_noise and task.noise is not None:
-        _check_given_noise(task, task.exposure(plan), trust)
+        _check_given_noise(task, task.exposure(plan), against)
         plan = replace(plan, noise=task.noise)
-    shape = (plan.rounds, plan.local_steps, plan.batch, plan.noise)
-    plan = replace(plan, step_size=task.fitting_step_size(*shape))
+    shape = (plan.rounds, plan.local_steps, plan.batch, noise_per_step(plan))
+    if learning is None:
+        learning = task.fitting_step_size(*shape)
+        plan = replace(plan, step_size=learning)
     part, delta = task.exposure(plan), task.spendable.delta
-    loss = _loss(trust, part)
+    loss = _loss(against, part)
     epsilon = loss.epsilon(delta)
     return Option(
         name=name, plan=plan, part=part, rule=loss.rule, adversary=loss.adversary, certificate=loss.certificate,
-        trust=trust, epsilon=epsilon,
-        epsilon_against_everyone=epsilon if trust == "nobody" else against_everyone(part).epsilon(delta),
-        guide=task.guide(*shape, plan.step_size).bound,
+        against=against, epsilon=epsilon,
+        epsilon_against_everyone=epsilon if against == "everyone" else against_everyone(part).epsilon(delta),
+        momentum=momentum,
+        guide=task.guide(*shape, learning).bound,
     )  # fmt: skip
 
 
-def _check_given_noise(task: PlanningTask, needed: Exposure, trust: Trust) -> None:
+def _check_given_noise(task: PlanningTask, needed: Exposure, against: Against) -> None:
     if task.noise is None or task.noise >= needed.noise:
         return
     budget, part = task.spendable, replace(needed, noise=task.noise)
-    reached = _loss(trust, part).epsilon(budget.delta)
+    reached = _loss(against, part).epsilon(budget.delta)
     ways = [f"noise = {figures_up(needed.noise, 5)}", f"epsilon = {figures_up(reached)}"]
-    if _loss(trust, replace(part, rounds=1)).epsilon(budget.delta) <= budget.epsilon:
-        ways.append(f"rounds = {most_rounds(part, budget, _RULE[trust]) * part.devices // part.cohort}")
+    if _loss(against, replace(part, rounds=1)).epsilon(budget.delta) <= budget.epsilon:
+        ways.append(f"rounds = {most_rounds(part, budget, _RULE[against]) * part.devices // part.cohort}")
     raise unreachable(task, f"noise = {task.noise:g}", reached, " or ".join(ways))
 
 
 def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> PlanError:
     """CH201: what can't be had, what can, and which change would reach it."""
-    trusted = task.trust == "secure_sum"  # which of its law's mechanisms a plan will have is still open
+    trusted = task.against == "server and colluders"  # which of its law's mechanisms a plan will have is still open
     possible = (one.planned for one in MECHANISMS if one.law == task.draft.law)
     rule = " or ".join(sorted({rules[trusted] for rules in possible if rules}))
     return PlanError(
         "CH201",
         f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reached)} "
-        f"(δ = {task.budget.delta:g}, {ADJACENCY}, rule {rule}, {_AGAINST[task.trust]}).",
+        f"(δ = {task.budget.delta:g}, {ADJACENCY}, rule {rule}, {_AGAINST[task.against]}).",
         fix=f"Use {ways}.",
     )
 
 
 def check_that_it_learns(task: PlanningTask) -> None:
     """Refuse a budget (CH201) whose noise would drown everything: the guide would say no more than standing still."""
-    if _learns(task):
+    if learns(task):
         return
     reached, draft, rows = task.budget.epsilon, task.draft, task.draft.rows
-    while not _learns(replace(task, budget=replace(task.budget, epsilon=reached))):
+    while not learns(replace(task, budget=replace(task.budget, epsilon=reached))):
         reached *= 1.1
-    while not _learns(replace(task, draft=replace(draft, rows=rows))):
+    while not learns(replace(task, draft=replace(draft, rows=rows))):
         rows = math.ceil(rows * 1.1)
     given = f"{draft.devices} devices of {draft.rows:,} rows: the noise would drown what they learn"
     raise unreachable(task, given, reached, f"epsilon = {figures_up(reached)}, or {rows:,} rows a device")
 
 
-def _learns(task: PlanningTask) -> bool:
-    return any(not task.drowned(*candidate) for candidate in _candidates(task, task.trust))
+def learns(task: PlanningTask) -> bool:
+    """Whether noisy steps can learn more than standing still, by the guide."""
+    return any(not task.drowned(*candidate) for candidate in _candidates(task, task.against))
 
 
 def epsilon_by_round(chosen: Option, delta: float, points: int = 8) -> tuple[tuple[int, float], ...]:

@@ -1,12 +1,16 @@
 """Why each number of a plan is what it is, and what moves if it is changed, in plain words."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from choral.plan import Plan
 from choral.planner.options import Option
 from choral.planner.task import PlanningTask
 from choral.privacy.display import figures_up
-from choral.privacy.mechanisms import mechanism_of
+from choral.privacy.mechanisms import mechanism_of, with_secure_sum
+from choral.privacy.rules import Loss
+
+_TAKE_IT = ' Take it with --against "server and colluders".'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,8 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
     """A Choice for every number of the chosen plan."""
     plan, shape, each = chosen.plan, task.shape, chosen.part.rounds
     share, steps = plan.batch / plan.rows, plan.rounds * plan.local_steps
+    if plan.once:
+        return _choices_once(task, chosen)
     delta = task.spendable.delta
     half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
     rows = (
@@ -32,7 +38,7 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
         ("cohort", f"{plan.cohort} of {plan.devices}",
          "as many as hide one device well in the sum.",
          "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
-         if chosen.trust == "nobody" else "A larger one lets each device add less noise, and costs traffic."),
+         if chosen.against == "everyone" else "A larger one lets each device add less noise, and costs traffic."),
         ("local_steps", f"{plan.local_steps}",
          "of several with whole-number noise nothing is proved." if plan.strict else
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
@@ -50,16 +56,68 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
         ("step_size", f"{plan.step_size:g}",
          f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
+        *_server(chosen),
         *_law(plan),
         ("noise", figures_up(plan.noise, 5),
          f"the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
          f"against {chosen.adversary}.",
          f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
     )  # fmt: skip
+    return _explained(task, rows)
+
+
+def _explained(task: PlanningTask, rows: Iterable[tuple[str, str, str, str]]) -> tuple[Choice, ...]:
     return tuple(
         Choice(name=name, value=value, why="given." if name in task.given - {"sampling", "law"} else why, moves=moves)
         for name, value, why, moves in rows
     )
+
+
+def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
+    """The same where noise is added once."""
+    plan, delta = chosen.plan, task.spendable.delta
+    half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
+    rows = (
+        ("rounds", f"{plan.rounds}",
+         f"a device is in {chosen.part.rounds} rounds; for one total time more of them gain little.",
+         "More rounds help where sites differ much, and cost traffic."),
+        ("cohort", f"{plan.cohort} of {plan.devices}",
+         "as many as hide one device well in the sum.",
+         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
+         if chosen.against == "everyone" else "A larger one lets each device add less noise, and costs traffic."),
+        ("noise_is_added", "once",
+         "the model is convex, so one row moves an upload by a known amount however many steps there are.",
+         'With "every step" the secure sum counts for one local step per round only.'),
+        ("local_steps", f"{plan.local_steps}",
+         f"a round lasts T = {plan.local_time:.3g}, in steps below 2/L; a device with more rows takes more of them.",
+         "Longer rounds learn more and need noise in proportion."),
+        ("row_length", f"{plan.row_length:.3g}",
+         "given; longer rows are scaled down." if "row_length" in task.given else
+         "a guess (--row-length); a choral.toml takes it from its columns, and longer rows are scaled down.",
+         "Shorter rows need less noise, if they are not cut off."),
+        ("clip", f"{plan.clip:.3g}",
+         "how hard one row may pull: a share of the length of a row, so that the loss stays convex."
+         if task.classes <= 2 else "the longest gradient of a row: with more than two classes none may be clipped.",
+         "Noise goes in proportion: half the clip, half the noise, and probabilities are pulled together."),
+        ("step_size", f"{plan.step_size:.3g}",
+         "T divided by the steps.",
+         "It may not pass 2/L, which each device checks: beyond, nothing is proved."),
+        *_law(plan),
+        ("noise", figures_up(plan.noise, 5),
+         f"on an upload: the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
+         f"against {chosen.adversary}.",
+         f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
+    )  # fmt: skip
+    return _explained(task, rows)
+
+
+def _server(chosen: Option) -> tuple[tuple[str, str, str, str], ...]:
+    """What the server does with the means, where that is more than adding them."""
+    if not chosen.momentum:
+        return ()
+    return (("server", f"averaged, momentum {chosen.momentum:.2f}",
+             "momentum makes up for rounds of one short step, and noise evens out over the later half of the models.",
+             "It sees only what is paid for: no ε depends on it."),)  # fmt: skip
 
 
 def _law(plan: Plan) -> tuple[tuple[str, str, str, str], ...]:
@@ -86,14 +144,19 @@ def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
 def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
     """What a careful colleague would add."""
     lines = []
-    if chosen.trust == "nobody" and summed:
+    if chosen.against == "everyone" and summed:
         better = summed.guide < 0.9 * chosen.guide
         lines.append(
-            f"If you trust the secure sum, one step a round {'should learn better' if better else 'gains little'}: "
-            f"guide {summed.guide:.2g} against {chosen.guide:.2g}, and "
-            f"ε = {figures_up(summed.epsilon_against_everyone)} against everyone should that trust fail."
-            f"{' Take it with --trust secure_sum.' if better else ''}"
+            f"What trust in the secure sum buys: {summed.name.removesuffix(', sum trusted')} "
+            f"{'should learn better' if better else 'gains little'}: guide {summed.guide:.2g} against "
+            f"{chosen.guide:.2g}, and ε = {figures_up(summed.epsilon_against_everyone)} against everyone should that "
+            f"trust fail.{_TAKE_IT if better else ''}"
         )
+        if (of_sum := with_secure_sum(chosen.part)) and isinstance(of_sum, Loss):
+            lines.append(
+                f"As planned, ε is {figures_up(of_sum.epsilon(task.spendable.delta))} against {of_sum.adversary} "
+                f"(rule {of_sum.rule})."
+            )
     elif summed:
         lines.append(
             f"Should the secure sum fail, ε is {figures_up(chosen.epsilon_against_everyone)} against everyone."
@@ -101,7 +164,7 @@ def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified:
     if task.draft.cohort < task.draft.devices:
         each = chosen.part.rounds
         lines.append(f"Counted for {each} rounds a device, all taking turns; who is drawn more often refuses the rest.")
-    if chosen.plan.step_size > certified:
+    if not chosen.plan.once and chosen.plan.step_size > certified:
         lines.append(
             f"The corrected Theorem 2 is proved up to step size {certified:.2g}; beyond, the guide is experience."
         )

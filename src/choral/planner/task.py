@@ -1,6 +1,7 @@
 """What is to be planned: the user's numbers, checked, and what its public shape tells of the loss."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict, Unpack
@@ -8,10 +9,15 @@ from typing import Any, Literal, TypedDict, Unpack
 from choral.convergence_bounds import Convergence, convergence
 from choral.errors import PlanError
 from choral.plan import (
+    AGAINST,
+    NOISE_IS_ADDED,
+    Against,
     Budget,
     Law,
+    NoiseIsAdded,
     Plan,
     Sampling,
+    SecureSum,
     require_keywords,
     require_number,
     require_one_of,
@@ -19,15 +25,17 @@ from choral.plan import (
     usual_sampling,
 )
 from choral.privacy.calibrate import spendable
-from choral.privacy.exposure import Exposure, in_crowd, rounds_each
+from choral.privacy.exposure import Crowd, Exposure, crowd_of, in_crowd, rounds_each
 from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.zcdp import rho_for
 
 ModelKind = Literal["logistic", "linear", "mlp"]
-Trust = Literal["nobody", "secure_sum"]
 MODELS: tuple[ModelKind, ...] = ("logistic", "linear", "mlp")
-TRUSTS: tuple[Trust, ...] = ("nobody", "secure_sum")
+# The losses of models that are convex, by the names that rule S7 has for them.
+CONVEX_LINKS: dict[ModelKind, str] = {"logistic": "softmax", "linear": "squared"}
 
+# Settings that describe noisy local steps; whoever gives one of them has noise in every step.
+OF_EVERY_STEP = frozenset(("batch", "local_steps", "step_size", "clip", "sampling", "noise"))
 _SCREENED = 0.99  # of δ: closed forms only choose by it, and it stays as it was so that proposed plans do
 _MOST_BATCHES = 50
 
@@ -48,7 +56,8 @@ class _Wishes(TypedDict, total=False):
     colluders: int | None
     dropouts: int | None
     row_length: float | None
-    trust: Trust
+    against: Against
+    noise_is_added: NoiseIsAdded | None
 
 
 class Wanted(_Wishes):
@@ -112,11 +121,13 @@ class PlanningTask:
 
     budget: Budget
     model: ModelKind
+    classes: int
     shape: Shape
     draft: Plan
     colluders: int
     dropouts: int
-    trust: Trust
+    against: Against
+    once: bool  # whether noise is to be added once, by rule S7
     noise: float | None
     given: frozenset[str]
 
@@ -212,9 +223,10 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     """The user's numbers, each checked by its name, with the simple defaults filled in."""
     require_keywords(numbers, Wanted)
     given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
-    given = {"classes": 2, "model": "logistic", "law": "gaussian", "trust": "nobody", **given}
+    given = {"classes": 2, "model": "logistic", "law": "gaussian", "against": "everyone", **given}
     devices, rows, features = (require_whole(name, given.get(name)) for name in ("devices", "rows", "features"))
     model, law = given["model"], given["law"]
+    require_one_of("against", given["against"], AGAINST)
     classes = 0 if require_one_of("model", model, MODELS) == "linear" else given["classes"]
     if classes or model == "logistic":  # a network without classes learns numbers
         require_whole("classes", classes, least=2)
@@ -230,10 +242,8 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     draft = Plan(
         devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law, **(stopgaps | planned)
     )
-    crowd = {name: given.get(name, cohort // 5) for name in ("colluders", "dropouts")}
-    for name, value in crowd.items():
-        require_whole(name, value, least=0)
-    if sum(crowd.values()) >= cohort:
+    crowd = _crowd(cohort, given.get("colluders"), given.get("dropouts"))
+    if crowd["colluders"] + crowd["dropouts"] >= cohort:
         raise PlanError(
             "CH204",
             f"{crowd['colluders']} colluders and {crowd['dropouts']} drop-outs leave none of {cohort} in the cohort.",
@@ -242,13 +252,57 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     return PlanningTask(
         budget=Budget(epsilon=numbers["epsilon"], delta=_delta(given.get("delta"), devices, rows)),
         model=model,
+        classes=classes,
         shape=shape,
         draft=draft,
-        trust="nobody" if require_one_of("trust", given["trust"], TRUSTS) == "nobody" else "secure_sum",
+        against=given["against"],
+        once=_once(model, given),
         noise=given.get("noise"),
         given=frozenset(given),
         **crowd,
     )
+
+
+def adds_noise_once(said: NoiseIsAdded | None, *, convex: bool, settings: Iterable[str]) -> bool:
+    """Whether noise is added once: as is said, else for convex models whose local steps nobody has described.
+
+    >>> adds_noise_once(None, convex=True, settings=["cohort"]), adds_noise_once(None, convex=True, settings=["batch"])
+    (True, False)
+    """
+    if said is not None:
+        return said == "once"
+    return convex and not OF_EVERY_STEP.intersection(settings)
+
+
+def _once(model: ModelKind, given: Mapping[str, Any]) -> bool:
+    said, convex = given.get("noise_is_added"), model in CONVEX_LINKS
+    if said is not None:
+        require_one_of("noise_is_added", said, NOISE_IS_ADDED)
+    if said == "once" and not convex:
+        raise PlanError(
+            "CH204",
+            f'noise_is_added = "once" with model = "{model}".',
+            why="Rule S7 needs a convex loss.",
+            fix=f'Use one of the models {", ".join(CONVEX_LINKS)}, or noise_is_added = "every step".',
+        )
+    return adds_noise_once(said, convex=convex, settings=given)
+
+
+def _crowd(cohort: int, colluders: int | None, dropouts: int | None) -> Crowd:
+    """Who of a cohort adds no noise that counts: as is said, else as the secure sum of a run counts it."""
+    given = {"colluders": colluders, "dropouts": dropouts}
+    for name, value in given.items():
+        if value is not None:
+            require_whole(name, value, least=0)
+    usual: Crowd = {"colluders": 0, "dropouts": 0}
+    if colluders is not None and colluders > cohort - 2:
+        usual["dropouts"] = 1  # no secure sum withstands so many
+    elif cohort > 1:
+        usual = crowd_of(SecureSum.for_cohort(cohort, colluders=colluders))
+    return {
+        "colluders": usual["colluders"] if colluders is None else colluders,
+        "dropouts": usual["dropouts"] if dropouts is None else dropouts,
+    }
 
 
 def _delta(delta: float | None, devices: int, rows: int) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.plan import Budget, Plan, SecureSum
+from choral.plan import Against, Budget, Plan, SecureSum
 from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
@@ -20,13 +20,17 @@ NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Costs:
-    """The plan, the secure sum, and each device's name, rows and limit; from these every ε of a run follows."""
+    """The plan, the secure sum, and each device's name, rows and limit; from these every ε of a run follows.
+
+    `against` says which figure a limit is about: the one against everyone, or the one with the secure sum.
+    """
 
     plan: Plan
     secure: SecureSum
     rows: NDArray[np.int64]
     limits: tuple[Budget, ...]
     names: tuple[str, ...]
+    against: Against = "everyone"
 
     @property
     def private(self) -> bool:
@@ -48,6 +52,24 @@ class Costs:
         if isinstance(with_secure_sum(part), str):
             return None
         return charging(part).event(part, rounds_before, self.charged_delta(1), part.honest_noises)
+
+    def counted_event(self, device: int, rounds_before: int) -> Event:
+        """What one more round takes of this device's limit."""
+        summed = self.sum_event(device, rounds_before) if self.trusts_sum else None
+        return self.event(device, rounds_before) if summed is None else summed
+
+    @property
+    def trusts_sum(self) -> bool:
+        """Whether limits are about the figure with the secure sum."""
+        return self.against != "everyone"
+
+    def ledger_limits(self, device: int) -> tuple[Budget, float | None]:
+        """The limits of this device's ledger: against everyone, and with the secure sum where its limit is about that.
+
+        A limit that is about the secure sum leaves the figure against everyone without one: it is counted only.
+        """
+        limit = self.limits[device]
+        return (replace(limit, epsilon=NO_LIMIT), limit.epsilon) if self.trusts_sum else (limit, None)
 
     def charged_delta(self, rounds: int) -> float:
         """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
@@ -107,7 +129,11 @@ class Costs:
         return low
 
     def spent(self, device: int, rounds: int, delta: float) -> float:
-        """ε of this device after so many rounds, composed from the events that its ledger holds."""
+        """ε of this device after so many rounds, by the figure that its limit is about."""
+        return epsilon_of([self.counted_event(device, before) for before in range(rounds)], delta)
+
+    def spent_against_everyone(self, device: int, rounds: int, delta: float) -> float:
+        """ε of this device after so many rounds against the server and all others, as its ledger composes it."""
         return epsilon_of([self.event(device, before) for before in range(rounds)], delta)
 
     def spent_by_all(self, rounds: NDArray[np.int64]) -> list[float]:

@@ -31,6 +31,13 @@ class Conditions(_Optional):
     clip: float
 
 
+class Crowd(TypedDict):
+    """Who of a cohort adds no noise that counts."""
+
+    colluders: int
+    dropouts: int
+
+
 class Exposed(Conditions):
     """Everything that `choral.account` is asked about."""
 
@@ -131,10 +138,17 @@ def rounds_each(plan: Plan) -> int:
 
 def exposure_of(plan: Plan, secure: SecureSum, *, rows: int, rounds: int) -> Exposure:
     """The exposure of a device with so many rows in so many rounds of a plan."""
+    return in_crowd(plan, rows=rows, rounds=rounds, **crowd_of(secure))
+
+
+def crowd_of(secure: SecureSum) -> Crowd:
+    """How many of a cohort may collude with the server, and how many may be missing from a sum that it opens.
+
+    >>> crowd_of(SecureSum.for_cohort(10))
+    {'colluders': 2, 'dropouts': 4}
+    """
     honest = secure.honest_noises(secure.adversary)
-    return in_crowd(
-        plan, rows=rows, rounds=rounds, colluders=secure.colluders, dropouts=plan.cohort - secure.colluders - honest
-    )
+    return {"colluders": secure.colluders, "dropouts": secure.cohort - secure.colluders - honest}
 
 
 def in_crowd(plan: Plan, *, rows: int, rounds: int, colluders: int, dropouts: int) -> Exposure:

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from choral.plan import Law, Plan, Sampling, Unit
+from choral.plan import Against, Law, Plan, Sampling, SecureSum, Unit
 from choral.privacy.events import Event, epsilon_of
-from choral.privacy.exposure import Exposure
+from choral.privacy.exposure import Exposure, exposure_of
 
 ADJACENT: dict[Unit, str] = {"record": "one record replaced"}  # what neighbours differ in, by the unit of a plan
 ADJACENCY = ADJACENT["record"]
@@ -97,6 +97,16 @@ def summing_server(part: Exposure) -> str:
     """The adversary of every rule that counts on the secure sum."""
     helpers = f", helped by {part.colluders} of the devices" if part.colluders else ""
     return f"a server that sees only sums{helpers}"
+
+
+def seen_by(plan: Plan, secure: SecureSum, against: Against) -> str:
+    """Whom the limits of a run hold against, in words.
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=8, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.1)
+    >>> seen_by(plan, SecureSum.for_cohort(10), "server and colluders")
+    'a server that sees only sums, helped by 2 of the devices'
+    """
+    return EVERYONE if against == "everyone" else summing_server(exposure_of(plan, secure, rows=plan.rows, rounds=1))
 
 
 def one_step(part: Exposure) -> str:

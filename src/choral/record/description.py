@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from choral.plan import Plan, SecureSum
+from choral.plan import Against, Plan, SecureSum
 from choral.record.fields import Record
 from choral.record.losses import Statement
 
@@ -94,6 +94,7 @@ class About(Record, frozen=True, kw_only=True):
     server: dict[str, str | float] | None = None  # how the server takes its steps; the mean, where nothing is said
     model: ModelShape
     delta: float
+    against: Against = "everyone"  # whom the limits hold against; the other figure is counted too
     planned: Statement | None
     devices: tuple[DeviceLimit, ...]
     versions: dict[str, str]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from choral import __version__
 from choral.printable import is_shown
 from choral.privacy.display import up
-from choral.privacy.rules import EVERYONE
 from choral.record import RunRecord
 from choral.report import words
 
@@ -79,6 +78,7 @@ def _loss(record: RunRecord) -> Entry:
     if nothing := words.unprotected(record):
         return {"privacy_unit": "none", "privacy_parameters_details": nothing}
     first, *others = words.claims(record)
+    leading = words.leading_claim(record)
     details = [f"{first.title}: rule {first.rule}; {first.adjacency}; against {first.adversary}; {first.standing}."]
     for claim in others:
         number = (
@@ -96,7 +96,7 @@ def _loss(record: RunRecord) -> Entry:
         "privacy_unit": "Record-level",
         "privacy_unit_details": "Adjacent datasets differ in one record of one device, replaced by any other record.",
         "number_of_privacy_units": record.about.records,
-        "privacy_parameters": {"epsilon": first.epsilon, "delta": first.delta},
+        "privacy_parameters": {"epsilon": leading.epsilon, "delta": leading.delta},
         "privacy_parameters_details": " ".join(details),
     }
 
@@ -106,7 +106,7 @@ def _model(record: RunRecord) -> Entry:
     return {
         "model_name": "Federated",
         "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",
-        "trust_assumptions": f"The parameters above hold against {EVERYONE}. "
+        "trust_assumptions": f"The parameters above hold against {words.limited_against(record.about)}. "
         "Each device, its keys and its data file are trusted by their holder only.",
         "actors": f"Devices hold the records. The server sees {', '.join(can)}; it does not see {', '.join(cannot)}. "
         "Whoever holds the model sees the model.",

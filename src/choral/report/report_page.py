@@ -174,7 +174,8 @@ def _headline(record: RunRecord) -> Markup:
     if not claims:
         return Markup()
     kind, _ = words.label(record)
-    return element("p", element("span", kind), element("b", claims[0].figure), claims[0].terms, class_="headline")
+    claim = words.leading_claim(record)
+    return element("p", element("span", kind), element("b", claim.figure), claim.terms, class_="headline")
 
 
 def _by_delta(record: RunRecord) -> Markup:

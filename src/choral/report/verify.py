@@ -184,6 +184,7 @@ def costs_of(record: RunRecord) -> Costs:
         rows=np.array([device.rows for device in devices]),
         limits=tuple(Budget(epsilon=device.limit, delta=delta) for device in devices),
         names=tuple(device.name for device in devices),
+        against=record.about.against,
     )
 
 
@@ -203,7 +204,7 @@ def _ledgers(record: RunRecord) -> list[str]:
     for number, name in enumerate(costs.names):
         ledger = ledger_of(record, number)
         charges = [charge for charge in ledger.balance.charges if charge.plan == costs.plan.digest]
-        if ledger.device != name or ledger.limit != costs.limits[number]:
+        if ledger.device != name or (ledger.limit, ledger.sum_epsilon) != costs.ledger_limits(number):
             wrong.append(f"{name}: the ledger is of {ledger.device}, or has another limit than the run")
         if missing := set(released[number]) - {charge.round for charge in charges}:
             wrong.append(f"{name}: round {min(missing)} was released, but not charged")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from choral.plan import Plan, SecureSum
 from choral.privacy.display import up
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
-from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.rules import ADJACENCY, EVERYONE, seen_by
 from choral.record import About, Data, RunRecord, Statement, merit
 
 _ALWAYS = (
@@ -101,6 +101,11 @@ def ledger_rules(about: About) -> str:
     return ", and ".join(map(rule_in_words, rules))
 
 
+def limited_against(about: About) -> str:
+    """Whom the devices' limits hold against."""
+    return EVERYONE if about.secure_sum is None else seen_by(about.plan, about.secure_sum, about.against)
+
+
 def not_covered(plan: Plan) -> tuple[str, ...]:
     """What no ε of a run speaks of."""
     return (*_ALWAYS, _LOW_BITS) if plan.gaussian else _ALWAYS
@@ -111,6 +116,12 @@ def claims(record: RunRecord) -> tuple[ShownClaim, ...]:
     if record.result is None or unprotected(record):
         return ()
     return claims_of(record.result.privacy)
+
+
+def leading_claim(record: RunRecord) -> ShownClaim:
+    """The ε that has to stay within the limits, of a run that has ended with some protection."""
+    everyone, summed, _ = claims(record)
+    return everyone if record.about.against == "everyone" or not summed.guarantee else summed
 
 
 def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
@@ -208,14 +219,19 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     if nothing := unprotected(record):
         return what, f"{nothing[0].upper()}{nothing[1:]}. Whoever sees what left the devices may learn any record."
-    first = claims(record)[0]
-    epsilon = record.result.privacy.against_everyone.epsilon
+    first, everyone = leading_claim(record), claims(record)[0]
+    epsilon = first.epsilon or 0.0
     chance = percent(guess(epsilon, first.delta))
     protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
     promise = (
         f"Each record {protected} against {first.adversary}, whatever else they know, "
         f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
+    if first != everyone:
+        promise += (
+            f" This trusts the secure sum: against {everyone.adversary}, ε\xa0≤\xa0{up(everyone.epsilon or 0.0)} "
+            f"(rule {everyone.rule})."
+        )
     verb = "would be" if about.predictable else "is"
     meaning = (
         f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
@@ -234,15 +250,20 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     about, plan, result = record.about, record.about.plan, record.result
     noise = "a seed (predictable: simulation only)" if about.predictable else "a cryptographic source"
     full = sum(device.full for device in result.privacy.devices or ()) if result else 0
-    much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
+    much = ""
+    if claims(record):
+        first = leading_claim(record)
+        much = f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}."
     reached = f" {count(full, 'device')} reached it." if full else ""
     measured = "R²" if about.data.label_bounds else "Accuracy"
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
-        ("How much? (ε, δ)", " ".join(much) or unprotected(record) or "Open until the run has ended."),
+        ("How much? (ε, δ)", much or unprotected(record) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
-            f"{EVERYONE[0].upper()}{EVERYONE[1:]}, and whoever holds the model. No trust in the server is needed.",
+            f"{EVERYONE[0].upper()}{EVERYONE[1:]}, and whoever holds the model. No trust in the server is needed."
+            if about.against == "everyone"
+            else f"The limits hold against {limited_against(about)}; the figure against {EVERYONE} is larger.",
         ),
         (
             "By what? (mechanism)",
@@ -322,4 +343,5 @@ def spent_so_far(record: RunRecord) -> str:
     if not last:
         return ""
     terms = f"δ = {small(record.about.delta)}, {ADJACENCY}, rule {ledger_rules(record.about)}"
-    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {EVERYONE} ({terms}; holds if nobody stops by results)."
+    against = limited_against(record.about)
+    return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {against} ({terms}; holds if nobody stops by results)."

@@ -34,9 +34,10 @@ class Books:
         if folder is not None and keeps_ledgers(study):
             folder.mkdir(exist_ok=True)
             try:
-                for number, (name, limit) in enumerate(zip(study.data.records.names, study.limits, strict=True)):
+                for number, name in enumerate(study.data.records.names):
                     path = inside(folder.parent, f"{folder.name}/{ledger_file(number)}")
-                    self._ledgers.append(Ledger.open(path, limit=limit, device=name))
+                    limit, sum_epsilon = study.costs.ledger_limits(number)
+                    self._ledgers.append(Ledger.open(path, limit=limit, sum_epsilon=sum_epsilon, device=name))
             except BaseException:
                 self.close()  # whoever mends the one and tries again must not find the others in use
                 raise

@@ -132,7 +132,7 @@ class Run:
         self.watch: Watch = unwatched
         self.lines: list[RoundLine] = []
         self.parameters: NDArray[np.float32] = study.model.start(0)
-        self.server = study.job.server_step
+        self.server = study.server_step
         self.state = self.server.init(self.parameters)
         self.sight: Sight | None = None
         self.baselines = Baselines(without_privacy=None, alone=None)
@@ -273,6 +273,7 @@ class Run:
             server=described(self.server),
             model=model_shape(study.model),
             delta=study.limits[0].delta,
+            against=study.costs.against,
             planned=planned_statement(study.costs),
             devices=tuple(
                 DeviceLimit(name=name, rows=int(rows), limit=limit.epsilon)

@@ -34,10 +34,11 @@ def privacy_statement(
     spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
     if stopped:
-        running = Running(epsilon=spent[worst], holds=UNCHOSEN)
+        done = costs.spent_against_everyone(worst, int(rounds[worst]), costs.limits[worst].delta)
+        running = Running(epsilon=done, holds=UNCHOSEN)
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False), running=running)
     else:
-        claimed = _statement_of(costs, worst, int(rounds[worst]), spent[worst], first_form=first_form)
+        claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form)
     devices = tuple(
         SpentByDevice(
             name=name,
@@ -60,12 +61,11 @@ def _largest_statement(costs: Costs, *, first_form: bool) -> Statement:
     allowed = costs.allowed_rounds
     most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
     rounds = int(allowed[most])
-    spent = costs.spent(most, rounds, costs.limits[most].delta)
-    return _statement_of(costs, most, rounds, spent, first_form=first_form)
+    return _statement_of(costs, most, rounds, first_form=first_form)
 
 
-def _statement_of(costs: Costs, device: int, rounds: int, epsilon: float, *, first_form: bool) -> Statement:
-    """The statement of one device that has spent ε in so many rounds."""
+def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -> Statement:
+    """The statement of one device that took part in so many rounds."""
     own, delta = max(1, rounds), costs.limits[device].delta
     part = costs.exposure(device, own)
     account = account_of(part, delta)
@@ -89,11 +89,15 @@ def _statement_of(costs: Costs, device: int, rounds: int, epsilon: float, *, fir
         charged_delta=None if first_form else costs.charged_delta(own),
         adjacency=ADJACENT[costs.plan.unit],
         # ε from the events in the ledgers, so with the small shares of δ that batch room and range take.
-        against_everyone=Claim(rule=everyone.rule, adversary=everyone.adversary, epsilon=epsilon),
+        against_everyone=Claim(
+            rule=everyone.rule,
+            adversary=everyone.adversary,
+            epsilon=costs.spent_against_everyone(device, rounds, delta),
+        ),
         with_secure_sum=summed,
         no_certificate=no_certificate,
         published=PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because),
-        by_delta=tuple((d, costs.spent(device, own, d)) for d in DELTAS),
+        by_delta=tuple((d, costs.spent_against_everyone(device, own, d)) for d in DELTAS),
         by_colluders=tuple(
             (c, _with_colluders(costs, part, c, delta, first_form=first_form)) for c in range(costs.plan.cohort)
         ),

@@ -26,13 +26,25 @@ from choral.learning.records import by
 from choral.learning.splits import Split, hold_out
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
-from choral.planner import once_numbers, proposal_of, task_of, usual_cohort
+from choral.planner import (
+    OF_EVERY_STEP,
+    Conditions,
+    adds_noise_once,
+    once_numbers,
+    one_step_numbers,
+    proposal_of,
+    task_of,
+    usual_cohort,
+)
 from choral.privacy.calibrate import OUT_OF_RANGE, RESERVED, calibrated
 from choral.privacy.costs import NO_LIMIT, Costs
+from choral.privacy.exposure import crowd_of
+from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.code import Maker
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
+from choral.server_step import Averaged, ServerStep, over_rounds
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
@@ -61,6 +73,20 @@ class Study:
         """How cohorts are drawn."""
         return self.job.federation.participation
 
+    @property
+    def server_step(self) -> ServerStep:
+        """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
+        said = over_rounds(self.job.server_step, self.plan.rounds)
+        if self.job.federation.server is not None or not _takes_one_step(self.job, self.model):
+            return said
+        row_length = row_length_of(self.job, self.model, self.data.columns)
+        conditions = _conditions(
+            self.job, self.model, self.secure, devices=self.plan.devices, rows=self.plan.rows, row_length=row_length,
+            typical_rows=float(self.rows.mean()),
+        )  # fmt: skip
+        momentum = one_step_numbers(_budget(self.job), **conditions).momentum
+        return Averaged(momentum=momentum, rounds=self.plan.rounds)
+
     @cached_property
     def costs(self) -> Costs:
         """What rounds cost the devices."""
@@ -70,6 +96,7 @@ class Study:
             rows=self.rows,
             limits=self.limits,
             names=self.data.records.names,
+            against=self.job.privacy.against,
         )
 
 
@@ -96,7 +123,10 @@ def settle(
     reached()
     model = model_of(job, shape=data.records.shape, classes=len(data.classes))
     rows = _smallest(job, int(split.train.sizes.min()))
-    plan, secure = plan_of(job, model, devices=data.records.devices, rows=rows, columns=data.columns)
+    plan, secure = plan_of(
+        job, model, devices=data.records.devices, rows=rows, columns=data.columns,
+        typical_rows=float(split.train.sizes.mean()),
+    )  # fmt: skip
     reached()
     study = Study(
         name=job.run.name,
@@ -264,14 +294,65 @@ def limits_of(job: Job, data: Dataset) -> tuple[Budget, ...]:
 
 
 def plan_of(
-    job: Job, model: Model, *, devices: int, rows: int, columns: Sequence[Numeric | Categorical] = ()
+    job: Job,
+    model: Model,
+    *,
+    devices: int,
+    rows: int,
+    columns: Sequence[Numeric | Categorical] = (),
+    typical_rows: float | None = None,
 ) -> tuple[Plan, SecureSum]:
-    """The job's numbers as a plan, and the secure sum of its cohorts."""
-    if job.privacy.noise_is_added == "once":
-        plan = _plan_once(job, model, devices=devices, rows=rows, row_length=row_length_of(job, model, columns))
+    """The job's numbers as a plan, and the secure sum of its cohorts; the smallest device has `rows`."""
+    secure = secure_sum_of(job.federation, max(2, _cohort(job, devices)))
+    once = _adds_noise_once(job, model)
+    for name, value in (("pull", job.local.pull), ("parts", job.local.parts)):
+        if value is not None and not once:
+            raise ConfigError(
+                "CH104",
+                f"local.{name} with noise in every step.",
+                where=job.where("local", name),
+                fix=f'Leave {name} out, or use noise_is_added = "once" in [privacy].',
+            )
+    if once or _takes_one_step(job, model):
+        row_length = row_length_of(job, model, columns)
+        conditions = _conditions(
+            job, model, secure, devices=devices, rows=rows, row_length=row_length, typical_rows=typical_rows
+        )
+        plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions)
     else:
-        plan = _plan(job, model, devices=devices, rows=rows)
-    return plan, secure_sum_of(job.federation, max(2, plan.cohort))
+        plan = _plan(job, model, secure, devices=devices, rows=rows)
+    return _with_noise(job, plan, secure), secure
+
+
+def _adds_noise_once(job: Job, model: Model) -> bool:
+    """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
+    # Without ε nothing is proved, and any model can be trained as the paper does it.
+    said = job.privacy.noise_is_added or (None if job.privacy.epsilon is not None else "every step")
+    return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
+
+
+def _takes_one_step(job: Job, model: Model) -> bool:
+    """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
+    trusting = job.privacy.against != "everyone" and job.privacy.epsilon is not None
+    return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
+
+
+def _convex(model: Model) -> bool:
+    return model.plainest != "mlp" and model.trainer is None and model.link in CONVEX
+
+
+def _settings(job: Job) -> set[str]:
+    """The names of the numbers that a job gives."""
+    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise))
+    return {name for name, value in (*_given(job).items(), *more) if value is not None}
+
+
+def _cohort(job: Job, devices: int) -> int:
+    """How many devices take part per round: as is said, else as is usual."""
+    cohort = job.federation.cohort or usual_cohort(devices)
+    if cohort > devices:
+        raise PlanError("CH204", f"cohort = {cohort:,} of {devices:,}.", fix=f"Use at most {devices:,}.")
+    return cohort
 
 
 def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
@@ -309,26 +390,56 @@ def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorica
     return job.model.row_length or math.sqrt((len(columns) or model.features) + 1)
 
 
-def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: float) -> Plan:
-    """A plan with noise once: what is not given is proposed, the noise is solved from the budget."""
+def _conditions(
+    job: Job,
+    model: Model,
+    secure: SecureSum,
+    *,
+    devices: int,
+    rows: int,
+    row_length: float,
+    typical_rows: float | None,
+) -> Conditions:
+    """The public numbers from which total time and clip are proposed."""
+    return {
+        "link": model.link,
+        "classes": model.classes,
+        "devices": devices,
+        "cohort": _cohort(job, devices),
+        "rows": rows,
+        "row_length": row_length,
+        "typical_rows": typical_rows,
+        "rounds": job.federation.rounds,
+        "slope": job.model.slope,
+        "honest_noises": 1 if job.privacy.against == "everyone" else secure.honest_noises(secure.adversary),
+    }
+
+
+def _budget(job: Job) -> Budget:
+    """The job's budget, or an easy one where the noise was chosen by hand."""
+    return Budget(epsilon=job.privacy.epsilon or EASY, delta=job.privacy.delta)
+
+
+def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
+    """A plan of one noisy step per round on all rows of a device, before its noise is solved from the budget."""
+    numbers = one_step_numbers(_budget(job), **conditions)
+    rows = conditions["rows"]
+    return Plan(
+        devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
+        step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
+    )  # fmt: skip
+
+
+def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
+    """A plan with noise once, before its noise is solved from the budget: what is not given is proposed."""
     given, privacy = _given(job), job.privacy
-    cohort = given["cohort"] or usual_cohort(devices)
-    epsilon = privacy.epsilon if privacy.epsilon is not None else EASY
-    proposal = once_numbers(
-        Budget(epsilon=epsilon, delta=privacy.delta),
-        link=model.link,
-        classes=model.classes,
-        devices=devices,
-        cohort=cohort,
-        rows=rows,
-        row_length=row_length,
-        rounds=given["rounds"],
-        slope=job.model.slope,
-    )
+    devices, rows, row_length = conditions["devices"], conditions["rows"], conditions["row_length"]
+    proposal = once_numbers(_budget(job), **conditions)
+    cohort = conditions["cohort"]
     proposed = asdict(proposal) | {"cohort": cohort, "batch": rows}
     plan = Plan(
-        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, law=privacy.law,
-        noise_is_added="once", row_length=row_length,
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=True), law=privacy.law,
+        noise_is_added="once", row_length=row_length, pull=job.local.pull or 0.0, parts=job.local.parts or 1,
         **{name: proposed[name] if value is None else value for name, value in given.items()},
     )  # fmt: skip
     work, places = LocalWork.of(plan), places_of(plan, rows)
@@ -341,7 +452,7 @@ def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: f
             why="Rule S7 holds for shorter steps only; beyond, one record can move an upload without a bound.",
             fix=f"Use steps = {needed} and step_size = {plan.local_time / needed:.6g}, or leave both out.",
         )
-    return _with_noise(job, plan)
+    return plan
 
 
 def left_open(job: Job) -> tuple[str, ...]:
@@ -349,12 +460,11 @@ def left_open(job: Job) -> tuple[str, ...]:
     return tuple(name for name, value in _given(job).items() if value is None)
 
 
-def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
-    """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
+def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
     local, privacy, given = job.local, job.privacy, _given(job)
-    for name, most in (("cohort", devices), ("batch", rows)):
-        if given[name] is not None and given[name] > most:
-            raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
+    if given["batch"] is not None and given["batch"] > rows:
+        raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
         task = task_of(
             epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
@@ -364,24 +474,28 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             features=model.features,
             classes=model.classes,
             model=model.plainest,
-            sampling=job.sampling,
+            sampling=job.sampling(once=False),
             law=privacy.law,
+            against=privacy.against,
+            **crowd_of(secure),
             **given,
         )
         proposed = proposal_of(task).plan  # without noise a cohort may be one device
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
-    plan = Plan(
-        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
+    return Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
         law=privacy.law, **given,
     )  # fmt: skip
-    return _with_noise(job, plan)
 
 
-def _with_noise(job: Job, plan: Plan) -> Plan:
+def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     """The plan with the noise that the job's budget asks for, or with the noise that it gives itself."""
     privacy = job.privacy
     if privacy.epsilon is not None or plan.noise > 0:
         require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
-    return calibrated(plan, Budget(epsilon=privacy.epsilon, delta=privacy.delta))
+    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta)
+    if privacy.against == "everyone":
+        return calibrated(plan, budget)
+    return calibrated(plan, budget, rule="with_secure_sum", **crowd_of(secure))

@@ -21,14 +21,31 @@ CONVEX: dict[str, tuple[float, float]] = {
 
 
 def movement(plan: Plan) -> float:
-    """Δ = 2GT/γ: how far one replaced record can move an upload, however many local steps there are.
+    """Δ: how far one replaced record can move an upload, however many local steps there are.
+
+    That is 2GT/γ; with a pull home (2Gκ/γ)(1 − (1 − T/Kκ)^K), which is largest for the fewest steps K, the plan's.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
     ...             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)
     >>> round(movement(plan), 4)
     0.0295
     """
-    return min(2 * plan.clip * plan.local_time / plan.batch, 2 * plan.upload_bound)
+    return min(2 * plan.clip / plan.batch * pulled_time(plan), 2 * plan.upload_bound)
+
+
+def pulled_time(plan: Plan) -> float:
+    """The local time T, or what a pull home leaves of it: κ(1 − (1 − η/κ)^K).
+
+    >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0, noise=1.0,
+    ...             sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+    >>> round(pulled_time(plan), 3)  # nearly the proximal point: κ
+    10.0
+    """
+    if not plan.pull:
+        return plan.local_time
+    if plan.step_size >= plan.pull:  # devices take more and shorter steps, which never move a model by more
+        return plan.pull
+    return -plan.pull * math.expm1(plan.local_steps * math.log1p(-plan.step_size / plan.pull))
 
 
 def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> Event:
