@@ -33,9 +33,9 @@ class Place:
     def __init__(self, *, lost=(), failing=()):
         self.lost, self.failing, self.calls = set(lost), set(failing), []
 
-    def round(self, parameters, cohort, *, round, attempt):
-        self.calls.append((round, attempt, tuple(cohort), parameters.copy()))
-        if (round, attempt) in self.failing:
+    def round(self, parameters, cohort, *, round_number, attempt):
+        self.calls.append((round_number, attempt, tuple(cohort), parameters.copy()))
+        if (round_number, attempt) in self.failing:
             raise SumError("CH503", "too few answered.")
         included = tuple(device for device in cohort if device not in self.lost)
         return Opened(total=np.full(2, sum(device + 1 for device in included), np.int64), included=included)
@@ -89,7 +89,8 @@ def test_every_pair_of_devices_is_equally_likely_over_many_seeds(how):
     plan = plan_of(devices=6, cohort=2)
     everyone, nothing = np.arange(6), np.zeros(6, np.int64)
     drawn = Counter(
-        cohort_of(plan, everyone, nothing, seed=seed, round=1, attempt=0, participation=how) for seed in range(3000)
+        cohort_of(plan, everyone, nothing, seed=seed, round_number=1, attempt=0, participation=how)
+        for seed in range(3000)
     )
     assert len(drawn) == 15
     assert chi_squared(drawn.values(), 200) < 71.5
@@ -101,7 +102,7 @@ def test_every_device_is_equally_likely_in_the_rounds_and_attempts_of_one_seed()
     everyone, nothing = np.arange(6), np.zeros(6, np.int64)
     turns = [(round, attempt) for round in range(1, 501) for attempt in range(2)]
     cohorts = [
-        cohort_of(plan, everyone, nothing, seed=3, round=round, attempt=attempt, participation="uniform")
+        cohort_of(plan, everyone, nothing, seed=3, round_number=round, attempt=attempt, participation="uniform")
         for round, attempt in turns
     ]
     assert chi_squared(Counter(device for cohort in cohorts for device in cohort).values(), 500) < 50.6
@@ -208,8 +209,8 @@ def test_who_may_join_is_asked_again_before_every_attempt():
 
 def test_an_error_that_is_no_failed_sum_is_not_tried_again():
     class Broken(Place):
-        def round(self, parameters, cohort, *, round, attempt):
-            super().round(parameters, cohort, round=round, attempt=attempt)
+        def round(self, parameters, cohort, *, round_number, attempt):
+            super().round(parameters, cohort, round_number=round_number, attempt=attempt)
             raise ValueError("a bug")
 
     place = Broken()

@@ -81,6 +81,10 @@ PLANTED = {
     "an untyped public function": ('def twice(x):\n    """Twice x."""\n    return 2 * x\n', "ANN001"),
     "an undocumented public function": ("def twice(x: int) -> int:\n    return 2 * x\n", "D103"),
     "an undocumented public class": ("class Twice:\n    pass\n", "D101"),
+    "a parameter that hides a builtin": (
+        'def next_to(round: int) -> int:\n    """The next."""\n    return round + 1\n',
+        "A002",
+    ),
     "an eval": ('def run(text: str) -> object:\n    """What it says."""\n    return eval(text)\n', "S307"),
     "a pickle": ("import pickle\n\nX = pickle.loads(b'')\n", "S301"),
 }

@@ -236,13 +236,13 @@ class Run:
             self.log.round(line)
         return line
 
-    def _due(self, round: int) -> bool:
+    def _due(self, round_number: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned.
 
         A deployment's rounds are few and long: its coordinator follows each of them.
         """
-        last = round == self.study.plan.rounds
-        return last or self.traits.deployed or round % self.study.job.run.evaluate_every == 0
+        last = round_number == self.study.plan.rounds
+        return last or self.traits.deployed or round_number % self.study.job.run.evaluate_every == 0
 
     def described(self) -> About:
         """What is run, for run.json; docs/run-folder.md has the form."""
