@@ -2,7 +2,6 @@
 
 import csv
 import glob
-import re
 import sys
 import time
 import tomllib
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
+from choral.config.writing import to_toml
 from choral.deploy import services
 from choral.deploy.agent import answers
 from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
@@ -34,27 +34,17 @@ if TYPE_CHECKING:
 Engine = Literal["superlink", "simulation"]
 FEWEST = 3  # devices: in a sum of two, each can take its own part away
 _START = 180.0  # seconds that all agents may take to read their tables and compile
-
-_DEMO = """\
-[run]
-name = "demo"
-[privacy]
-epsilon = 2.0
-delta = 1e-5
-[federation]
-cohort = {cohort}
-rounds = {rounds}
-rows = {rows}
-deadline = 60
-[local]
-steps = 10
-batch = 244
-step_size = 4.0
-clip = 1.0
-[data]
-label = "income"
-{columns}
-"""
+_DEMO = {
+    "name": "demo",
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "deadline": 60.0,
+    "local_steps": 10,
+    "batch": 244,
+    "step_size": 4.0,
+    "clip": 1.0,
+    "label": "income",
+}
 
 
 class LocalDeployment:
@@ -161,8 +151,9 @@ def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     with resources.as_file(source / "adult.csv.xz") as path:
         tables = deal(read_rows(path), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
-    columns = (source / "columns.toml").read_text(encoding="utf-8").replace("[columns.", "[data.columns.")
-    return LocalDeployment(folder, _DEMO.format(cohort=devices, rounds=rounds, rows=rows, columns=columns), tables)
+    declared = tomllib.loads((source / "columns.toml").read_text(encoding="utf-8"))
+    job = config.job_of(**_DEMO, **declared, cohort=devices, rounds=rounds, rows=rows)
+    return LocalDeployment(folder, job.text, tables)
 
 
 def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
@@ -201,18 +192,10 @@ def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str =
 
 
 def with_rounds(text: str, rounds: int) -> str:
-    r"""A job's text with another number of rounds.
+    r"""A job's text with another number of rounds, in choral's own layout: its settings are kept, its comments are not.
 
     >>> with_rounds("[federation]\nrounds = 20  # many\n", 3)
     '[federation]\nrounds = 3\n'
     """
-    changed, found = re.subn(r"(?m)^[ \t]*((?:federation\.)?rounds)\s*=.*$", rf"\1 = {rounds}", text)
-    if not found and "federation" in tomllib.loads(text):
-        changed = re.sub(r"(?m)^\[federation\]", f"[federation]\nrounds = {rounds}", text)
-    elif not found:
-        changed = f"{text}\n[federation]\nrounds = {rounds}\n"
-    if tomllib.loads(changed)["federation"].get("rounds") != rounds:
-        raise ConfigError(
-            "CH104", "--rounds, but [federation] is not written as a table.", fix="Set rounds in the file instead."
-        )
-    return changed
+    content = tomllib.loads(text)
+    return to_toml(content | {"federation": content.get("federation", {}) | {"rounds": rounds}})
