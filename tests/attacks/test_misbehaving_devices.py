@@ -37,7 +37,7 @@ class Liar:
         return reply if changed is message else encode(changed, vector)
 
 
-class Hall:
+class OneLiarTransport:
     """All devices in one process, one of them a liar; some are silent in the exchange of the given number."""
 
     def __init__(self, world: World, liar: int, bad: Liar, silent: Mapping[int, int]) -> None:
@@ -107,7 +107,7 @@ def play(secure: SecureSum, what: str, liar: int):
     bad = MISBEHAVIOURS[what](world, liar)
     # Edges are asked for only where somebody is missing: an honest device, in UPLOAD of the first attempt.
     silent = {1: (liar + 1) % secure.cohort} if what == "wrong edge key" else {}
-    wire = world.wire(Hall(world, liar, bad, silent))
+    wire = world.wire(OneLiarTransport(world, liar, bad, silent))
     return world, wire, wire.sum(0, range(secure.cohort), world.model)
 
 
@@ -133,7 +133,7 @@ def test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_
 def tried_twice(what: str, devices: int, liar: int):
     """Two attempts at a round of four with the default settings: the second leaves out who was named in the first."""
     world = World(SecureSum.for_cohort(4), devices=devices)
-    wire = world.wire(Hall(world, liar, MISBEHAVIOURS[what](world, liar), {}), attempts=1)
+    wire = world.wire(OneLiarTransport(world, liar, MISBEHAVIOURS[what](world, liar), {}), attempts=1)
     errors = []
     for attempt in range(2):
         called = [number for number in range(devices) if number not in wire.named][:4]
@@ -169,7 +169,7 @@ def test_shares_of_which_some_are_wrong_open_and_name_who_dealt_them_not_who_hel
     """Nine hold a share and seven are needed: further sets of seven are tried against the commitment."""
     world = World(TEN)
     dealer = Liar(world, 4, patches={"split": lambda *of: some_shares(*of, bad=bad)})
-    wire = world.wire(Hall(world, 4, dealer, {}))
+    wire = world.wire(OneLiarTransport(world, 4, dealer, {}))
     total = wire.sum(0, range(10), world.model)
     assert total.count == 10 and world.agrees(total)
     # A wrong share that was not needed is not looked at.
@@ -193,7 +193,7 @@ def test_of_two_that_contradict_each_other_one_is_left_out_by_lot_and_nobody_is_
     left_out = set()
     for round in range(12):  # the same one each time: once in 2^11
         world = World(secure)
-        wire = world.wire(Hall(world, 0, quarrelsome(world, 0, {2}), {}))
+        wire = world.wire(OneLiarTransport(world, 0, quarrelsome(world, 0, {2}), {}))
         total = wire.sum(round, range(secure.cohort), world.model)
         assert total.count == secure.cohort - 1 and world.agrees(total)
         assert wire.named == {} and wire.findings.quarrels == {(0, 2)}
@@ -216,7 +216,7 @@ def test_who_lays_down_a_false_key_is_named_when_it_has_to_reveal_it(secure):
             false = {2: bonds[2][:60] + os.urandom(48) + bonds[2][108:]}
             return msgspec.structs.replace(message, bonds=pack(bonds | false))
 
-        wire = world.wire(Hall(world, 0, Liar(world, 0, patches={}, rewrite=rewrite), {}))
+        wire = world.wire(OneLiarTransport(world, 0, Liar(world, 0, patches={}, rewrite=rewrite), {}))
         total = wire.sum(round, range(secure.cohort), world.model)
         assert total.count >= secure.smallest_sum and world.agrees(total)
         assert all(len(ledger.charged) <= 2 for ledger in world.ledgers)
@@ -228,7 +228,7 @@ def test_who_lays_down_a_false_key_is_named_when_it_has_to_reveal_it(secure):
 def test_who_contradicts_everybody_is_left_out_alone(secure):
     world = World(secure)
     others = set(range(secure.cohort)) - {1}
-    wire = world.wire(Hall(world, 1, quarrelsome(world, 1, others), {}))
+    wire = world.wire(OneLiarTransport(world, 1, quarrelsome(world, 1, others), {}))
     total = wire.sum(0, range(secure.cohort), world.model)
     assert {world.terms.numbers[id] for id in total.included} == others and world.agrees(total)
     assert wire.named == {}

@@ -69,7 +69,7 @@ class OverFlower(Rehearsed):
 
     def _prepare(self, first):
         attempt = super()._prepare(first)
-        self.stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
+        self.stage.answers[:] = [self.recorded.devices[number].answer for number in range(4)]
         self.transport = DroppingTransport(self.terms, self.stage.transport, rate=self.drop, seed=self.study.seed)
         return attempt
 

@@ -242,8 +242,8 @@ def engine_of(study: Study) -> Vectorised | OnceEngine:
     return engine(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
-class _Hall(MemoryTransport):
-    """All devices in one process, and what each of them said last."""
+class _RecordingTransport(MemoryTransport):
+    """A transport to devices in this process that keeps the longest message of each device in a round."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -274,8 +274,8 @@ class Rehearsed(OneProcess):
             parameters=study.model.size,
             plan=study.plan.digest,
         )
-        self.hall = _Hall()
-        self.transport = DroppingTransport(self.terms, self.hall, rate=self.drop, seed=study.seed)
+        self.recorded = _RecordingTransport()
+        self.transport = DroppingTransport(self.terms, self.recorded, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = self.books.rounds
@@ -283,7 +283,7 @@ class Rehearsed(OneProcess):
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.hall.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
+            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
 
@@ -333,14 +333,14 @@ class Rehearsed(OneProcess):
         self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
     ) -> Opened:
         """The sum that the server opens."""
-        self.hall.last.clear()
+        self.recorded.last.clear()
         opened = Wire(self.terms, self.transport).attempt(Turn(round_number, attempt), cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:
         """What one device computed, and what the server received of it; not if seeded, since masks never repeat."""
         device, study = step.included[0], self.study
-        upload = self.hall.last[device][-self.terms.upload_bytes :]
+        upload = self.recorded.last[device][-self.terms.upload_bytes :]
         words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
         return Sight(
             device=study.data.records.names[device],
