@@ -33,6 +33,9 @@ class Place:
     def __init__(self, *, lost=(), failing=()):
         self.lost, self.failing, self.calls = set(lost), set(failing), []
 
+    def may_join(self):
+        return np.ones(6, bool)
+
     def round(self, parameters, cohort, *, round_number, attempt):
         self.calls.append((round_number, attempt, tuple(cohort), parameters.copy()))
         if (round_number, attempt) in self.failing:
@@ -42,10 +45,8 @@ class Place:
 
 
 def run(plan, place, *, may_join=None, **options):
-    everyone = np.ones(plan.devices, bool)
-    start = np.zeros(2, np.float32)
-    given = {"grid": GRID, "seed": 7, "may_join": may_join or (lambda: everyone)}
-    return list(rounds(plan, place, start, **(given | options)))
+    place.may_join = may_join or (lambda: np.ones(plan.devices, bool))
+    return list(rounds(plan, place, np.zeros(2, np.float32), **({"grid": GRID, "seed": 7} | options)))
 
 
 # Drawing
@@ -192,9 +193,7 @@ def test_a_round_that_loses_too_many_is_tried_again_and_says_so():
 def test_a_round_that_fails_too_often_ends_the_run_and_keeps_what_was_done():
     place, done = Place(failing={(3, attempt) for attempt in range(MOST_ATTEMPTS)}), []
     with pytest.raises(SumError, match=f"CH503 round 3 failed {MOST_ATTEMPTS} times") as raised:
-        for step in rounds(
-            plan_of(), place, np.zeros(2, np.float32), grid=GRID, seed=7, may_join=lambda: np.ones(6, bool)
-        ):
+        for step in rounds(plan_of(), place, np.zeros(2, np.float32), grid=GRID, seed=7):
             done.append(step.round)
     assert done == [1, 2] and "resume" in raised.value.fix
     assert len(place.calls) == 2 + MOST_ATTEMPTS
@@ -230,7 +229,7 @@ def test_a_run_that_goes_on_draws_the_cohorts_and_reaches_the_model_of_one_that_
     rest = list(
         rounds(
             plan, Place(lost={2}), whole[stop - 1].parameters, grid=GRID, seed=seed,
-            may_join=lambda: np.ones(6, bool), participation=how, first=stop + 1, counts=counts,
+            participation=how, first=stop + 1, counts=counts,
         )
     )  # fmt: skip
     assert [step.cohort for step in rest] == [step.cohort for step in whole[stop:]]

@@ -115,6 +115,23 @@ def test_no_source_file_is_longer_than_400_lines():
     assert {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 400} == {}
 
 
+MANY_PARAMETERS = {
+    "load": "public: the keys of [data], each by its name",
+    "convergence": "public: the symbols of Theorem 2, each by its name",
+}
+
+
+def test_no_function_takes_more_than_12_parameters():
+    found = {
+        node.name: count
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if (count := len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])) > 12
+    }
+    assert set(found) == set(MANY_PARAMETERS), "group some of them into a value, such as a Plan or a Study"
+
+
 def test_no_secret_room_uses_a_seeded_generator():
     rooms = [path for path in SOURCES if path.parent.name in ("secagg", "protocol")]
     guilty = [path.name for path in rooms if re.search(r"np\.random|numpy\.random|import random", path.read_text())]

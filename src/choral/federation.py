@@ -1,6 +1,6 @@
 """Time: the loop of Algorithm 1 over rounds. Draws the cohort, asks a backend for the sum, takes the server's step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -30,7 +30,10 @@ class RoundSum(Protocol):
 
 
 class Backend(Protocol):
-    """A place where a round runs; this one method is all that the loop needs of it."""
+    """A place where a round runs; these two methods are all that the loop needs of it."""
+
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices may be called now."""
 
     def round(
         self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
@@ -109,7 +112,6 @@ def rounds(
     *,
     grid: float,
     seed: int,
-    may_join: Callable[[], NDArray[np.bool_]],
     smallest_cohort: int = 1,
     participation: Participation = "uniform",
     first: int = 1,
@@ -131,7 +133,7 @@ def rounds(
         notes: list[str] = []
         failed = uncharged = 0
         for attempt in count(first_attempt if number == first else 0):
-            willing = np.flatnonzero(may_join())
+            willing = np.flatnonzero(backend.may_join())
             if len(willing) < smallest_cohort:
                 return
             cohort = cohort_of(

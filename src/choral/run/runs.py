@@ -192,7 +192,6 @@ class Run:
                 self.parameters,
                 grid=study.codec.grid,
                 seed=study.seed,
-                may_join=place.may_join,
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
                 participation=study.participation,
                 first=first,
