@@ -12,7 +12,7 @@ from choral.plan import SecureSum
 from choral.protocol import device as device_module
 from choral.protocol.bonds import check_words
 from choral.protocol.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
-from choral.secagg.keys import PairSecret
+from choral.secagg.masks import Stream
 from choral.secagg.shares import split
 from tests.protocol.world import World
 
@@ -65,13 +65,11 @@ def wrong_value(kind: type) -> Callable:
 
 
 def add_to_words(world: World, number: int, where: int, what: int) -> Liar:
-    encode_honestly = world.devices[number]._encode
-
-    def encode_falsely(update, round, attempt, out):
-        encode_honestly(update, round, attempt, out)
+    def encode_falsely(update, _round, _attempt, out):
+        world.terms.codec.encode(update, Stream.fresh(), out=out)
         out[where] += out.dtype.type(what)
 
-    world.devices[number]._encode = encode_falsely
+    world.devices[number] = world.start(number, encode=encode_falsely)
     return Liar(world, number, patches={})
 
 
@@ -180,11 +178,9 @@ def test_shares_of_which_some_are_wrong_open_and_name_who_dealt_them_not_who_hel
 
 def quarrelsome(world: World, liar: int, victims: set[int]) -> Liar:
     """A device that uses other keys with some others than those that they have agreed on, and is true to itself."""
-    own = world.terms.ids[liar]
-    for victim in victims:
-        peer = world.terms.ids[victim]
-        keys = {name: os.urandom(32) for name in ("rising", "falling", "seals", "opens")}
-        world.devices[liar]._pairs[peer] = PairSecret(own=own, peer=peer, **keys)
+    vault = world.devices[liar].vault
+    vault.change(pairs=vault.memory.pairs | {world.terms.ids[victim]: os.urandom(4 * 32) for victim in victims})
+    world.devices[liar] = world.start(liar)
     return Liar(world, liar, patches={})
 
 
@@ -237,13 +233,12 @@ def test_who_contradicts_everybody_is_left_out_alone(secure):
 def test_a_sum_with_false_words_everywhere_costs_two_charges_says_that_nobody_can_be_named_and_stops():
     """All words but the check lanes are noise: no sum comes out, and what is within the range is not believed."""
     world = World(TEN, parameters=200)
-    honest = world.devices[3]._encode
 
-    def noise(update, round, attempt, out):
-        honest(update, round, attempt, out)
+    def noise(update, _round, _attempt, out):
+        world.terms.codec.encode(update, Stream.fresh(), out=out)
         out[:200] = np.frombuffer(os.urandom(800), np.uint32)
 
-    world.devices[3]._encode = noise
+    world.devices[3] = world.start(3, encode=noise)
     wire = world.wire()
     with pytest.raises(SumError) as failure:
         wire.sum(0, range(10), world.model)

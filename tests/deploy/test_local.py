@@ -207,7 +207,7 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
         for home in deployment.homes:
             words = [sys.executable, "-m", "choral", "device", "run", "--agent-only", "--home", str(home.path)]
             sites.start(home.joined.name, words, home.path)
-        deployment._await_agents(sites)
+        deployment.await_agents(sites)
         command = [str(beside / "flwr"), "run", str(app), "--federation-config", "num-supernodes=3", "--stream"]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)

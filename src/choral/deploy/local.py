@@ -88,7 +88,7 @@ class LocalDeployment:
                 words = [sys.executable, "-P", "-m", "choral", "device", "run", "--home", str(home.path)]
                 sites.start(home.joined.name, words + ["--agent-only"] * (engine == "simulation"), home.path)
             yield {"state": "starting the sites", "rounds_done": 0}
-            self._await_agents(sites)
+            self.await_agents(sites)
             if engine == "simulation":
                 doors = str(self.folder / "sites/{}/agent.sock")
                 states = services.simulate_study(self.study_folder, doors=doors, as_root=as_root)
@@ -104,7 +104,7 @@ class LocalDeployment:
                         "CH900", f"the run ended: {told['reason']}", fix="--keep DIR keeps every log."
                     )
 
-    def _await_agents(self, sites: "Children") -> None:
+    def await_agents(self, sites: "Children") -> None:
         """Return when every agent answers: the server's deadlines are for rounds, not for compilers."""
         end, left = time.monotonic() + _START, list(self.homes)
         while left:
