@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal
 
 import numpy as np
@@ -278,6 +279,7 @@ class Run:
                 for name, rows, limit in zip(data.records.names, study.rows, study.limits, strict=True)
             ),
             versions=versions(),
+            made_with=f"{python_implementation()} {python_version()} on {system()} {machine()}",
         )
         return self.place.described(about)
 
