@@ -105,7 +105,7 @@ REVIEWED: list[Mutant] = [
     # P8: colluders
     bug("no colluder is counted among four", "choral.plan.secure_sum:SecureSum.for_cohort",
         "max(cohort // 5, int(cohort >= 4))", "cohort // 5",
-        "tests/test_secure_sum_plan.py::"
+        "tests/plan/test_secure_sum.py::"
         "test_from_four_devices_on_one_colluder_at_least_is_counted_and_opens_nobody_alone"),
     # P9: somebody's own code
     bug("code that has changed since its approval", CODE + "Code.maker",
