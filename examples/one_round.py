@@ -79,8 +79,9 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
             model=model, plan=plan, features=rows.features_of(number), labels=rows.labels_of(number)
         )
 
-        def cost(round_: int, attempt: int) -> Charge:
-            return costs.charge(number, len(ledger.balance.charges), run=plan.digest, round=round_, attempt=attempt)
+        def cost(round_number: int, attempt: int) -> Charge:
+            before = len(ledger.balance.charges)
+            return costs.charge(number, before, run=plan.digest, round_number=round_number, attempt=attempt)
 
         def encode(update: Update, _round: int, _attempt: int, words: Words) -> None:
             codec.encode(update, Stream.fresh(), out=words)  # floats become integers; the device masks them in place
@@ -98,7 +99,8 @@ def main(folder: Path) -> tuple[Sum, dict[int, Integers]]:
     with ExitStack() as stack:
         ledgers = [stack.enter_context(Ledger.open(folder / name, limit=LIMIT)) for name in rows.names]
         wire = Wire(terms, LossyNetwork(device(number, ledger) for number, ledger in enumerate(ledgers)))
-        cohort = cohort_of(plan, np.arange(6), np.zeros(6, int), seed=0, round=1, attempt=0, participation="uniform")
+        willing, counts = np.arange(6), np.zeros(6, int)
+        cohort = cohort_of(plan, willing, counts, seed=0, round_number=1, attempt=0, participation="uniform")
         print(f"CALL       {len(cohort)} devices: each pays, trains, encodes, masks and uploads")
 
         # The server adds up masked words. The others give it what removes the lost device's pair masks, then the shares

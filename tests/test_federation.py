@@ -33,19 +33,20 @@ class Place:
     def __init__(self, *, lost=(), failing=()):
         self.lost, self.failing, self.calls = set(lost), set(failing), []
 
-    def round(self, parameters, cohort, *, round, attempt):
-        self.calls.append((round, attempt, tuple(cohort), parameters.copy()))
-        if (round, attempt) in self.failing:
+    def may_join(self):
+        return np.ones(6, bool)
+
+    def round(self, parameters, cohort, *, round_number, attempt):
+        self.calls.append((round_number, attempt, tuple(cohort), parameters.copy()))
+        if (round_number, attempt) in self.failing:
             raise SumError("CH503", "too few answered.")
         included = tuple(device for device in cohort if device not in self.lost)
         return Opened(total=np.full(2, sum(device + 1 for device in included), np.int64), included=included)
 
 
 def run(plan, place, *, may_join=None, **options):
-    everyone = np.ones(plan.devices, bool)
-    start = np.zeros(2, np.float32)
-    given = {"grid": GRID, "seed": 7, "may_join": may_join or (lambda: everyone)}
-    return list(rounds(plan, place, start, **(given | options)))
+    place.may_join = may_join or (lambda: np.ones(plan.devices, bool))
+    return list(rounds(plan, place, np.zeros(2, np.float32), **({"grid": GRID, "seed": 7} | options)))
 
 
 # Drawing
@@ -89,7 +90,8 @@ def test_every_pair_of_devices_is_equally_likely_over_many_seeds(how):
     plan = plan_of(devices=6, cohort=2)
     everyone, nothing = np.arange(6), np.zeros(6, np.int64)
     drawn = Counter(
-        cohort_of(plan, everyone, nothing, seed=seed, round=1, attempt=0, participation=how) for seed in range(3000)
+        cohort_of(plan, everyone, nothing, seed=seed, round_number=1, attempt=0, participation=how)
+        for seed in range(3000)
     )
     assert len(drawn) == 15
     assert chi_squared(drawn.values(), 200) < 71.5
@@ -101,7 +103,7 @@ def test_every_device_is_equally_likely_in_the_rounds_and_attempts_of_one_seed()
     everyone, nothing = np.arange(6), np.zeros(6, np.int64)
     turns = [(round, attempt) for round in range(1, 501) for attempt in range(2)]
     cohorts = [
-        cohort_of(plan, everyone, nothing, seed=3, round=round, attempt=attempt, participation="uniform")
+        cohort_of(plan, everyone, nothing, seed=3, round_number=round, attempt=attempt, participation="uniform")
         for round, attempt in turns
     ]
     assert chi_squared(Counter(device for cohort in cohorts for device in cohort).values(), 500) < 50.6
@@ -191,9 +193,7 @@ def test_a_round_that_loses_too_many_is_tried_again_and_says_so():
 def test_a_round_that_fails_too_often_ends_the_run_and_keeps_what_was_done():
     place, done = Place(failing={(3, attempt) for attempt in range(MOST_ATTEMPTS)}), []
     with pytest.raises(SumError, match=f"CH503 round 3 failed {MOST_ATTEMPTS} times") as raised:
-        for step in rounds(
-            plan_of(), place, np.zeros(2, np.float32), grid=GRID, seed=7, may_join=lambda: np.ones(6, bool)
-        ):
+        for step in rounds(plan_of(), place, np.zeros(2, np.float32), grid=GRID, seed=7):
             done.append(step.round)
     assert done == [1, 2] and "resume" in raised.value.fix
     assert len(place.calls) == 2 + MOST_ATTEMPTS
@@ -208,8 +208,8 @@ def test_who_may_join_is_asked_again_before_every_attempt():
 
 def test_an_error_that_is_no_failed_sum_is_not_tried_again():
     class Broken(Place):
-        def round(self, parameters, cohort, *, round, attempt):
-            super().round(parameters, cohort, round=round, attempt=attempt)
+        def round(self, parameters, cohort, *, round_number, attempt):
+            super().round(parameters, cohort, round_number=round_number, attempt=attempt)
             raise ValueError("a bug")
 
     place = Broken()
@@ -229,7 +229,7 @@ def test_a_run_that_goes_on_draws_the_cohorts_and_reaches_the_model_of_one_that_
     rest = list(
         rounds(
             plan, Place(lost={2}), whole[stop - 1].parameters, grid=GRID, seed=seed,
-            may_join=lambda: np.ones(6, bool), participation=how, first=stop + 1, counts=counts,
+            participation=how, first=stop + 1, counts=counts,
         )
     )  # fmt: skip
     assert [step.cohort for step in rest] == [step.cohort for step in whole[stop:]]

@@ -81,6 +81,10 @@ PLANTED = {
     "an untyped public function": ('def twice(x):\n    """Twice x."""\n    return 2 * x\n', "ANN001"),
     "an undocumented public function": ("def twice(x: int) -> int:\n    return 2 * x\n", "D103"),
     "an undocumented public class": ("class Twice:\n    pass\n", "D101"),
+    "a parameter that hides a builtin": (
+        'def next_to(round: int) -> int:\n    """The next."""\n    return round + 1\n',
+        "A002",
+    ),
     "an eval": ('def run(text: str) -> object:\n    """What it says."""\n    return eval(text)\n', "S307"),
     "a pickle": ("import pickle\n\nX = pickle.loads(b'')\n", "S301"),
 }
@@ -109,6 +113,58 @@ def test_every_module_opens_with_a_sentence_about_itself():
 
 def test_no_source_file_is_longer_than_400_lines():
     assert {path.name: n for path in SOURCES if (n := len(path.read_text().splitlines())) > 400} == {}
+
+
+MANY_PARAMETERS = {
+    "load": "public: the keys of [data], each by its name",
+    "convergence": "public: the symbols of Theorem 2, each by its name",
+}
+
+
+def test_no_function_takes_more_than_12_parameters():
+    found = {
+        node.name: count
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if (count := len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs])) > 12
+    }
+    assert set(found) == set(MANY_PARAMETERS), "group some of them into a value, such as a Plan or a Study"
+
+
+MOST_PRIVATE = 23  # faults that no public way plants, and processes of other programs; was 97
+PYTHONS_OWN = ("_exit", "_replace", "_actions")  # names with an underscore that belong to Python
+
+
+def private_touches(tests):
+    """Every place where a test takes something private of choral: an attribute, an import, or a name to patch."""
+    for path in sorted(tests.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            match node:
+                case ast.Attribute(value=owner, attr=name) if ast.unparse(owner) not in ("self", "cls", "super()"):
+                    names = [name]
+                case ast.ImportFrom(module=str(module), names=imported) if module.startswith("choral"):
+                    names = [one.name for one in imported]
+                case ast.Call(func=ast.Attribute(attr="setattr"), args=arguments):
+                    texts = [one.value for one in arguments if isinstance(one, ast.Constant)]
+                    names = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+            for name in names:
+                if name.startswith("_") and not name.startswith("__") and name not in PYTHONS_OWN:
+                    yield f"{path.relative_to(tests)}:{node.lineno} {name}"
+
+
+def test_tests_take_little_that_is_private_and_the_count_only_falls(tmp_path):
+    (tmp_path / "test_planted.py").write_text(
+        "from choral.privacy.roots import _low, high\n"
+        "agent._train(self._own)\n"
+        "monkeypatch.setattr(module, '_LOOK', 0.0)\n"
+        "monkeypatch.setattr('choral.deploy.services._LOOK', 0.0)\n"
+        "os._exit(0); agent.__class__\n"
+    )
+    assert sorted(touch.split()[1] for touch in private_touches(tmp_path)) == ["_LOOK", "_LOOK", "_low", "_train"]
+    found = list(private_touches(ROOT / "tests"))
+    assert len(found) <= MOST_PRIVATE, "\n".join(found)
 
 
 def test_no_secret_room_uses_a_seeded_generator():

@@ -193,7 +193,7 @@ def test_a_step_or_a_number_out_of_range_is_refused_with_its_line(line, expected
 
 
 def test_a_number_that_the_step_does_not_use_is_refused():
-    with pytest.raises(PlanError, match=r'CH104 settings:4 server = "momentum" does not use server_floor. It uses'):
+    with pytest.raises(PlanError, match=r'CH104 settings:5 server = "momentum" does not use server_floor. It uses'):
         job_of(epsilon=2.0, server="momentum", server_floor=0.1)
     with pytest.raises(PlanError, match=r'server = "mean" does not use server_momentum. It uses no number.'):
         job_of(epsilon=2.0, server_momentum=0.5)

@@ -1,6 +1,6 @@
 """Time: the loop of Algorithm 1 over rounds. Draws the cohort, asks a backend for the sum, takes the server's step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -30,9 +30,14 @@ class RoundSum(Protocol):
 
 
 class Backend(Protocol):
-    """A place where a round runs; this one method is all that the loop needs of it."""
+    """A place where a round runs; these two methods are all that the loop needs of it."""
 
-    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> RoundSum:
+    def may_join(self) -> NDArray[np.bool_]:
+        """Which devices may be called now."""
+
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> RoundSum:
         """The sum of the cohort's updates, or a SumError that says what was missing."""
 
 
@@ -69,17 +74,18 @@ def cohort_of(
     counts: NDArray[np.int64],
     *,
     seed: int,
-    round: int,
+    round_number: int,
     attempt: int,
     participation: Participation,
 ) -> tuple[int, ...]:
     """The cohort of a turn: it depends on the seed, the turn, who is willing and, if balanced, who took part how often.
 
     >>> plan = Plan(devices=4, cohort=2, rounds=9, rows=9, batch=3, step_size=0.5, clip=1.0, noise=1.0)
-    >>> cohort_of(plan, np.arange(4), np.array([3, 0, 3, 1]), seed=1, round=2, attempt=0, participation="balanced")
+    >>> turn = {"seed": 1, "round_number": 2, "attempt": 0}
+    >>> cohort_of(plan, np.arange(4), np.array([3, 0, 3, 1]), **turn, participation="balanced")
     (1, 3)
     """
-    rng = np.random.Generator(np.random.Philox(key=[seed, (round << 8) | attempt]))
+    rng = np.random.Generator(np.random.Philox(key=[seed, (round_number << 8) | attempt]))
     return draw_cohort(willing, counts, plan.cohort, rng, participation)
 
 
@@ -93,7 +99,7 @@ def balanced_cohorts(plan: Plan, *, seed: int) -> list[NDArray[np.int64]]:
     counts, drawn = np.zeros(plan.devices, dtype=np.int64), []
     for number in range(1, plan.rounds + 1):
         everyone = np.arange(plan.devices)
-        turn = cohort_of(plan, everyone, counts, seed=seed, round=number, attempt=0, participation="balanced")
+        turn = cohort_of(plan, everyone, counts, seed=seed, round_number=number, attempt=0, participation="balanced")
         drawn.append(np.array(turn))
         counts[drawn[-1]] += 1
     return drawn
@@ -106,7 +112,6 @@ def rounds(
     *,
     grid: float,
     seed: int,
-    may_join: Callable[[], NDArray[np.bool_]],
     smallest_cohort: int = 1,
     participation: Participation = "uniform",
     first: int = 1,
@@ -128,14 +133,14 @@ def rounds(
         notes: list[str] = []
         failed = uncharged = 0
         for attempt in count(first_attempt if number == first else 0):
-            willing = np.flatnonzero(may_join())
+            willing = np.flatnonzero(backend.may_join())
             if len(willing) < smallest_cohort:
                 return
             cohort = cohort_of(
-                plan, willing, counts, seed=seed, round=number, attempt=attempt, participation=participation
+                plan, willing, counts, seed=seed, round_number=number, attempt=attempt, participation=participation
             )
             try:
-                opened = backend.round(parameters, cohort, round=number, attempt=attempt)
+                opened = backend.round(parameters, cohort, round_number=number, attempt=attempt)
             except SumError as error:
                 notes.append(f"attempt {attempt + 1}: {error.code} {error.what}")  # to try again is what is done
                 uncharged += isinstance(error, NotReadyError)

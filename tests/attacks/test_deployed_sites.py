@@ -244,7 +244,7 @@ def test_the_limit_wins_over_a_server_that_never_stops_asking(consortium):
             if isinstance(result, SumError):
                 break
         spent = {name: agent.ledger.balance.epsilon for name, agent in running.items()}
-        cost = running["hill"]._costs.event(0, 0)
+        cost = running["hill"].costs.event(0, 0)
         more = {name: agent.ledger.balance.epsilon_with(cost) for name, agent in running.items()}
     assert codes == {"CH409"}
     assert number == 4  # three rounds were approved
@@ -273,7 +273,7 @@ def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium)
 def test_a_crash_before_the_vault_has_noted_a_charge_allows_no_third_one(consortium):
     with Agent(consortium.homes["hill"]) as agent:
         for attempt in range(2):
-            agent._charge(1, attempt)  # durable in the ledger; then the power fails
+            agent.charge(1, attempt)  # durable in the ledger; then the power fails
         assert agent.device.vault.memory.turn is None
         assert say(agent, Call(turn=Turn(1, 2))).code == "CH607"
         assert isinstance(say(agent, Call(turn=Turn(2, 0))), Ready)
@@ -294,18 +294,18 @@ def test_failed_trainings_and_restarts_use_no_record_more_often_than_is_charged(
     for attempts in ((0, 1), (2, 3, 4), (5,)):
         with Agent(made.homes["hill"]) as agent:
             for attempt in attempts:
-                agent._charge(1, attempt)
+                agent.charge(1, attempt)
                 if attempt % 2:
-                    agent._train(model, 1, attempt)
+                    agent.train(model, 1, attempt)
                     continue
                 with monkeypatch.context() as broken, pytest.raises(TrainingError, match="CH700"):
-                    broken.setattr(agent._trainer, "_train", out_of_memory)
-                    agent._train(model, 1, attempt)
-            used += agent._trainer.uses.of_row
+                    broken.setattr(agent.trainer, "_train", out_of_memory)
+                    agent.train(model, 1, attempt)
+            used += agent.trainer.uses.of_row
     assert (used.sum(), used.max()) == (72, 1)
     assert made.agreement.settled.costs.event(0, 0).mu > 0
     with Agent(made.homes["hill"]) as agent:
-        events = [agent._costs.event(0, number) for number in range(6)]
+        events = [agent.costs.event(0, number) for number in range(6)]
         assert [event.mu > 0 for event in events] == [True] + [False] * 5  # six steps, one use
 
 
@@ -324,10 +324,10 @@ def patients(path, batch):
 
 def one_round(agent, attempt):
     """The rows that a charged round uses."""
-    before = agent._trainer.uses.of_row.copy()
-    agent._charge(1, attempt)
-    agent._train(agent.study.settled.model.start(0), 1, attempt)
-    return np.flatnonzero(agent._trainer.uses.of_row - before)
+    before = agent.trainer.uses.of_row.copy()
+    agent.charge(1, attempt)
+    agent.train(agent.study.settled.model.start(0), 1, attempt)
+    return np.flatnonzero(agent.trainer.uses.of_row - before)
 
 
 def test_a_table_in_another_order_is_refused_until_it_is_approved_so_no_record_is_used_more_often_than_charged(
@@ -429,20 +429,20 @@ def test_an_agent_does_not_train_twice_for_one_charge(tmp_path):
     made.approve("hill", epsilon=50.0)
     model = made.agreement.settled.model.start(0)
     with Agent(made.homes["hill"]) as agent, pytest.raises(TrainingError, match=r"CH703 .* charges pay for 0"):
-        agent._train(model, 1, 0)
+        agent.train(model, 1, 0)
     with Agent(made.homes["hill"]) as agent:
-        agent._charge(1, 0)
-        agent._train(model, 1, 0)
+        agent.charge(1, 0)
+        agent.train(model, 1, 0)
         with pytest.raises(TrainingError, match=r"CH703 .* used 2 times; charges pay for 1"):
-            agent._train(model, 1, 0)
+            agent.train(model, 1, 0)
 
 
 def test_two_trainings_on_the_same_rows_have_their_own_noise(consortium):
     model = consortium.agreement.settled.model.start(0)
     with Agent(consortium.homes["hill"]) as agent:
-        first, second = agent._train(model, 1, 0), agent._train(model, 1, 0)
+        first, second = agent.train(model, 1, 0), agent.train(model, 1, 0)
     with Agent(consortium.homes["hill"]) as agent:
-        third = agent._train(model, 1, 0)
+        third = agent.train(model, 1, 0)
     assert np.unique([first, second, third], axis=0).shape[0] == 3
 
 
@@ -480,7 +480,7 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
         wire, result = attempt(consortium, running)
         assert not isinstance(result, SumError)
         second, _ = attempt(consortium, running)
-        updates = [agent._trainer.update(consortium.agreement.settled.model.start(0)) for agent in running.values()]
+        updates = [agent.trainer.update(consortium.agreement.settled.model.start(0)) for agent in running.values()]
         told = [json.dumps(status(agent.home)) for agent in running.values()]
     cards = [path.read_bytes() for path in approved.folder.glob("*.card")]
     files = [path.read_bytes() for path in consortium.folder.rglob("*") if path.is_file()]

@@ -14,7 +14,7 @@ import pytest
 
 import choral
 from choral.cli import main
-from choral.config import toml_of
+from choral.config.writing import toml_of
 from choral.errors import ChoralError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger

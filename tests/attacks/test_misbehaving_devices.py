@@ -12,7 +12,7 @@ from choral.plan import SecureSum
 from choral.protocol import device as device_module
 from choral.protocol.bonds import check_words
 from choral.protocol.messages import Edges, Opening, Turn, Upload, encode, pack, unpack
-from choral.secagg.keys import PairSecret
+from choral.secagg.masks import Stream
 from choral.secagg.shares import split
 from tests.protocol.world import World
 
@@ -37,7 +37,7 @@ class Liar:
         return reply if changed is message else encode(changed, vector)
 
 
-class Hall:
+class OneLiarTransport:
     """All devices in one process, one of them a liar; some are silent in the exchange of the given number."""
 
     def __init__(self, world: World, liar: int, bad: Liar, silent: Mapping[int, int]) -> None:
@@ -65,13 +65,11 @@ def wrong_value(kind: type) -> Callable:
 
 
 def add_to_words(world: World, number: int, where: int, what: int) -> Liar:
-    encode_honestly = world.devices[number]._encode
-
-    def encode_falsely(update, round, attempt, out):
-        encode_honestly(update, round, attempt, out)
+    def encode_falsely(update, _round, _attempt, out):
+        world.terms.codec.encode(update, Stream.fresh(), out=out)
         out[where] += out.dtype.type(what)
 
-    world.devices[number]._encode = encode_falsely
+    world.devices[number] = world.start(number, encode=encode_falsely)
     return Liar(world, number, patches={})
 
 
@@ -107,7 +105,7 @@ def play(secure: SecureSum, what: str, liar: int):
     bad = MISBEHAVIOURS[what](world, liar)
     # Edges are asked for only where somebody is missing: an honest device, in UPLOAD of the first attempt.
     silent = {1: (liar + 1) % secure.cohort} if what == "wrong edge key" else {}
-    wire = world.wire(Hall(world, liar, bad, silent))
+    wire = world.wire(OneLiarTransport(world, liar, bad, silent))
     return world, wire, wire.sum(0, range(secure.cohort), world.model)
 
 
@@ -133,7 +131,7 @@ def test_the_round_ends_with_the_others_and_nobody_honest_is_named_or_pays_more_
 def tried_twice(what: str, devices: int, liar: int):
     """Two attempts at a round of four with the default settings: the second leaves out who was named in the first."""
     world = World(SecureSum.for_cohort(4), devices=devices)
-    wire = world.wire(Hall(world, liar, MISBEHAVIOURS[what](world, liar), {}), attempts=1)
+    wire = world.wire(OneLiarTransport(world, liar, MISBEHAVIOURS[what](world, liar), {}), attempts=1)
     errors = []
     for attempt in range(2):
         called = [number for number in range(devices) if number not in wire.named][:4]
@@ -169,7 +167,7 @@ def test_shares_of_which_some_are_wrong_open_and_name_who_dealt_them_not_who_hel
     """Nine hold a share and seven are needed: further sets of seven are tried against the commitment."""
     world = World(TEN)
     dealer = Liar(world, 4, patches={"split": lambda *of: some_shares(*of, bad=bad)})
-    wire = world.wire(Hall(world, 4, dealer, {}))
+    wire = world.wire(OneLiarTransport(world, 4, dealer, {}))
     total = wire.sum(0, range(10), world.model)
     assert total.count == 10 and world.agrees(total)
     # A wrong share that was not needed is not looked at.
@@ -180,11 +178,9 @@ def test_shares_of_which_some_are_wrong_open_and_name_who_dealt_them_not_who_hel
 
 def quarrelsome(world: World, liar: int, victims: set[int]) -> Liar:
     """A device that uses other keys with some others than those that they have agreed on, and is true to itself."""
-    own = world.terms.ids[liar]
-    for victim in victims:
-        peer = world.terms.ids[victim]
-        keys = {name: os.urandom(32) for name in ("rising", "falling", "seals", "opens")}
-        world.devices[liar]._pairs[peer] = PairSecret(own=own, peer=peer, **keys)
+    vault = world.devices[liar].vault
+    vault.change(pairs=vault.memory.pairs | {world.terms.ids[victim]: os.urandom(4 * 32) for victim in victims})
+    world.devices[liar] = world.start(liar)
     return Liar(world, liar, patches={})
 
 
@@ -193,7 +189,7 @@ def test_of_two_that_contradict_each_other_one_is_left_out_by_lot_and_nobody_is_
     left_out = set()
     for round in range(12):  # the same one each time: once in 2^11
         world = World(secure)
-        wire = world.wire(Hall(world, 0, quarrelsome(world, 0, {2}), {}))
+        wire = world.wire(OneLiarTransport(world, 0, quarrelsome(world, 0, {2}), {}))
         total = wire.sum(round, range(secure.cohort), world.model)
         assert total.count == secure.cohort - 1 and world.agrees(total)
         assert wire.named == {} and wire.findings.quarrels == {(0, 2)}
@@ -216,7 +212,7 @@ def test_who_lays_down_a_false_key_is_named_when_it_has_to_reveal_it(secure):
             false = {2: bonds[2][:60] + os.urandom(48) + bonds[2][108:]}
             return msgspec.structs.replace(message, bonds=pack(bonds | false))
 
-        wire = world.wire(Hall(world, 0, Liar(world, 0, patches={}, rewrite=rewrite), {}))
+        wire = world.wire(OneLiarTransport(world, 0, Liar(world, 0, patches={}, rewrite=rewrite), {}))
         total = wire.sum(round, range(secure.cohort), world.model)
         assert total.count >= secure.smallest_sum and world.agrees(total)
         assert all(len(ledger.charged) <= 2 for ledger in world.ledgers)
@@ -228,7 +224,7 @@ def test_who_lays_down_a_false_key_is_named_when_it_has_to_reveal_it(secure):
 def test_who_contradicts_everybody_is_left_out_alone(secure):
     world = World(secure)
     others = set(range(secure.cohort)) - {1}
-    wire = world.wire(Hall(world, 1, quarrelsome(world, 1, others), {}))
+    wire = world.wire(OneLiarTransport(world, 1, quarrelsome(world, 1, others), {}))
     total = wire.sum(0, range(secure.cohort), world.model)
     assert {world.terms.numbers[id] for id in total.included} == others and world.agrees(total)
     assert wire.named == {}
@@ -237,13 +233,12 @@ def test_who_contradicts_everybody_is_left_out_alone(secure):
 def test_a_sum_with_false_words_everywhere_costs_two_charges_says_that_nobody_can_be_named_and_stops():
     """All words but the check lanes are noise: no sum comes out, and what is within the range is not believed."""
     world = World(TEN, parameters=200)
-    honest = world.devices[3]._encode
 
-    def noise(update, round, attempt, out):
-        honest(update, round, attempt, out)
+    def noise(update, _round, _attempt, out):
+        world.terms.codec.encode(update, Stream.fresh(), out=out)
         out[:200] = np.frombuffer(os.urandom(800), np.uint32)
 
-    world.devices[3]._encode = noise
+    world.devices[3] = world.start(3, encode=noise)
     wire = world.wire()
     with pytest.raises(SumError) as failure:
         wire.sum(0, range(10), world.model)

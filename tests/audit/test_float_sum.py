@@ -155,7 +155,7 @@ def test_every_size_of_a_piece_rounds_in_one_world_and_is_swallowed_in_the_other
 def test_an_update_is_that_of_a_deployed_device_bit_for_bit(monkeypatch):
     layout = Layout(rows=512, features=2, span=512, piece=1)
     plan = plan_for(layout, epsilon=1.0, batch=512)
-    device = module._device(layout, 1, plan)
+    device = module.device_of(layout, 1, plan)
     drawn = np.random.default_rng(0).standard_normal(device.model.size).astype(np.float32)
     monkeypatch.setattr(trainer.noise, "secure_normal", lambda shape: np.broadcast_to(drawn, shape).copy())
     whole = (np.arange(512, dtype=np.int32)[None], np.array([512], np.int32))
@@ -169,9 +169,9 @@ def test_a_record_that_is_not_finite_counts_as_one_that_was_not_drawn():
     layout = Layout(rows=300, features=2, span=300, piece=1)
     plan = plan_for(layout, epsilon=1.0, batch=300)
     everybody, others = np.arange(300, dtype=np.int32)[None], np.arange(1, 300, dtype=np.int32)[None]
-    absent = module._device(layout, None, plan).update((everybody, np.array([300], np.int32)))
+    absent = module.device_of(layout, None, plan).update((everybody, np.array([300], np.int32)))
     assert absent == pytest.approx(
-        module._device(layout, 1, plan).update((others, np.array([299], np.int32))), abs=1e-4
+        module.device_of(layout, 1, plan).update((others, np.array([299], np.int32))), abs=1e-4
     )
 
 

@@ -198,11 +198,11 @@ class Stage:
 
     def begin(self, conductor="lend"):
         """A run whose transport is ready for use; the server and the client that its bundle names do not exist."""
-        elsewhere = control._APP.replace("choral.backends.flower:", "code_of_somebody_else:")
+        elsewhere = control.APP.replace("choral.backends.flower:", "code_of_somebody_else:")
         if conductor != "lend":
             self.conduct(conductor, self.second)  # while the other is at work, this one takes the next run
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(control, "_APP", elsewhere)
+            patch.setattr(control, "APP", elsewhere)
             run = self.control.start(self.folder)
         if conductor == "lend":
             self.until(lambda: self._lends(), 60)

@@ -69,7 +69,7 @@ class OverFlower(Rehearsed):
 
     def _prepare(self, first):
         attempt = super()._prepare(first)
-        self.stage.answers[:] = [self.hall.devices[number].answer for number in range(4)]
+        self.stage.answers[:] = [self.recorded.devices[number].answer for number in range(4)]
         self.transport = DroppingTransport(self.terms, self.stage.transport, rate=self.drop, seed=self.study.seed)
         return attempt
 
@@ -83,7 +83,7 @@ def test_every_backend_gives_the_same_integers_with_and_without_a_lost_device(pl
         "flower": lambda: OverFlower(study, request.getfixturevalue("stage"), drop=drop),
     }[place]()
     with backend.opened():
-        opened = backend.round(study.model.start(study.seed), range(4), round=FIRST.round, attempt=FIRST.attempt)
+        opened = backend.round(study.model.start(study.seed), range(4), round_number=FIRST.round, attempt=FIRST.attempt)
     included = [device for device in range(4) if not (drop and device == GONE)]
     assert list(opened.included) == included
     assert (opened.total == sum(reference[device] for device in included)).all()
@@ -110,7 +110,7 @@ def test_nothing_that_reaches_the_server_or_lies_on_its_disk_is_an_update_in_cle
 
     with place.opened():
         stage.answers[:] = [overheard(number, answer) for number, answer in enumerate(stage.answers)]
-        place.round(study.model.start(study.seed), range(4), round=2, attempt=0)
+        place.round(study.model.start(study.seed), range(4), round_number=2, attempt=0)
     files = [path.read_bytes() for path in (stage.folder / "server").rglob("*") if path.is_file()]
     seen = bytes(stage.ear.heard) + (stage.folder / "received").read_bytes() + b"".join(files)
     for number in range(4):
@@ -250,7 +250,7 @@ def test_a_node_killed_in_mid_round_costs_a_deadline_and_its_own_place(study, st
 
     with place.opened():
         answer, stage.answers[GONE] = stage.answers[GONE], loses_power
-        opened = place.round(model, range(4), round=3, attempt=0)
+        opened = place.round(model, range(4), round_number=3, attempt=0)
     left = [device for device in range(4) if device != GONE]
     encoded = integers_of(study, Turn(3, 0))
     assert list(opened.included) == left and (opened.total == sum(encoded[device] for device in left)).all()

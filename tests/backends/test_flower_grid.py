@@ -71,7 +71,7 @@ class FakeGrid:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(grid_module, "_LOOK", 0.0)
+    monkeypatch.setattr(grid_module, "LOOK", 0.0)
     for name in ("_run_id", "_node_id", "_task_id"):  # what Flower knows within an app
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -132,7 +132,7 @@ def test_a_deadline_is_counted_and_does_not_move_when_the_clock_is_set(days, mon
 
 
 def test_a_node_that_speaks_again_is_sent_its_frame_in_the_same_exchange(monkeypatch):
-    monkeypatch.setattr(grid_module, "_GREETING", 0.05)
+    monkeypatch.setattr(grid_module, "GREETING", 0.05)
     silent = Node("b")
     transport, _ = transport_over(three(b=silent))
     transport.gather(3, patience=5)

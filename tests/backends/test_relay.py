@@ -145,13 +145,13 @@ def test_a_frame_longer_than_the_door_takes_is_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize("said", [b"", b"\x05\x00", (9).to_bytes(8, "little") + b"half"])
 def test_a_caller_that_falls_silent_is_left_and_the_next_is_answered(door, monkeypatch, said):
-    monkeypatch.setattr(relay, "_ARRIVES", 0.2)
+    monkeypatch.setattr(relay, "ARRIVES", 0.2)
     assert says(door.path, said) == b""
     assert door.ask(b"ab") == b"ba"
 
 
 def test_more_callers_than_a_device_can_have_are_turned_away(door):
-    idle = [socket.socket(socket.AF_UNIX) for _ in range(relay._CALLERS)]
+    idle = [socket.socket(socket.AF_UNIX) for _ in range(relay.CALLERS)]
     try:
         for caller in idle:
             caller.connect(str(door.path))

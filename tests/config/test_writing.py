@@ -15,6 +15,8 @@ from choral.config.writing import to_toml
         {"devices": [{"id": "x", "rows": 1}, {"id": "y", "rows": 2}]},
         {"devices": {"rows": 1, "keys": {"signing": "a", "old": {"signing": "b"}}}, "keys": {"signing": "c"}},
         {"devices": [{"id": "x", "keys": {"signing": "a"}, "tables": [{"rows": 1}, {"rows": 2}]}, {"id": "y"}]},
+        {"columns": {"age": {"bounds": [0, 100]}, "heart rate": {"levels": ["a", "b"]}, "": {}}, "none": []},
+        {"mixed": [1, {"a b": {"c": [True, 1e-9]}}], "inner": {"devices": [{"x.y": 1}]}},
         {"text": "one\ntwo\n"},
         {"text": "three quotes ''' and\na line"},
         {"text": 'quotes " and \\ and \x1b and \u202e\n'},

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,7 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
         for home in deployment.homes:
             words = [sys.executable, "-m", "choral", "device", "run", "--agent-only", "--home", str(home.path)]
             sites.start(home.joined.name, words, home.path)
-        deployment._await_agents(sites)
+        deployment.await_agents(sites)
         command = [str(beside / "flwr"), "run", str(app), "--federation-config", "num-supernodes=3", "--stream"]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
@@ -261,22 +262,28 @@ def test_one_file_is_dealt_over_the_sites(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        ("[federation]\nrounds = 9\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
-        ("[federation]\ncohort = 3\n", "[federation]\nrounds = 2\ncohort = 3\n"),
-        ("[run]\n", "[run]\n\n[federation]\nrounds = 2\n"),
-        ("[federation]\n  rounds = 9\n", "[federation]\nrounds = 2\n"),
-        ("federation.rounds = 9\n", "federation.rounds = 2\n"),
+        "[federation]\nrounds = 9\ncohort = 3\n",
+        "[federation]\ncohort = 3\n",
+        "[federation] # rounds = 4\n  'rounds' = 9\ncohort = 3\n",
+        "federation.rounds = 9\nfederation.cohort = 3\n",
+        "federation = { cohort = 3 }\n",
     ],
 )
-def test_the_number_of_rounds_can_be_changed_wherever_it_stands(text, expected):
-    assert local.with_rounds(text, 2) == expected
+def test_the_number_of_rounds_is_changed_wherever_it_stands_and_nothing_else_is(text):
+    rest = 'run.note = """\n[federation]\nrounds = 9\n"""\ndata.columns."heart rate".bounds = [30, 220]\n'
+    changed = tomllib.loads(local.with_rounds(rest + text, 2))
+    assert changed == tomllib.loads(rest) | {"federation": {"rounds": 2, "cohort": 3}}
 
 
-def test_a_number_of_rounds_that_has_no_place_in_the_file_is_refused_and_not_forgotten():
-    with pytest.raises(ConfigError, match=r"CH104 --rounds, but \[federation\] is not written as a table"):
-        local.with_rounds("federation = { cohort = 3 }\n", 2)
+def test_a_job_that_says_nothing_of_its_federation_gets_the_rounds_too():
+    assert local.with_rounds("[run]\n", 2) == "[run]\n\n[federation]\nrounds = 2\n"
+
+
+def test_a_number_of_rounds_that_is_none_is_refused_as_in_a_file(job, tmp_path):
+    with pytest.raises(ConfigError, match=r"CH102 .*federation\.rounds = 0"):
+        local.of_job(tmp_path, job, 3, 0)
 
 
 def test_a_file_to_deal_is_read_as_any_table_packed_or_not_in_whatever_folder(tmp_path, job):

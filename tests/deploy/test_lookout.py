@@ -71,7 +71,7 @@ def test_a_node_that_gave_up_a_moment_ago_is_not_let_in_until_it_has_stayed_for_
     looking.lookout.gave_up()
     assert looking.look(CLOCK) == [str(CLOCK)]  # the reason, where there is one
     assert looking.look() == [str(REFUSED)]
-    monkeypatch.setattr(lookout_module, "_RECENT", 0.0)
+    monkeypatch.setattr(lookout_module, "RECENT", 0.0)
     assert looking.look() == ["the server can be reached again."]
 
 

@@ -177,7 +177,7 @@ def test_a_device_that_cannot_pay_says_so_before_the_others_are_charged(consorti
 def test_a_device_that_can_pay_for_no_further_round_still_opens_the_one_under_way(consortium):
     home = consortium.homes["lake"]
     with Agent(home) as agent:
-        two, three = (agent._costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
+        two, three = (agent.costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
         agent.ledger.set_limit(Budget(epsilon=(two + three) / 2, delta=1e-4))
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
@@ -338,21 +338,21 @@ def test_the_seed_that_draws_a_deployments_cohorts_is_written_nowhere(consortium
 
 
 def test_the_sum_is_what_the_sites_computed(consortium):
-    sent = {}
+    sent = {name: [] for name in NAMES}
     with agents(consortium.homes) as running:
         for name, agent in running.items():
-            real = agent.device._train
 
-            def noted(model, round, attempt, name=name, real=real):
-                sent[name, round] = real(model, round, attempt)
-                return sent[name, round]
+            def noted(model, name=name, real=agent.trainer.update):
+                sent[name].append(real(model))
+                return sent[name][-1]
 
-            agent.device._train = noted
+            agent.trainer.update = noted
         conductor = consortium.conductor(Sockets(consortium.homes))
         conductor.run()
     _, after = conductor.run_folder.checkpoint()
     start = conductor.study.model.start(0)
-    moved = sum(np.mean([sent[name, round] for name in NAMES], axis=0) for round in (1, 2, 3))
+    assert [len(sent[name]) for name in NAMES] == [3, 3, 3]
+    moved = np.mean([sent[name] for name in NAMES], axis=0).sum(axis=0)
     # Each of three sums is rounded to the grid, by less than a step for each of three devices.
     assert np.abs(after - start - moved).max() < 3 * conductor.study.codec.grid
 

@@ -182,7 +182,7 @@ def test_a_second_study_is_refused_when_the_ledger_could_not_pay_for_it(consorti
         ledger.release(study.run_name)
         ledger.reserve(study.settled.costs.reservation(0, range(3), run="another run"))
         for number in range(1, 4):
-            ledger.charge(study.settled.costs.charge(0, number - 1, run="another run", round=number, attempt=0))
+            ledger.charge(study.settled.costs.charge(0, number - 1, run="another run", round_number=number, attempt=0))
     with pytest.raises(LedgerError, match="CH401"):
         approve(consortium, "hill")
     assert approve(consortium, "hill", epsilon=9.0).epsilon_spent_before > 3.9

@@ -207,7 +207,7 @@ def test_what_charges_pay_for_is_the_n_that_they_are_made_by_and_is_reached(**nu
     uses = drawer_of(plan).uses(plan.rows)
     for number in range(plan.rounds):
         uses.count(batches_of(plan, number), number)
-    assert uses._paid_for(0, plan.rounds) == charged
+    assert uses.paid_for(0, plan.rounds) == charged
     if plan.passes == "continue" and plan.rows % plan.batch == 0:
         assert uses.of_row.max() == charged  # no record ever sits out, so those of the last batch were in every pass
     with pytest.raises(TrainingError, match=f"CH703 .* used {charged + 1} times; charges pay for {charged}"):

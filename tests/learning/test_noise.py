@@ -45,7 +45,7 @@ def test_each_tail_has_its_share(drawn, beyond, side):
     assert found > 0
 
 
-@pytest.mark.parametrize("root", [jnp.sqrt, noise._newton_root], ids=["on a CPU", "on a GPU"])
+@pytest.mark.parametrize("root", [jnp.sqrt, noise.newton_root], ids=["on a CPU", "on a GPU"])
 def test_the_quantile_is_within_3e_5_of_the_exact_one_at_every_depth(monkeypatch, root):
     # Words at both ends, in the middle, and at every power of two from either end; scipy.special.ndtri is the oracle.
     near = np.concatenate([2**k + np.arange(-2, 3) for k in range(2, 31)])
@@ -64,7 +64,7 @@ def test_the_quantile_is_within_3e_5_of_the_exact_one_at_every_depth(monkeypatch
 
 def test_the_root_for_gpus_is_within_8e_7():
     x = np.exp(np.linspace(0, np.log(25), 100_001)).astype(np.float32)  # 1 − ln(1 − u²) lies between 1 and 24
-    assert np.abs(np.asarray(noise._newton_root(jnp.asarray(x))) / np.sqrt(x.astype(np.float64)) - 1).max() < 8e-7
+    assert np.abs(np.asarray(noise.newton_root(jnp.asarray(x))) / np.sqrt(x.astype(np.float64)) - 1).max() < 8e-7
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4, 7, 8, 16, 32, 64, 104, 1024, 2**16])

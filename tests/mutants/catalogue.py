@@ -280,7 +280,7 @@ MUTANTS = [
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
         "2 * plan.clip * plan.local_time / plan.batch", "plan.clip * plan.local_time / plan.batch",
-        "tests/privacy/test_noise_once.py::"
+        "tests/privacy/test_mechanisms_noise_once.py::"
         "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
     bug("steps that fit the draw", "choral.learning.once:noisy_upload",
         "local_work(model, LocalWork.of(plan), parameters, features, labels, places)",

@@ -54,12 +54,12 @@ REVIEWED: list[Mutant] = [
         "line.body(2**40)", STRANGERS + "test_two_hundred_mebibytes_without_a_key_take_no_memory_of_any_process"),
     bug("a body of any length", GATE + "_turn", 'int(headers.get(b"content-length", 0)) > self._most_bytes', "False",
         TO_THE_GATE + "test_a_body_longer_than_the_terms_need_is_not_read_even_from_an_enrolled_node"),
-    bug("any number of requests under way", GATE + "_turn", "self._busy[node] >= _AT_ONCE", "False",
+    bug("any number of requests under way", GATE + "_turn", "self._busy[node] >= AT_ONCE", "False",
         TO_THE_GATE + "test_one_node_cannot_have_more_requests_under_way_than_flower_makes"),
     bug("any number of connections", GATE + "serve",
         "crowd >= self._most_lines or len(self._lines) >= _CROWDS * self._most_lines", "False",
         TO_THE_GATE + "test_one_address_cannot_hold_more_connections_than_its_share"),
-    bug("a head that may take for ever", GATE + "_turn", "asyncio.timeout(_HEAD_SECONDS)", "asyncio.timeout(None)",
+    bug("a head that may take for ever", GATE + "_turn", "asyncio.timeout(HEAD_SECONDS)", "asyncio.timeout(None)",
         TO_THE_GATE + "test_whoever_says_nothing_or_half_a_head_is_cut_off"),
     bug("a frame of any length at the door", RELAY + "_length", "length > most_bytes", "False",
         TO_THE_DOOR + "test_a_frame_longer_than_the_door_takes_is_not_waited_for"),
@@ -105,7 +105,7 @@ REVIEWED: list[Mutant] = [
     # P8: colluders
     bug("no colluder is counted among four", "choral.plan.secure_sum:SecureSum.for_cohort",
         "max(cohort // 5, int(cohort >= 4))", "cohort // 5",
-        "tests/test_secure_sum_plan.py::"
+        "tests/plan/test_secure_sum.py::"
         "test_from_four_devices_on_one_colluder_at_least_is_counted_and_opens_nobody_alone"),
     # P9: somebody's own code
     bug("code that has changed since its approval", CODE + "Code.maker",

@@ -76,7 +76,7 @@ def charges(plan):
     if not costs.private:
         return {"plan": plan.digest, "allowed": costs.allowed_rounds.tolist()}
     lines = [
-        costs.charge(device, before, run="run", round=before + 1, attempt=0).to_dict()
+        costs.charge(device, before, run="run", round_number=before + 1, attempt=0).to_dict()
         for device in range(3)
         for before in range(ROUNDS_SHOWN)
     ]

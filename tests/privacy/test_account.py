@@ -184,7 +184,7 @@ def check_sampled_plan(plan):
     told = account(**plan)
     shared = {"neighboring_relation": NeighboringRelation.REPLACE_ONE, "sampling_prob": plan["batch"] / plan["rows"]}
     z, steps = plan["noise"] * plan["batch"], plan["rounds"] * plan["local_steps"]
-    shared["value_discretization_interval"] = poisson._interval({(z, shared["sampling_prob"]): steps}, 0.0, 100.0)
+    shared["value_discretization_interval"] = poisson.grid_width({(z, shared["sampling_prob"]): steps}, 0.0, 100.0)
     low = pld.from_gaussian_mechanism(z, pessimistic_estimate=False, use_connect_dots=False, **shared)
     high = pld.from_gaussian_mechanism(z, **shared)
     epsilon = told.proved.against_everyone.epsilon

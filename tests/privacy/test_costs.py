@@ -31,7 +31,7 @@ def test_a_charge_names_the_rule_of_the_devices_own_event_whoever_comes_first(si
     limits = (Budget(epsilon=9.0, delta=1e-5),) * 3
     costs = Costs(plan=plan, secure=SecureSum.for_cohort(3), rows=np.array(sizes), limits=limits, names=("a", "b", "c"))
     for device, own in enumerate(sizes):
-        charge = costs.charge(device, 0, run="9f3c", round=1, attempt=0)
+        charge = costs.charge(device, 0, run="9f3c", round_number=1, attempt=0)
         assert (charge.rule, type(charge.event)) == (("S1", Gaussian) if own == 12 else ("S5", Poisson))
     assert costs.every_rule == ("S1", "S5")
 

@@ -42,7 +42,7 @@ def test_rounding_before_the_sum_changes_probabilities_by_at_most_kappa(count, r
     seen = max(
         rounded_sum_ratio(ratio, count, offsets) for offsets in ([0.0] * 5, [0.5] * 5, [0.3, 0.1, 0.7, 0.2, 0.9])
     )
-    kappa = discrete._kappa(count, ratio)
+    kappa = discrete.relative_change(count, ratio)
     assert seen <= kappa * 1.02 + 1e-3  # the comparison's own grid is fine to 1e-3
     if count > 2 and kappa < 0.5:
         assert seen > 0.01 * kappa
@@ -51,7 +51,7 @@ def test_rounding_before_the_sum_changes_probabilities_by_at_most_kappa(count, r
 def test_the_design_notes_kappa_at_one_and_ten_devices():
     leading = 2 * 10 * math.exp(-2 * math.pi**2 * 0.9)
     assert leading == pytest.approx(4e-7, rel=0.05)
-    assert leading < discrete._kappa(10, 1.0) < 3 * leading
+    assert leading < discrete.relative_change(10, 1.0) < 3 * leading
 
 
 @pytest.mark.parametrize("honest", [2, 3, 4, 5, 6, 10, 100])

@@ -59,7 +59,7 @@ def pessimistic(z, q, steps, delta, interval):
 )
 def test_our_grid_lies_between_the_librarys_bounds_on_a_finer_one(z, q, steps, delta):
     ours = poisson.epsilon({(z, q): steps}, delta=delta)
-    interval = poisson._interval({(z, q): steps}, 0.0, 25.0) / 4
+    interval = poisson.grid_width({(z, q): steps}, 0.0, 25.0) / 4
     assert optimistic(z, q, steps, delta, interval) <= ours
     assert ours <= 1.001 * pessimistic(z, q, steps, delta, interval)
 

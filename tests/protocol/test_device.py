@@ -161,7 +161,8 @@ def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch)
         return honest(self, peer, session)
 
     monkeypatch.setattr(Identity, "pair", pair)
-    world.devices[0]._pairs.clear()
+    world.devices[0].vault.change(pairs={})
+    world.devices[0] = world.start(0)
     assert told(omega(world, world.muster().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
     assert told(encode(Final(turn=FIRST, following=None))) == ("CH605", None)
 
@@ -366,9 +367,9 @@ def test_mutated_frames_at_every_step_are_survived_and_never_make_it_say_more(wo
 def test_a_device_needs_at_most_three_vectors_from_omega_to_upload():
     size = 1_000_000
     world = World(parameters=size)
-    frame = omega(world, world.muster().nonces)
     update = world.update(0)
-    world.devices[0]._train = lambda *_: update.copy()
+    world.devices[0] = world.start(0, train=lambda *_: update.copy())
+    frame = omega(world, world.muster().nonces)
     tracemalloc.start()
     try:
         reply = world.devices[0].answer(frame)

@@ -67,7 +67,7 @@ def test_no_repr_shows_a_secret():
 
 @pytest.mark.parametrize("passphrase", [None, "correct horse"])
 def test_any_changed_bit_and_any_cut_is_noticed(monkeypatch, passphrase):
-    monkeypatch.setattr(vault_module, "_SCRYPT", vault_module._SCRYPT | {"n": 2})  # one derivation for each try
+    monkeypatch.setattr(vault_module, "SCRYPT", vault_module.SCRYPT | {"n": 2})  # one derivation for each try
     store = MemoryStore()
     Vault.create(store, MEMORY, passphrase)
     data = store.data

@@ -60,6 +60,7 @@ def make_run(
         "model": {"kind": nasty or "logistic", "hidden": [], "parameters": 210}, "delta": 1e-5,
         "devices": [{"name": each, "rows": 2440, "limit": 2.0} for each in names],
         "versions": {"jax": "0.10.2", "numpy": "2.4.6", "python": "3.11.9", "choral": nasty or "0.1.0"},
+        "made_with": nasty or "CPython 3.11.9 on Linux x86_64",
     }  # fmt: skip
     planned = result(about, [], [rounds] * devices, certificate=certificate, nasty=nasty)["privacy"]
     about["planned"] = {name: value for name, value in planned.items() if name != "devices"}

@@ -52,8 +52,8 @@ def test_a_run_of_the_present_version_verifies_as_it_was_kept_and_with_its_pages
 
 
 def test_a_run_of_the_present_version_verifies_after_sentences_were_reworded(run, monkeypatch, capsys):
-    reworded = ("A device's computer, with its operating system, memory and data file.", *words._ALWAYS[1:])
-    monkeypatch.setattr(words, "_ALWAYS", reworded)
+    reworded = ("A device's computer, with its operating system, memory and data file.", *words.ALWAYS[1:])
+    monkeypatch.setattr(words, "ALWAYS", reworded)
     real = words.statement
     monkeypatch.setattr(words, "statement", lambda record: tuple(f"{text} So it is." for text in real(record)))
     assert "So it is." not in (run / "report.html").read_text()

@@ -62,7 +62,7 @@ def test_words_are_drawn():
 
 
 def test_without_a_font_there_is_no_picture_and_it_is_said_why(monkeypatch):
-    monkeypatch.setattr(png, "_TEXT", png._TEXT.replace("DejaVu Sans", "No such font").replace(">ε<", "><"))
+    monkeypatch.setattr(png, "TEXT", png.TEXT.replace("DejaVu Sans", "No such font").replace(">ε<", "><"))
     assert "installed" in png.why_not()
     assert png.png_of(bar(0.5, title="half")) is None
 

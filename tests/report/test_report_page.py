@@ -115,6 +115,7 @@ def test_the_page_has_what_an_officer_asks_for(made):
     assert "received by the server" in sections["sight"]
     assert "noisy clipped update, masked" in sections["releases"]
     assert "numpy 2.4.6" in sections["made-of"]
+    assert "CPython 3.11.9 on Linux x86_64" in sections["made-of"]
     assert "place and date" in sections["signature"]
 
 

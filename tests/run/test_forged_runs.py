@@ -131,6 +131,7 @@ COVERED = {
     "the start": ("run.json", lambda about: about.update(started="2020-01-01T00:00:00+00:00")),
     "the seed": ("run.json", lambda about: about.update(seed=1)),
     "the versions": ("run.json", lambda about: about["versions"].update(numpy="9")),
+    "what it was made with": ("run.json", lambda about: about.update(made_with="CPython 2.7 on a mainframe")),
     "the model's classes": ("model.json", lambda card: card.update(classes=["b", "a"])),
     "the end": ("result.json", lambda result: result.update(finished="2020-01-01T00:00:00+00:00")),
     "why it ended": ("result.json", lambda result: result.update(stopped="all is well")),

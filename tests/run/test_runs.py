@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -71,6 +72,13 @@ def test_a_toml_is_simulated_into_a_folder_that_verifies(clinics, capsys):
         "ledgers",
     }  # fmt: skip
     assert main(["verify", "out"]) == 0
+
+
+def test_a_run_says_with_which_python_it_was_made_and_its_page_shows_it(clinics):
+    assert main(["simulate", "choral.toml", "--out", "out", "--quiet"]) == 0
+    made_with = json.loads((clinics / "out/run.json").read_text())["made_with"]
+    assert platform.python_version() in made_with and platform.machine() in made_with
+    assert made_with in (clinics / "out/report.html").read_text()
 
 
 @pytest.mark.usefixtures("clinics")

@@ -122,11 +122,11 @@ def test_a_study_between_sites_is_charged_by_rule_s6_and_its_sums_are_noisy(law,
     with agents(made.homes) as running:
         for name, agent in running.items():
 
-            def noted(model, round, attempt, name=name, real=agent.device._train):
-                sent[name] = real(model, round, attempt)
+            def noted(model, name=name, real=agent.trainer.update):
+                sent[name] = real(model)
                 return sent[name]
 
-            agent.device._train = noted
+            agent.trainer.update = noted
         conductor = made.conductor(Sockets(made.homes))
         conductor.run()
         charges = [agent.ledger.balance.charges for agent in running.values()]

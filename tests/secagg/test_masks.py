@@ -142,7 +142,7 @@ def test_a_thread_that_fails_is_heard(monkeypatch):
         add_masks(np.zeros(10, np.uint32), [Mask(bytes(32), adds=True)] * 2)
 
 
-@pytest.mark.parametrize("mode", masks_module._MODES)
+@pytest.mark.parametrize("mode", masks_module.MODES)
 def test_both_ways_to_draw_the_keystream_give_the_same_bytes(mode, monkeypatch):
     """The first block is GCM's test case 14 (McGrew and Viega): key and nonce zero."""
     monkeypatch.setattr(masks_module, "_fastest", lambda: mode)

@@ -14,14 +14,14 @@ from choral.secagg import samplers
 from choral.secagg.masks import Stream
 from choral.secagg.samplers import (
     LARGEST_SCALE,
-    _accepted,
-    _below,
-    _exp_coins,
-    _laplace,
-    _poisson,
-    _poisson_table,
+    below,
     discrete_gaussian,
     draw,
+    exp_coins,
+    exp_coins_beyond_one,
+    laplace,
+    poisson,
+    poisson_table,
     skellam,
 )
 
@@ -91,13 +91,13 @@ def test_the_discrete_laplace_has_its_law():
     """P[y] = (e^(1/t) − 1)/(e^(1/t) + 1) · e^(−|y|/t), from Canonne, Kamath and Steinke."""
     factor = math.tanh(1 / 6)
     chances = {y: factor * math.exp(-abs(y) / 3) for y in range(-60, 61)}
-    assert fits(_laplace(300_000, 3, stream("laplace")), chances) > 0.001
+    assert fits(laplace(300_000, 3, stream("laplace")), chances) > 0.001
 
 
 @pytest.mark.parametrize(("top", "bottom"), [(0, 1), (1, 1), (1, 3), (7, 8), (5, 1), (37, 10)])
 def test_a_coin_of_exp_minus_gamma_has_its_chance(top, bottom):
     """Within 5 standard deviations of n = 10^5 tosses, on a fixed stream."""
-    coin = _exp_coins if top <= bottom else _accepted
+    coin = exp_coins if top <= bottom else exp_coins_beyond_one
     found = coin(np.full(10**5, top, np.uint64), bottom, stream(f"coin {top} {bottom}")).mean()
     chance = math.exp(-top / bottom)
     assert abs(found - chance) <= 5 * math.sqrt(chance * (1 - chance) / 1e5)
@@ -109,14 +109,14 @@ def test_every_residue_has_as_many_words(bound):
     most = 2**64 // bound * bound
     words = [most - 1] if most == 2**64 else [most, 2**64 - 1, most - 1]
     # The first draw is one word; each rejected one is drawn again.
-    assert _below(bound, 1, Given(*words)).tolist() == [bound - 1]
-    assert _below(bound, 1, Given(0)).tolist() == [0]
+    assert below(bound, 1, Given(*words)).tolist() == [bound - 1]
+    assert below(bound, 1, Given(0)).tolist() == [0]
 
 
 @pytest.mark.parametrize("mean", ["0.5", "8", "5000"])
 def test_the_poisson_table_is_exact_to_128_bits(mean):
     """Beside mpmath's regularised gamma function at 80 digits, at ten places over the table."""
-    first, high, low = _poisson_table(Decimal(mean))
+    first, high, low = poisson_table(Decimal(mean))
     mpmath.mp.dps = 80
     for index in np.linspace(0, len(high) - 2, 10).astype(int):
         k = first + int(index)
@@ -127,13 +127,13 @@ def test_the_poisson_table_is_exact_to_128_bits(mean):
 
 def test_where_64_bits_do_not_decide_64_more_do():
     """P[N = 0] = e^-0.5: a draw whose first word equals the table's is 0 below the second word, and 1 from it on."""
-    first, high, low = _poisson_table(Decimal("0.5"))
+    first, high, low = poisson_table(Decimal("0.5"))
     assert first == 0
     assert Fraction(int(high[0]), 2**64) == pytest.approx(math.exp(-0.5))
-    assert _poisson(Decimal("0.5"), 1, Given(high[0], low[0] - 1)).tolist() == [0]
-    assert _poisson(Decimal("0.5"), 1, Given(high[0], low[0])).tolist() == [1]
-    assert _poisson(Decimal("0.5"), 1, Given(high[0] - 1)).tolist() == [0]
-    assert _poisson(Decimal("0.5"), 1, Given(high[0] + 1)).tolist() == [1]
+    assert poisson(Decimal("0.5"), 1, Given(high[0], low[0] - 1)).tolist() == [0]
+    assert poisson(Decimal("0.5"), 1, Given(high[0], low[0])).tolist() == [1]
+    assert poisson(Decimal("0.5"), 1, Given(high[0] - 1)).tolist() == [0]
+    assert poisson(Decimal("0.5"), 1, Given(high[0] + 1)).tolist() == [1]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000, 100_001])
@@ -162,7 +162,7 @@ def test_the_largest_scale_does_not_overflow():
 
 def test_a_large_skellam_is_a_sum_of_smaller_ones_and_has_its_law(monkeypatch):
     """Variance 50 in tables of at most 15, so four of 12 and 13; SciPy's Skellam of mean 25 each is the law."""
-    monkeypatch.setattr(samplers, "_TABLE_VARIANCE", 15)
+    monkeypatch.setattr(samplers, "TABLE_VARIANCE", 15)
     found = skellam(50, 100_000, stream("in parts"))
     chances = {value: float(stats.skellam.pmf(value, 25, 25)) for value in range(-40, 41)}
     assert fits(found, chances) > 1e-3

@@ -120,7 +120,7 @@ class OneStepDevice:
         return -np.asarray(update, np.float64) * self.plan.batch / (self.plan.step_size * self.plan.clip)
 
 
-def _device(layout: Layout, world: int | None, plan: Plan) -> OneStepDevice:
+def device_of(layout: Layout, world: int | None, plan: Plan) -> OneStepDevice:
     """The device in a world, or with a record that has no say, since it is not finite: as if it were not drawn."""
     features, labels = layout.table(world or 0, drawn=plan.batch / plan.rows)
     if world is None:
@@ -211,7 +211,7 @@ def _worst_full_batch(rows: int, epsilon: float, watch: Watch) -> tuple[Layout, 
 
 
 def _change(layout: Layout, plan: Plan, batch: Batch) -> float:
-    first, second = (_device(layout, world, plan).update(batch) for world in (0, 1))
+    first, second = (device_of(layout, world, plan).update(batch) for world in (0, 1))
     return float(np.linalg.norm(second - first))
 
 
@@ -264,10 +264,10 @@ def float_sum(
         layout, plan, batch = _worst_full_batch(rows, epsilon, watch)
     else:
         layout, plan, batch = _worst_draw(rows, epsilon, seed, watch)
-    first, second, absent = (_device(layout, world, plan).update(batch) for world in (0, 1, None))
+    first, second, absent = (device_of(layout, world, plan).update(batch) for world in (0, 1, None))
     many = TRAININGS if trainings is None else trainings
     loss = against_everyone(_part(plan))
-    deviation, off = _noise_of(_device(layout, 0, plan), batch, first)
+    deviation, off = _noise_of(device_of(layout, 0, plan), batch, first)
     return FloatSum(
         name=name,
         trial=Trial(loss=loss, delta=DELTA, trainings=many, confidence=confidence, seed=seed),

@@ -25,8 +25,8 @@ _FAILED = "CH902"
 _LENGTH = struct.Struct("<Q")
 _LONGEST_PATH = 107  # what a Unix socket's address can hold
 _GLANCE = 0.2  # seconds between looks at `stop`
-_CALLERS = 16  # at a time: a relay has one, a status another
-_ARRIVES = 30.0  # seconds that a frame may take from one process to another on this machine
+CALLERS = 16  # at a time: a relay has one, a status another
+ARRIVES = 30.0  # seconds that a frame may take from one process to another on this machine
 
 Answer = Callable[[bytearray], bytes | bytearray | memoryview]
 
@@ -37,16 +37,16 @@ def serve(path: Path, answer: Answer, *, stop: threading.Event | None = None, mo
     A request of more than `most_bytes` is not read, and each is read only when its turn has come: the door never holds
     two of them.
     """
-    stop, turn, callers = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(_CALLERS)
+    stop, turn, callers = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
 
     def attend(connection: socket.socket) -> None:
         # A caller that hangs up, falls silent or sends nonsense has only lost its own answer.
         try:
             with connection, contextlib.suppress(OSError, DeploymentError):
-                length = _length(connection, most_bytes, _after(_ARRIVES))
+                length = _length(connection, most_bytes, _after(ARRIVES))
                 with turn:
-                    kind, reply = _settle(answer, _exactly(connection, length, _after(_ARRIVES)))
-                connection.settimeout(_ARRIVES)
+                    kind, reply = _settle(answer, _exactly(connection, length, _after(ARRIVES)))
+                connection.settimeout(ARRIVES)
                 _write(connection, kind, reply)
         finally:
             callers.release()

@@ -2,7 +2,6 @@
 
 import difflib
 import glob
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from choral.config.settings import (
     PrivacySettings,
     RunSettings,
 )
+from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS
 from choral.plan import Sampling, usual_sampling
@@ -156,27 +156,7 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
             raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
         if value is not None:
             content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
-    text = "".join(
-        f"[{table}]\n" + "".join(f"{name} = {toml_of(value)}\n" for name, value in values.items())
-        for table, values in content.items()
-    )
-    return _job(content, source="settings", text=text)
-
-
-def toml_of(value: object) -> str:
-    """A value as TOML, what is None left out of tables; what JSON and TOML write alike is left to JSON.
-
-    >>> toml_of({"bounds": (0, 1.0), "missing": None})
-    '{"bounds" = [0, 1.0]}'
-    """
-    if isinstance(value, Mapping):
-        told = {toml_of(str(key)): toml_of(inner) for key, inner in value.items() if inner is not None}
-        return "{" + ", ".join(f"{key} = {inner}" for key, inner in told.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_of, value)) + "]"
-    if isinstance(value, float):
-        return repr(float(value))  # NumPy's own floats are floats, too, and write their type beside their value
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+    return _job(content, source="settings", text=to_toml(content))
 
 
 def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:

@@ -1,9 +1,9 @@
-"""Plain values as TOML, for the files that choral sends to people."""
+"""Plain values as TOML: the files that choral sends to people, and the text of a job that was given as settings."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
-
-from choral.config import toml_of
 
 
 def to_toml(content: Mapping[str, Any], within: str = "") -> str:
@@ -11,7 +11,7 @@ def to_toml(content: Mapping[str, Any], within: str = "") -> str:
 
     `within` is the name of the table that the content belongs to.
 
-    >>> print(to_toml({"name": "a", "plan": {"rows": 9}, "devices": [{"id": "x"}]}))
+    >>> print(to_toml({"name": "a", "plan": {"rows": 9}, "devices": [{"id": "x", "bounds": [0, 1]}]}))
     name = "a"
     <BLANKLINE>
     [plan]
@@ -19,17 +19,40 @@ def to_toml(content: Mapping[str, Any], within: str = "") -> str:
     <BLANKLINE>
     [[devices]]
     id = "x"
+    bounds = [0, 1]
     <BLANKLINE>
     """
-    flat = {key: value for key, value in content.items() if not isinstance(value, dict | list) and value is not None}
-    parts = ["".join(f"{key} = {_value(value)}\n" for key, value in flat.items())]
+    values, tables = [], []
     for key, value in content.items():
-        name = f"{within}.{key}" if within else key
-        tables = [(f"[{name}]", value)] if isinstance(value, dict) else []
-        if isinstance(value, list):
-            tables = [(f"[[{name}]]", one) for one in value]
-        parts += [f"{head}\n{to_toml(inner, name)}" for head, inner in tables]
-    return "\n".join(parts)
+        name = f"{within}.{_key(key)}" if within else _key(key)
+        if isinstance(value, dict):
+            tables.append(f"[{name}]\n{to_toml(value, name)}")
+        elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            tables += [f"[[{name}]]\n{to_toml(one, name)}" for one in value]
+        elif value is not None:
+            values.append(f"{_key(key)} = {_value(value)}\n")
+    return "\n".join((["".join(values)] if values or within else []) + tables)
+
+
+def toml_of(value: object) -> str:
+    """A value as TOML on one line, None left out of tables; what JSON and TOML write alike is left to JSON.
+
+    >>> toml_of({"bounds": (0, 1.0), "missing": None})
+    '{bounds = [0, 1.0]}'
+    """
+    if isinstance(value, Mapping):
+        written = (f"{_key(key)} = {toml_of(inner)}" for key, inner in value.items() if inner is not None)
+        return "{" + ", ".join(written) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_of, value)) + "]"
+    if isinstance(value, float):
+        return repr(float(value))  # NumPy's own floats are floats, too, and write their type beside their value
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+
+
+def _key(key: object) -> str:
+    """A key, between quotation marks where TOML asks for them."""
+    return str(key) if re.fullmatch(r"[A-Za-z0-9_-]+", str(key)) else toml_of(str(key))
 
 
 def _value(value: object) -> str:

@@ -74,18 +74,18 @@ class Agent:
             vault = home.vault(passphrase)  # read under the lock: what another agent wrote last is in it
             self.study, approval = home.approved(vault)
             held = home.approved_holdings(self.study, approval, vault)
-            self._trainer, self._costs, self._since = held.trainer, held.costs, approval.since
+            self.trainer, self.costs, self._since = held.trainer, held.costs, approval.since
             if self.study.run_name not in self.ledger.balance.open_plans:  # approved before there were reservations
                 reserve_in(self.ledger, self.study, held.costs, began=approval.since, needed=False)
             self.device = Device(
                 self.study.terms,
                 vault,
-                train=self._train,
-                charge=self._charge,
+                train=self.train,
+                charge=self.charge,
                 payable=self._check_payable,
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
-            self._trainer.trial(self.study.settled.model.start(0))  # compiled before the server's deadlines run
+            self.trainer.trial(self.study.settled.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
             raise
@@ -126,41 +126,43 @@ class Agent:
         """How many of them were in the passes over the approved table."""
         return self._charged() - self._since
 
-    def _train(self, model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
+    def train(self, model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:
+        """The update of a turn that is paid for; a record is never used more often than that (CH703)."""
         # The turn is paid for by now; the charges say where in its passes the device stands, so no record is used more
         # often than is charged for.
-        self._trainer.rounds = self._paid() - 1
+        self.trainer.rounds = self._paid() - 1
         try:
-            return self._trainer.update(model)
+            return self.trainer.update(model)
         except ChoralError:
             raise
         except Exception as error:
             raise TrainingError(
                 "CH700",
-                f"round {round}, attempt {attempt}: training failed ({type(error).__name__}). Nothing was sent.",
+                f"round {round_number}, attempt {attempt}: training failed ({type(error).__name__}). Nothing was sent.",
                 fix="Approve the study again: one round is then tried here.",
             ) from None
 
-    def _next_charge(self, round: int, attempt: int) -> Charge:
-        if not 1 <= round <= self.study.plan.rounds:
+    def _next_charge(self, round_number: int, attempt: int) -> Charge:
+        if not 1 <= round_number <= self.study.plan.rounds:
             raise LedgerError(
                 "CH409",
-                f"round {round} of a study that was approved for {self.study.plan.rounds} rounds.",
+                f"round {round_number} of a study that was approved for {self.study.plan.rounds} rounds.",
                 why="Nothing was sent.",
                 fix="More rounds take another study, and another approval.",
             )
-        return self._costs.charge(0, self._paid(), run=self.study.run_name, round=round, attempt=attempt)
+        return self.costs.charge(0, self._paid(), run=self.study.run_name, round_number=round_number, attempt=attempt)
 
-    def _check_payable(self, round: int, attempt: int) -> None:
+    def _check_payable(self, round_number: int, attempt: int) -> None:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
         charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
-        if sum(charge.round == round for charge in charges) >= MOST_CHARGED:
-            raise another_charge(round, MOST_CHARGED)
-        self.ledger.balances.check(self._next_charge(round, attempt))
+        if sum(charge.round == round_number for charge in charges) >= MOST_CHARGED:
+            raise another_charge(round_number, MOST_CHARGED)
+        self.ledger.balances.check(self._next_charge(round_number, attempt))
 
-    def _charge(self, round: int, attempt: int) -> Receipt:
-        receipt = self.ledger.charge(self._next_charge(round, attempt))
-        self.journal.note("charged", round=round, attempt=attempt, epsilon=self.ledger.balance.epsilon)
+    def charge(self, round_number: int, attempt: int) -> Receipt:
+        """Debit the ledger for a turn: durable when it returns, or refused."""
+        receipt = self.ledger.charge(self._next_charge(round_number, attempt))
+        self.journal.note("charged", round=round_number, attempt=attempt, epsilon=self.ledger.balance.epsilon)
         return receipt
 
     def serve(self, stop: threading.Event | None = None) -> None:

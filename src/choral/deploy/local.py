@@ -2,7 +2,6 @@
 
 import csv
 import glob
-import re
 import sys
 import time
 import tomllib
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from choral import config
+from choral.config.writing import to_toml
 from choral.deploy import services
 from choral.deploy.agent import answers
 from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
@@ -34,27 +34,17 @@ if TYPE_CHECKING:
 Engine = Literal["superlink", "simulation"]
 FEWEST = 3  # devices: in a sum of two, each can take its own part away
 _START = 180.0  # seconds that all agents may take to read their tables and compile
-
-_DEMO = """\
-[run]
-name = "demo"
-[privacy]
-epsilon = 2.0
-delta = 1e-5
-[federation]
-cohort = {cohort}
-rounds = {rounds}
-rows = {rows}
-deadline = 60
-[local]
-steps = 10
-batch = 244
-step_size = 4.0
-clip = 1.0
-[data]
-label = "income"
-{columns}
-"""
+_DEMO = {
+    "name": "demo",
+    "epsilon": 2.0,
+    "delta": 1e-5,
+    "deadline": 60.0,
+    "local_steps": 10,
+    "batch": 244,
+    "step_size": 4.0,
+    "clip": 1.0,
+    "label": "income",
+}
 
 
 class LocalDeployment:
@@ -98,7 +88,7 @@ class LocalDeployment:
                 words = [sys.executable, "-P", "-m", "choral", "device", "run", "--home", str(home.path)]
                 sites.start(home.joined.name, words + ["--agent-only"] * (engine == "simulation"), home.path)
             yield {"state": "starting the sites", "rounds_done": 0}
-            self._await_agents(sites)
+            self.await_agents(sites)
             if engine == "simulation":
                 doors = str(self.folder / "sites/{}/agent.sock")
                 states = services.simulate_study(self.study_folder, doors=doors, as_root=as_root)
@@ -114,7 +104,7 @@ class LocalDeployment:
                         "CH900", f"the run ended: {told['reason']}", fix="--keep DIR keeps every log."
                     )
 
-    def _await_agents(self, sites: "Children") -> None:
+    def await_agents(self, sites: "Children") -> None:
         """Return when every agent answers: the server's deadlines are for rounds, not for compilers."""
         end, left = time.monotonic() + _START, list(self.homes)
         while left:
@@ -161,8 +151,9 @@ def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     with resources.as_file(source / "adult.csv.xz") as path:
         tables = deal(read_rows(path), devices, folder)
     rows = min(sum(1 for _ in path.open()) - 1 for path in tables.values())
-    columns = (source / "columns.toml").read_text(encoding="utf-8").replace("[columns.", "[data.columns.")
-    return LocalDeployment(folder, _DEMO.format(cohort=devices, rounds=rounds, rows=rows, columns=columns), tables)
+    declared = tomllib.loads((source / "columns.toml").read_text(encoding="utf-8"))
+    job = config.job_of(**_DEMO, **declared, cohort=devices, rounds=rounds, rows=rows)
+    return LocalDeployment(folder, job.text, tables)
 
 
 def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
@@ -201,18 +192,10 @@ def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str =
 
 
 def with_rounds(text: str, rounds: int) -> str:
-    r"""A job's text with another number of rounds.
+    r"""A job's text with another number of rounds, in choral's own layout: its settings are kept, its comments are not.
 
     >>> with_rounds("[federation]\nrounds = 20  # many\n", 3)
     '[federation]\nrounds = 3\n'
     """
-    changed, found = re.subn(r"(?m)^[ \t]*((?:federation\.)?rounds)\s*=.*$", rf"\1 = {rounds}", text)
-    if not found and "federation" in tomllib.loads(text):
-        changed = re.sub(r"(?m)^\[federation\]", f"[federation]\nrounds = {rounds}", text)
-    elif not found:
-        changed = f"{text}\n[federation]\nrounds = {rounds}\n"
-    if tomllib.loads(changed)["federation"].get("rounds") != rounds:
-        raise ConfigError(
-            "CH104", "--rounds, but [federation] is not written as a table.", fix="Set rounds in the file instead."
-        )
-    return changed
+    content = tomllib.loads(text)
+    return to_toml(content | {"federation": content.get("federation", {}) | {"rounds": rounds}})

@@ -8,7 +8,7 @@ from choral.deploy.agent import CUT_OFF, REACHED, Journal
 from choral.errors import ChoralError
 
 _EVERY = 30.0  # seconds between two looks
-_RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
+RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
 
 Tell = Callable[[str], None]
 
@@ -54,5 +54,5 @@ class Lookout:
             self._check()
         except ChoralError as error:
             return error
-        recent = self._gave_up is not None and time.monotonic() - self._gave_up < _RECENT
+        recent = self._gave_up is not None and time.monotonic() - self._gave_up < RECENT
         return self._refused() if recent else None

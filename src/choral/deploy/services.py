@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
-_LOOK = 1.0  # seconds between two looks at a run
+LOOK = 1.0  # seconds between two looks at a run
 
 
 def check_user(user: int, *, as_root: bool) -> None:
@@ -100,7 +100,7 @@ def _watched(
         if (told := status(folder, study)) != shown:
             shown = told
             yield told
-        time.sleep(_LOOK)
+        time.sleep(LOOK)
 
 
 def _ended(folder: Path, study: Agreement) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def attend(
                 gave_up=lookout.gave_up,
             )
             threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
-        while not stop.wait(_LOOK):
+        while not stop.wait(LOOK):
             if children is not None:
                 children.check()
             if not door.is_alive():

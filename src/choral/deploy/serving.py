@@ -153,11 +153,13 @@ class Deployed(Place):
             if error.code != "CH903":
                 raise
 
-    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> Opened:
         """The sum of a turn, which is on disk as tried before anything is sent."""
-        turn = Turn(round, attempt)
+        turn = Turn(round_number, attempt)
         self._last_turn = turn
-        tried = Tried(round=round, attempt=attempt, cohort=tuple(cohort), wasted=tuple(self.lost))
+        tried = Tried(round=round_number, attempt=attempt, cohort=tuple(cohort), wasted=tuple(self.lost))
         write_json(self.run_folder.path / TURN, msgspec.to_builtins(tried))
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
@@ -182,7 +184,7 @@ class Deployed(Place):
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(
-            study.plan, willing, counts, seed=study.seed, round=turn.round + 1, attempt=0, participation=how
+            study.plan, willing, counts, seed=study.seed, round_number=turn.round + 1, attempt=0, participation=how
         )
 
     @property

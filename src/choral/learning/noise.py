@@ -88,11 +88,11 @@ def _logarithm(x: Array) -> Array:
 
 def _root(x: Array) -> Array:
     """The square root of positive, normal numbers; on a GPU, whose own costs more than all the rest, within 8e-7."""
-    root: Array = lax.platform_dependent(x, cuda=_newton_root, default=jnp.sqrt)
+    root: Array = lax.platform_dependent(x, cuda=newton_root, default=jnp.sqrt)
     return root
 
 
-def _newton_root(x: Array) -> Array:
+def newton_root(x: Array) -> Array:
     """Half the exponent as a first guess of 1/√x, a step with J. Kadlec's constants, and a step of Newton's."""
     guess = lax.bitcast_convert_type(jnp.int32(0x5F1FFFF9) - (lax.bitcast_convert_type(x, jnp.int32) >> 1), jnp.float32)
     inverse = guess * (jnp.float32(1.68191391) - jnp.float32(0.703952253) * x * guess * guess)

@@ -83,12 +83,18 @@ class Costs:
         epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds))], delta)
         return epsilon if math.isfinite(epsilon) else None
 
-    def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
+    def charge(self, device: int, rounds_before: int, *, run: str, round_number: int, attempt: int) -> Charge:
         """What a device is charged for one upload of a run, after so many in the same run."""
         event, summed = self.event(device, rounds_before), self.sum_event(device, rounds_before)
         by = self.rule(device)
         return Charge(
-            rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary, summed=summed
+            rule=by.rule,
+            plan=run,
+            round=round_number,
+            attempt=attempt,
+            event=event,
+            adversary=by.adversary,
+            summed=summed,
         )
 
     def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:

@@ -38,11 +38,11 @@ def rounding(*, grid: float, noise: float, coordinates: int, honest_noises: int)
             fix=f"Use a grid of at most {noise / 3:g}.",
         )
     # Further honest devices in the sum are independent of the record: adding them is post-processing.
-    kappa = _kappa(honest_noises, ratio)
+    kappa = relative_change(honest_noises, ratio)
     return Rounding(kappa=kappa, epsilon=coordinates * (math.log1p(kappa) - math.log1p(-kappa)))
 
 
-def _kappa(count: int, ratio: float) -> float:
+def relative_change(count: int, ratio: float) -> float:
     """Σ exp(−2π²s²(|k|² − (Σk)²/r)) over integer vectors k up to constant ones, k ≠ 0, bounded from above."""
     if count == 1:  # rounding one's own update is post-processing
         return 0.0

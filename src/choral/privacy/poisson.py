@@ -65,7 +65,7 @@ def _many_steps(noise_multiplier: float, probability: float, interval: float, st
     return _one_step(noise_multiplier, probability, interval).self_compose(steps)
 
 
-def _interval(steps: Steps, mu: float, fineness: float) -> float:
+def grid_width(steps: Steps, mu: float, fineness: float) -> float:
     """A grid width at which rounding up widens the composed loss by less than three parts in ten thousand."""
     variance = math.fsum(count * _spread(*step) ** 2 for step, count in steps.items()) + mu * mu
     # A grid adds at most a quarter of its squared width to the variance of each of the composed parts. For steps of one
@@ -95,7 +95,7 @@ def epsilon(steps: Steps, *, delta: float, mu: float = 0.0, fineness: float = 25
     if left < 0.5 * delta:  # too small for transforms; moments have no such floor
         sampled = best_epsilon(lambda order: divergence(steps, order) + 0.5 * mu * mu * order, delta)
     else:
-        interval = _interval(steps, mu, fineness)
+        interval = grid_width(steps, mu, fineness)
         sampled = _epsilon_below(plain, _composed(steps, mu, interval), left)
         if 0 < sampled < 64 * interval:  # few steps and a large δ: the answer itself is of the grid's size
             sampled = _epsilon_below(plain, _composed(steps, mu, interval / 8), left)
@@ -126,7 +126,7 @@ def curve(steps: Steps, *, mu: float, least: float, points: int) -> tuple[Any, A
     error = _FFT_ERROR * (10 + sum(steps.values()))
     if error > 0.5 * least or any(z < _LEAST_NOISE for z, _ in steps):
         return np.empty(0), np.empty(0)
-    composed = _composed(steps, mu, _interval(steps, mu, 25.0))
+    composed = _composed(steps, mu, grid_width(steps, mu, 25.0))
     most = _epsilon_below(LARGEST_EPSILON, composed, least - error)
     if most >= LARGEST_EPSILON:
         return np.empty(0), np.empty(0)

@@ -21,7 +21,7 @@ MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
-_SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
+SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -218,7 +218,7 @@ class Vault:
 
 
 def _key(passphrase: str | None, salt: bytes) -> bytes | None:
-    return None if passphrase is None else Scrypt(salt=salt, **_SCRYPT).derive(passphrase.encode())
+    return None if passphrase is None else Scrypt(salt=salt, **SCRYPT).derive(passphrase.encode())
 
 
 def _close(key: bytes | None, nonce: bytes, header: bytes, body: bytes) -> bytes:

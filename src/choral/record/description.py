@@ -98,6 +98,7 @@ class About(Record, frozen=True, kw_only=True):
     planned: Statement | None
     devices: tuple[DeviceLimit, ...]
     versions: dict[str, str]
+    made_with: str | None = None  # the Python and the kind of machine: on another one, floats may round differently
 
     @property
     def traits(self) -> Traits:

@@ -10,9 +10,7 @@ from choral.report.markup import Markup
 WIDE = 1260  # pixels: three for each unit of a chart
 # By name: resvg knows no system's own choice. Of these at least one is on every usual desktop.
 _FONTS = "DejaVu Sans, Liberation Sans, Noto Sans, Arial, Helvetica, Segoe UI, sans-serif"
-_TEXT = (
-    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><text y="15" font-family="{_FONTS}">ε</text></svg>'
-)
+TEXT = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><text y="15" font-family="{_FONTS}">ε</text></svg>'
 
 
 def png_of(chart: Markup) -> bytes | None:
@@ -45,6 +43,6 @@ def why_not() -> str:
         return "the extra png is not installed"
     import resvg_py
 
-    empty = _TEXT.replace("ε", "")
-    words, nothing = (bytes(resvg_py.svg_to_bytes(svg_string=one)) for one in (_TEXT, empty))
+    empty = TEXT.replace("ε", "")
+    words, nothing = (bytes(resvg_py.svg_to_bytes(svg_string=one)) for one in (TEXT, empty))
     return f"none of the fonts {_FONTS} is installed" if words == nothing else ""

@@ -285,6 +285,7 @@ def _made_of(record: RunRecord) -> Markup:
         ("notes", "; ".join(data.notes) or "none"),
         ("model", f"{model.kind}, {model.parameters:,} parameters{layers}"),
         ("versions", _pairs(about.versions)),
+        *([("made with", about.made_with)] if about.made_with is not None else []),
     )
     return element(
         "dl",

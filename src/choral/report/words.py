@@ -12,7 +12,7 @@ from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
 from choral.privacy.rules import ADJACENCY, EVERYONE, seen_by
 from choral.record import About, Data, RunRecord, Statement, merit
 
-_ALWAYS = (
+ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
     "Who takes part and when, and the sizes that the plan makes public.",
     "Declared column ranges, category lists and labels: they are public by design.",
@@ -108,7 +108,7 @@ def limited_against(about: About) -> str:
 
 def not_covered(plan: Plan) -> tuple[str, ...]:
     """What no ε of a run speaks of."""
-    return (*_ALWAYS, _LOW_BITS) if plan.gaussian else _ALWAYS
+    return (*ALWAYS, _LOW_BITS) if plan.gaussian else ALWAYS
 
 
 def claims(record: RunRecord) -> tuple[ShownClaim, ...]:

@@ -62,7 +62,7 @@ class Books:
         """Which devices can pay for one more round."""
         return self.rounds < self.study.costs.allowed_rounds
 
-    def charge(self, device: int, *, round: int, attempt: int, again: bool = False) -> Receipt:
+    def charge(self, device: int, *, round_number: int, attempt: int, again: bool = False) -> Receipt:
         """The receipt of a charge for one upload, durable by now; refused with CH401 beyond the limit.
 
         `again` is for simulations that repeat a round after a crash: the same seed releases the very same numbers, so
@@ -73,11 +73,13 @@ class Books:
             return NO_RECEIPT
         study, ledger = self.study, self._ledgers[device]
         charges = ledger.balance.charges
-        turn = (study.plan.digest, round, attempt)
+        turn = (study.plan.digest, round_number, attempt)
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
             self.rounds[device] += 1
             return ledger.receipt
-        charge = study.costs.charge(device, len(charges), run=study.plan.digest, round=round, attempt=attempt)
+        charge = study.costs.charge(
+            device, len(charges), run=study.plan.digest, round_number=round_number, attempt=attempt
+        )
         receipt = ledger.charge(charge)
         self.rounds[device] += 1
         return receipt

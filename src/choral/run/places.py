@@ -46,13 +46,13 @@ class Opened:
     included: tuple[int, ...]
 
 
-def turn_number(round: int, attempt: int) -> int:
+def turn_number(round_number: int, attempt: int) -> int:
     """The number that chooses batches, noise and dither: every attempt has its own.
 
     >>> turn_number(2, 1) == turn_number(2, 0) + 1
     True
     """
-    return round << 16 | attempt
+    return round_number << 16 | attempt
 
 
 def more_often(charged: NDArray[np.int64], counted: NDArray[np.int64]) -> list[int]:
@@ -93,7 +93,9 @@ class Place(ABC):
         """Which devices may be called now."""
 
     @abstractmethod
-    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> Opened:
         """The sum of the cohort's updates, or a SumError that says what was missing."""
 
     @abstractmethod
@@ -213,22 +215,24 @@ class Simulated(OneProcess):
         self.engine.rounds_of[:] = self.books.rounds
         return 0
 
-    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> Opened:
         """The sum of the cohort's updates, those that vanish left out."""
         plan = self.study.plan
-        seed, turn = self.study.seed, Turn(round, attempt)
+        seed, turn = self.study.seed, Turn(round_number, attempt)
         included = tuple(device for device in cohort if not drops_out(seed, self.drop, turn, device))
         for device in included:
-            self.books.charge(device, round=round, attempt=attempt, again=True)
+            self.books.charge(device, round_number=round_number, attempt=attempt, again=True)
         needed = min(self.study.secure.smallest_sum, plan.cohort)
         if len(included) < needed:
             self.engine.rounds_of[list(included)] += 1  # they trained, and their passes went on
             raise SumError(
                 "CH503",
                 f"{len(included)} of {len(cohort)} devices answered, {needed} needed; charged to be safe.",
-                where=f"round {round}, attempt {attempt}:",
+                where=f"round {round_number}, attempt {attempt}:",
             )
-        opened = self.engine.train(parameters, turn_number(round, attempt), np.array(included))
+        opened = self.engine.train(parameters, turn_number(round_number, attempt), np.array(included))
         return Opened(total=opened.total, included=included)
 
 
@@ -238,8 +242,8 @@ def engine_of(study: Study) -> Vectorised | OnceEngine:
     return engine(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
-class _Hall(MemoryTransport):
-    """All devices in one process, and what each of them said last."""
+class _RecordingTransport(MemoryTransport):
+    """A transport to devices in this process that keeps the longest message of each device in a round."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -270,8 +274,8 @@ class Rehearsed(OneProcess):
             parameters=study.model.size,
             plan=study.plan.digest,
         )
-        self.hall = _Hall()
-        self.transport = DroppingTransport(self.terms, self.hall, rate=self.drop, seed=study.seed)
+        self.recorded = _RecordingTransport()
+        self.transport = DroppingTransport(self.terms, self.recorded, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = self.books.rounds
@@ -279,23 +283,23 @@ class Rehearsed(OneProcess):
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.hall.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
+            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
-        return lambda round, attempt: self.books.charge(number, round=round, attempt=attempt)
+        return lambda round_number, attempt: self.books.charge(number, round_number=round_number, attempt=attempt)
 
     def _ways_of(self, number: int, vault: Vault) -> tuple[Train, Encode]:
         """How a device trains and rounds: from the seed if there is one, else from the system's entropy."""
         if (engine := self.engine) is not None:
 
-            def seeded(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:
-                update: Update = engine.updates(model, turn_number(round, attempt), np.array([number]))[0]
+            def seeded(model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:
+                update: Update = engine.updates(model, turn_number(round_number, attempt), np.array([number]))[0]
                 return update
 
-            def repeatable(update: Update, round: int, attempt: int, out: Words) -> None:
-                turn = turn_number(round, attempt)
+            def repeatable(update: Update, round_number: int, attempt: int, out: Words) -> None:
+                turn = turn_number(round_number, attempt)
                 self.study.codec.encode(update, engine.dither(turn, number), engine.noise(turn, number), out)
                 self._keep(number, out)
 
@@ -311,10 +315,10 @@ class Rehearsed(OneProcess):
             rounds=int(self.books.rounds[number]),
         )
 
-        def fresh(model: NDArray[np.float32], round: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
+        def fresh(model: NDArray[np.float32], round_number: int, attempt: int) -> NDArray[np.float32]:  # noqa: ARG001
             return trainer.update(model)
 
-        def secret(update: Update, round: int, attempt: int, out: Words) -> None:  # noqa: ARG001
+        def secret(update: Update, round_number: int, attempt: int, out: Words) -> None:  # noqa: ARG001
             self.study.codec.encode(update, Stream.fresh(), out=out)
             self._keep(number, out)
 
@@ -325,16 +329,18 @@ class Rehearsed(OneProcess):
         codec = self.study.codec
         self.latest[number] = mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)
 
-    def round(self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round: int, attempt: int) -> Opened:
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> Opened:
         """The sum that the server opens."""
-        self.hall.last.clear()
-        opened = Wire(self.terms, self.transport).attempt(Turn(round, attempt), cohort, parameters)
+        self.recorded.last.clear()
+        opened = Wire(self.terms, self.transport).attempt(Turn(round_number, attempt), cohort, parameters)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:
         """What one device computed, and what the server received of it; not if seeded, since masks never repeat."""
         device, study = step.included[0], self.study
-        upload = self.hall.last[device][-self.terms.upload_bytes :]
+        upload = self.recorded.last[device][-self.terms.upload_bytes :]
         words = np.frombuffer(upload, dtype=ring(study.codec.word_bits))
         return Sight(
             device=study.data.records.names[device],

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal
 
 import numpy as np
@@ -192,7 +193,6 @@ class Run:
                 self.parameters,
                 grid=study.codec.grid,
                 seed=study.seed,
-                may_join=place.may_join,
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
                 participation=study.participation,
                 first=first,
@@ -236,13 +236,13 @@ class Run:
             self.log.round(line)
         return line
 
-    def _due(self, round: int) -> bool:
+    def _due(self, round_number: int) -> bool:
         """Whether the model is evaluated after this round: every so many rounds, and after the last one planned.
 
         A deployment's rounds are few and long: its coordinator follows each of them.
         """
-        last = round == self.study.plan.rounds
-        return last or self.traits.deployed or round % self.study.job.run.evaluate_every == 0
+        last = round_number == self.study.plan.rounds
+        return last or self.traits.deployed or round_number % self.study.job.run.evaluate_every == 0
 
     def described(self) -> About:
         """What is run, for run.json; docs/run-folder.md has the form."""
@@ -280,6 +280,7 @@ class Run:
                 for name, rows, limit in zip(data.records.names, study.rows, study.limits, strict=True)
             ),
             versions=versions(),
+            made_with=f"{python_implementation()} {python_version()} on {system()} {machine()}",
         )
         return self.place.described(about)
 

@@ -28,7 +28,7 @@ WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has 
 _BLOCK = 16
 _LINE = 64
 # CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
-_MODES = (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12)))
+MODES = (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12)))
 
 
 def _buffer(size: int) -> NDArray[np.uint8]:
@@ -117,7 +117,7 @@ def _fastest() -> modes.CTR | modes.GCM:
     OpenSSL has wide AES instructions in GCM only, and where they are missing GCM pays for a tag that nobody asks for.
     """
     spent: dict[modes.CTR | modes.GCM, float] = {}
-    for mode in _MODES:
+    for mode in MODES:
         stream = Cipher(algorithms.AES(bytes(KEY_SIZE)), mode).encryptor()
         times = []
         for _ in range(4):

@@ -21,10 +21,10 @@ Flags = NDArray[np.bool_]
 LARGEST_SCALE: dict[Law, int] = {"discrete_gaussian": 2**20, "skellam": 2**12}  # the most deviation, in grid steps
 _TRIALS = 32 * 1024  # at a time: few enough that every pass over them stays in the cache
 _TABLE_BITS = 128
-_TABLE_VARIANCE = 2**18  # of one table, which takes half a second to make; larger variances are sums
+TABLE_VARIANCE = 2**18  # of one table, which takes half a second to make; larger variances are sums
 
 
-def _below(bound: int, count: int, stream: Stream) -> Unsigned:
+def below(bound: int, count: int, stream: Stream) -> Unsigned:
     """Uniform integers in [0, bound), exactly: words of the last, incomplete stretch are drawn again."""
     drawn = stream.words(count, 64).copy()
     fair = np.uint64(2**64 - 1 - 2**64 % bound)
@@ -33,7 +33,7 @@ def _below(bound: int, count: int, stream: Stream) -> Unsigned:
     return drawn % np.uint64(bound)
 
 
-def _exp_coins(top: Unsigned, bottom: int, stream: Stream) -> Flags:
+def exp_coins(top: Unsigned, bottom: int, stream: Stream) -> Flags:
     """True with chance exp(−γ), γ = top/bottom ≤ 1, exactly.
 
     Bernoulli(γ/1), Bernoulli(γ/2), … succeed an even number of times before the first failure with that chance.
@@ -41,7 +41,7 @@ def _exp_coins(top: Unsigned, bottom: int, stream: Stream) -> Flags:
     even = np.ones(top.size, bool)
     going, turn = np.arange(top.size), 1
     while going.size:
-        going = going[_below(bottom * turn, going.size, stream) < top[going]]
+        going = going[below(bottom * turn, going.size, stream) < top[going]]
         even[going] ^= True
         turn += 1
     return even
@@ -49,13 +49,13 @@ def _exp_coins(top: Unsigned, bottom: int, stream: Stream) -> Flags:
 
 def _e_coins(count: int, stream: Stream) -> Flags:
     """True with chance 1/e."""
-    return _exp_coins(np.ones(count, np.uint64), 1, stream)
+    return exp_coins(np.ones(count, np.uint64), 1, stream)
 
 
-def _laplace(trials: int, scale: int, stream: Stream) -> Integers:
+def laplace(trials: int, scale: int, stream: Stream) -> Integers:
     """Integers with chance ∝ exp(−|y|/scale): those of so many trials that pass."""
-    size = _below(scale, trials, stream)
-    size = size[_exp_coins(size, scale, stream)].astype(np.int64)
+    size = below(scale, trials, stream)
+    size = size[exp_coins(size, scale, stream)].astype(np.int64)
     going = np.arange(size.size)
     while (going := going[_e_coins(going.size, stream)]).size:
         size[going] += scale
@@ -64,10 +64,10 @@ def _laplace(trials: int, scale: int, stream: Stream) -> Integers:
     return once
 
 
-def _accepted(top: Unsigned, bottom: int, stream: Stream) -> Flags:
+def exp_coins_beyond_one(top: Unsigned, bottom: int, stream: Stream) -> Flags:
     """True with chance exp(−top/bottom), any top: 1/e for every whole part, then the rest."""
     whole, rest = np.divmod(top, np.uint64(bottom))
-    accepted = _exp_coins(rest, bottom, stream)
+    accepted = exp_coins(rest, bottom, stream)
     going = np.flatnonzero(accepted & (whole > 0))
     while going.size:
         stays = _e_coins(going.size, stream)
@@ -89,16 +89,16 @@ def discrete_gaussian(scale: int, count: int, stream: Stream) -> Integers:
     require_whole("scale", scale, most=LARGEST_SCALE["discrete_gaussian"])
     found, missing = [np.empty(0, np.int64)], count
     while missing > 0:
-        drawn = _laplace(min(2 * missing, _TRIALS) + 64, scale, stream)
+        drawn = laplace(min(2 * missing, _TRIALS) + 64, scale, stream)
         # A draw of |y| > 2^31 σ would overflow the square; its chance is e^(−2^31).
         excess = ((np.abs(drawn) - scale) ** 2).astype(np.uint64)
-        found.append(drawn[_accepted(excess, 2 * scale * scale, stream)][:missing])
+        found.append(drawn[exp_coins_beyond_one(excess, 2 * scale * scale, stream)][:missing])
         missing -= found[-1].size
     return np.concatenate(found)
 
 
 @lru_cache(maxsize=8)
-def _poisson_table(mean: Decimal) -> tuple[int, Unsigned, Unsigned]:
+def poisson_table(mean: Decimal) -> tuple[int, Unsigned, Unsigned]:
     """(k₀, high words, low words) of ⌊2^128 · P[N ≤ k]⌋ for k = k₀, k₀ + 1, … where it is neither 0 nor full."""
     full = 2**_TABLE_BITS
     with localcontext(prec=70, Emin=-(10**9), Emax=10**9):
@@ -117,9 +117,9 @@ def _poisson_table(mean: Decimal) -> tuple[int, Unsigned, Unsigned]:
     return first, words[:, 0].copy(), words[:, 1].copy()
 
 
-def _poisson(mean: Decimal, count: int, stream: Stream) -> Integers:
+def poisson(mean: Decimal, count: int, stream: Stream) -> Integers:
     """Poisson integers by inversion of a table of 128 bits: each chance is off by at most 2^-128."""
-    first, high, low = _poisson_table(mean)
+    first, high, low = poisson_table(mean)
     drawn = stream.words(count, 64)
     place = np.searchsorted(high, drawn, side="left")
     last = np.searchsorted(high, drawn, side="right")
@@ -135,12 +135,12 @@ def skellam(variance: int, count: int, stream: Stream) -> Integers:
     4.0
     """
     require_whole("variance", variance, most=LARGEST_SCALE["skellam"] ** 2)
-    parts = -(-variance // _TABLE_VARIANCE)  # a sum of Skellam integers is Skellam, exactly
+    parts = -(-variance // TABLE_VARIANCE)  # a sum of Skellam integers is Skellam, exactly
     total = np.zeros(count, np.int64)
     for part in range(parts):
         mean = Decimal((variance + part) // parts) / 2
-        total += _poisson(mean, count, stream)
-        total -= _poisson(mean, count, stream)
+        total += poisson(mean, count, stream)
+        total -= poisson(mean, count, stream)
     return total
 
 

@@ -42,8 +42,8 @@ _TIED = (
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
 _START = 60.0  # seconds that a process may take until it listens
-_PAUSE = 5.0  # seconds before one that ended is started again
-_END = 3.0  # seconds that it may take to end when asked to
+PAUSE = 5.0  # seconds before one that ended is started again
+END = 3.0  # seconds that it may take to end when asked to
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Children:
                 child.ended = now
                 if child.when_it_ends is not None:
                     child.when_it_ends()
-            elif now - child.ended > _PAUSE:
+            elif now - child.ended > PAUSE:
                 child.process, child.ended = _spawn(child.command, child.folder, child.log, child.also), None
 
     def await_listener(self, name: str, where: str | Path) -> None:
@@ -123,7 +123,7 @@ class Children:
         processes = [child.process for child in self._children.values()]
         for process in processes:
             _signal(process, signal.SIGTERM)
-        end = time.monotonic() + _END
+        end = time.monotonic() + END
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))

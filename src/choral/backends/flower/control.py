@@ -30,7 +30,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from choral.backends.flower.enclosed import NOWHERE, over
 from choral.errors import DeploymentError, TrustError
 
-_APP = """\
+APP = """\
 [project]
 name = "choral-study"
 version = "1.0.0"
@@ -58,7 +58,7 @@ def app(folder: Path, *, conductor: str, doors: str = "") -> str:
     `conductor` is the "module:function" that runs a study over a transport, where Flower starts the server's half.
     """
     values = {"conductor": conductor, "folder": str(folder.resolve()), "doors": doors}
-    return _APP.format(**{name: json.dumps(value) for name, value in values.items()})
+    return APP.format(**{name: json.dumps(value) for name, value in values.items()})
 
 
 @dataclass(frozen=True)

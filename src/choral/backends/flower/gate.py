@@ -31,11 +31,11 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 _ALLOWED = re.compile(rb"/v1/fleet/[a-z][a-z-]*")  # matched whole and raw: no dots, no escapes, no query
 _OURS = {b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"content-length", b"date", b"server", b"expect"}
 _HEAD_BYTES = 2**14  # of a request: a node's has about 1 KiB
-_HEAD_SECONDS = 10.0  # that a connection may take for TLS, and then for each head; also how long it may be idle
+HEAD_SECONDS = 10.0  # that a connection may take for TLS, and then for each head; also how long it may be idle
 _DRAINED_BYTES = 2**16  # of a refused request's body that are read and forgotten, so that its sender hears why
 _PIECE_BYTES = 2**16  # that are read at once
-_AT_ONCE = 8  # requests of one node: Flower's push two pieces, pull two, and send a heartbeat
-_LINES = 32  # connections from one address, and as many again for each node, since sites may share one
+AT_ONCE = 8  # requests of one node: Flower's push two pieces, pull two, and send a heartbeat
+LINES = 32  # connections from one address, and as many again for each node, since sites may share one
 _CROWDS = 4  # times as many connections in all
 
 Headers = list[tuple[bytes, bytes]]
@@ -52,7 +52,7 @@ class Gate:
         self._nodes = {key: bytes_to_public_key(key) for key in nodes}
         self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
-        self._most_lines = _LINES * (1 + len(self._nodes))
+        self._most_lines = LINES * (1 + len(self._nodes))
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Answer at a listening socket until cancelled."""
@@ -84,7 +84,7 @@ class Gate:
 
     async def _turn(self, line: "_Line") -> bool:
         """One request; whether another may follow it on this connection."""
-        async with asyncio.timeout(_HEAD_SECONDS):
+        async with asyncio.timeout(HEAD_SECONDS):
             request = await line.event()
         if not isinstance(request, h11.Request):
             return False
@@ -97,7 +97,7 @@ class Gate:
             return await self._refuse(line, 411)
         if int(headers.get(b"content-length", 0)) > self._most_bytes:
             return await self._refuse(line, 413)
-        if self._busy[node] >= _AT_ONCE:
+        if self._busy[node] >= AT_ONCE:
             return await self._refuse(line, 503)  # SuperNodes try again on it
         self._busy[node] += 1
         try:
@@ -121,7 +121,7 @@ class Gate:
     async def _refuse(self, line: "_Line", status: int) -> bool:
         """Answer without looking at the body; a small one is still taken, or its sender might not hear the answer."""
         with contextlib.suppress(_TooLong):
-            async with asyncio.timeout(_HEAD_SECONDS):
+            async with asyncio.timeout(HEAD_SECONDS):
                 await line.body(_DRAINED_BYTES, keep=False)
         return await self._answer(line, status, [], b"")
 
@@ -163,7 +163,7 @@ class _Line:
             lambda: asyncio.StreamReaderProtocol(reader),
             connection,
             ssl=tls,
-            ssl_handshake_timeout=_HEAD_SECONDS,
+            ssl_handshake_timeout=HEAD_SECONDS,
             ssl_shutdown_timeout=1.0,
         )
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

@@ -13,9 +13,9 @@ from choral.backends.relay import FRAME, HELLO
 from choral.errors import DeploymentError
 from choral.protocol.messages import Vector
 
-_LOOK = 1.0  # seconds between looks at who is connected
+LOOK = 1.0  # seconds between looks at who is connected
 _GRACE = 60.0  # seconds that a message outlives its exchange, for clocks that differ
-_GREETING = 15.0  # seconds until a node that did not say who it is, is asked again
+GREETING = 15.0  # seconds until a node that did not say who it is, is asked again
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GridTransport:
         self._online: frozenset[int] = frozenset()
         self._silent: dict[int, float] = {}  # nodes that are not waited for, and when each was asked last who it is
         self._greetings: dict[str, _Asked] = {}  # under way, in this exchange or since an earlier one
-        self._looked = -_LOOK
+        self._looked = -LOOK
 
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Name the devices, in the order of their numbers, and how many seconds an exchange may take."""
@@ -132,7 +132,7 @@ class GridTransport:
     def _greet(self) -> None:
         """See who is connected, and ask every node that is not known who it is."""
         now = time.monotonic()
-        if now - self._looked < _LOOK:
+        if now - self._looked < LOOK:
             return
         self._looked = now
         self._online = frozenset(self._grid.get_node_ids())
@@ -140,10 +140,10 @@ class GridTransport:
         self._nodes = {number: node for number, node in self._nodes.items() if node in self._online}
         self._greetings = {id: was for id, was in self._greetings.items() if now < was.until}
         known = {*self._nodes.values(), *(was.node for was in self._greetings.values())}
-        known |= {node for node, asked in self._silent.items() if now - asked < _GREETING}
+        known |= {node for node, asked in self._silent.items() if now - asked < GREETING}
         if strangers := sorted(self._online - known):
             self._silent |= {node: now for node in strangers if node in self._silent}
-            until = now + _GREETING
+            until = now + GREETING
             ids = self._grid.push_messages([self._message(parcel(HELLO), node, until + _GRACE) for node in strangers])
             self._greetings |= {id: _Asked(node, None, until) for id, node in zip(ids, strangers, strict=True) if id}
 

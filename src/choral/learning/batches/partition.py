@@ -188,7 +188,7 @@ class PassUses:
         used = batches.rows.ravel()  # a partition's batches are full
         np.add.at(self.of_row, used, np.uint32(1))
         self.first = max(0, before) if self.first is None else self.first
-        most, paid = int(self.of_row[used].max()), self._paid_for(self.first, before + 1)
+        most, paid = int(self.of_row[used].max()), self.paid_for(self.first, before + 1)
         if most > paid:
             raise TrainingError(
                 "CH703",
@@ -197,7 +197,7 @@ class PassUses:
                 fix="Take part no further, and report it with the numbers of the plan.",
             )
 
-    def _paid_for(self, first: int, rounds: int) -> int:
+    def paid_for(self, first: int, rounds: int) -> int:
         """N of the rounds from the first that was counted; the pass under way by then, which is paid for, goes on."""
         steps, per_pass = self.plan.local_steps, len(self.of_row) // self.plan.batch
         if self.one_order:

@@ -1,0 +1,49 @@
+"""The approval screen: every ε stands with its rule, δ, adjacency and adversary, and the number to compare is last."""
+
+from dataclasses import replace
+
+from choral.cli.approval import screen
+from choral.deploy.preview import Preview
+
+SHOWN = Preview(
+    study="heart", safety_number="1" * 60, device="hill", devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
+    columns=("age", "pulse"), label="sick", classes=("no", "yes"), model="logistic", code_path="", code_sha256="",
+    parameters=8, rows=1234, rounds=3, planned_rounds=3, upload_bytes=80, download_bytes=72, rule="S5",
+    adjacency="one record replaced", adversary="everyone", law="gaussian", noise=0.25, noise_on="each step",
+    delta=1e-5, epsilon_a_round=0.29, epsilon_planned=1.11, uploads=5, epsilon_uploads=1.5, epsilon_spent_before=0.4,
+    epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3, colluders=1, crowd=2,
+)  # fmt: skip
+
+
+def text(**changes):
+    return "\n".join(screen(replace(SHOWN, **changes), recorded=False))
+
+
+def test_costs_and_cap_name_rule_delta_adjacency_and_adversary():
+    shown = text()
+    terms = "δ = 1e-05, one record replaced, rule S5, against everyone"
+    assert shown.count(terms) == 2 and "ε = 0.29 per round, ε = 1.11 for the 3 rounds planned here" in shown
+    assert "at most 5 uploads (2 more than planned, for attempts that fail), so at most ε = 1.50, whatever" in shown
+    assert "1,234 rows of the columns age, pulse" in shown and "the label sick (no or yes)" in shown
+
+
+def test_a_limit_for_sums_is_shown_with_its_terms_only_where_there_is_one():
+    assert "against a server that sees only sums" not in text()
+    shown = text(epsilon_sum_limit=2.0, epsilon_sum_spent_before=0.5)
+    assert (
+        "ε = 2 in all against a server that sees only sums, of which ε = 0.50 is taken (δ = 1e-05, one record" in shown
+    )
+
+
+def test_code_of_somebodys_own_is_shown_with_its_hash_and_a_warning():
+    assert "CODE" not in text()
+    shown = text(code_path="model.py", code_sha256="9f3c")
+    assert "model.py" in shown and "SHA-256 9f3c" in shown and "runs here as you; read it first" in shown
+
+
+def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_without_a_yes():
+    lines = screen(SHOWN, recorded=False)
+    number = next(place for place, line in enumerate(lines) if line.startswith("NUMBER"))
+    assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
+    assert lines[-1].startswith("NOTHING was recorded or sent. Add --yes")
+    assert screen(SHOWN, recorded=True)[-1] == "NEXT      choral device run"

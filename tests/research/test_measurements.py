@@ -1,0 +1,73 @@
+"""What was measured is kept and not measured again; counting measures nothing."""
+
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from choral.errors import StorageError
+from choral.research.measurements import Counting, Measurements
+
+
+@dataclass
+class Made:
+    """Stands for an experiment: it notes each measurement, and its loss is the number of the repeat."""
+
+    noise: float = 0.1
+    local_steps: int = 2
+    looks: int = 3
+    also: tuple[str, ...] = ("gradient",)
+    task: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="made up"))
+    measured: list = field(default_factory=list)
+
+    def described(self):
+        return {"noise": self.noise}
+
+    def curve(self, repeat, part):
+        self.measured.append((self.noise, repeat, part))
+        return {"round": [1], f"{part}_loss": [float(repeat)]}
+
+    def alone(self, repeat):
+        self.measured.append((self.noise, repeat, "alone"))
+        return 0.25
+
+
+def test_each_repeat_is_measured_once_and_read_back_by_the_next_process(tmp_path):
+    made, told = Made(), []
+    assert [curve["test_loss"] for curve in Measurements(tmp_path, 2, tell=told.append).curves(made)] == [[0.0], [1.0]]
+    again = Measurements(tmp_path, 3, tell=told.append)
+    assert [curve["test_loss"] for curve in again.curves(made)] == [[0.0], [1.0], [2.0]]
+    assert [repeat for _, repeat, _ in made.measured] == [0, 1, 2] and len(told) == 3
+    assert told[0] == "made up τ=2 σ=0.1 repeat 1"
+    assert again.alone(made, 0) == 0.25
+
+
+def test_parts_and_experiments_have_files_of_their_own(tmp_path):
+    kept = Measurements(tmp_path, 1)
+    both = kept.varied(Made(), "noise", "σ", [0.1, 0.25])
+    assert list(both) == ["σ = 0.1", "σ = 0.25"]
+    kept.curve(Made(), 0, "validation")
+    files = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    described = sorted((one["experiment"]["noise"], one["experiment"]["measured"]) for one in files)
+    assert described == [(0.1, "test"), (0.1, "validation"), (0.25, "test")]
+
+
+def test_counting_measures_nothing_and_knows_what_is_left(tmp_path):
+    made = Made()
+    Measurements(tmp_path, 1).curves(made)
+    counting = Counting(tmp_path, 3)
+    curves = counting.curves(made)
+    assert len(made.measured) == 1 and len(counting.missing) == 2
+    assert curves[0] == {"round": [1, 2, 3], **dict.fromkeys(("test_accuracy", "test_loss", "gradient"), [0.5] * 3)}
+
+
+def test_a_file_that_was_damaged_and_a_folder_that_cannot_be_made_are_refused(tmp_path):
+    kept = Measurements(tmp_path / "curves", 1)
+    kept.curves(Made())
+    next((tmp_path / "curves").iterdir()).write_text("{")
+    with pytest.raises(StorageError, match=r"CH802 .* is not what was written\. Delete it"):
+        kept.curves(Made())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"CH801 .* can't be made"):
+        Measurements(tmp_path / "file", 1)
