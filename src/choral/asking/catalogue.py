@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind
+from choral.asking.means import Mean
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Integers, Summand
@@ -16,6 +17,7 @@ from choral.errors import ConfigError, TrustError
 _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "count": CrossTable.count,
     "table": CrossTable.table,
+    "mean": Mean.read,
 }
 NAMES = tuple(_KINDS)
 
@@ -46,7 +48,7 @@ def estimate(question: Question, columns: DeclaredColumns, total: Integers, *, r
 
 
 def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Expected:
-    """The widest interval that the question would have on a plain population of so many rows.
+    """The widest interval that the question's first quantity would have on a plain population of so many rows.
 
     >>> from choral.learning.columns import Categorical
     >>> smoker = {"smoker": Categorical(name="smoker", levels=("no", "yes"))}
@@ -55,7 +57,8 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
     """
     kind = _kind(question, columns)
     answer = kind.estimate(kind.reference(rows), rows=rows, deviation=deviation)
-    width = max(cast(float, row["high"]) - cast(float, row["low"]) for row in answer.rows)
+    first = [row for row in answer.rows if row.get("quantity") == answer.rows[0].get("quantity")]
+    width = max(cast(float, row["high"]) - cast(float, row["low"]) for row in first)
     return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, intervals are {width:.3g} wide.")
 
 
