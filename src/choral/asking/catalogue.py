@@ -1,6 +1,7 @@
 """The questions that choral knows, by name: the one place that decides what a name means."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind
 from choral.asking.means import Mean
+from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Integers, Summand
@@ -18,6 +20,7 @@ _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "count": CrossTable.count,
     "table": CrossTable.table,
     "mean": Mean.read,
+    "moments": Moments.read,
 }
 NAMES = tuple(_KINDS)
 
@@ -58,8 +61,13 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
     kind = _kind(question, columns)
     answer = kind.estimate(kind.reference(rows), rows=rows, deviation=deviation)
     first = [row for row in answer.rows if row.get("quantity") == answer.rows[0].get("quantity")]
-    width = max(cast(float, row["high"]) - cast(float, row["low"]) for row in first)
-    return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, intervals are {width:.3g} wide.")
+    width = max(_width(row) for row in first)
+    said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing would be identified"
+    return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, {said}.")
+
+
+def _width(row: Mapping[str, object]) -> float:
+    return math.inf if row["low"] is None else cast(float, row["high"]) - cast(float, row["low"])
 
 
 def _kind(question: Question, columns: DeclaredColumns) -> Kind:

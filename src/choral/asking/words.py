@@ -51,8 +51,13 @@ def _condition(one: object) -> str:
     return f"{named(one.get('column'))} {' and '.join(parts)}"
 
 
+def _target(given: Mapping[str, object]) -> str:
+    return f", for a regression of {named(given['target'])} on the others" if given.get("target") else ""
+
+
 _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "count": lambda _: "How many rows are there",
     "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
     "mean": lambda given: f"What are the mean and the variance of {named(given.get('column'))}",
+    "moments": lambda given: f"What are the means and products of {named(given.get('columns'))}" + _target(given),
 }
