@@ -1,5 +1,7 @@
 """What a question's noisy sum says: rows of numbers, each with an interval that includes the noise."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -22,7 +24,7 @@ class Answer:
     statistic of a test where the question has one, and `block` has text to paste into a study's file.
     """
 
-    rows: list[dict[str, object]]
+    rows: list[dict[str, Any]]
     is_rough: bool = False
     sentences: tuple[str, ...] = ()
     test: Mapping[str, float] | None = None
@@ -45,14 +47,17 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """How wide an interval would be, from the noise and from sampling, on a population that the sentence describes."""
+    """How wide an interval would be, from the noise and from sampling, on a population that the sentence describes.
+
+    A width of infinity says that nothing could be answered.
+    """
 
     width: float
     sentence: str
 
 
 class Kind(Protocol):
-    """One kind of question with its parameters read: what it adds up, and what the sum says."""
+    """One kind of question with its parameters read: what it adds up, what the sum says, what a plan may expect."""
 
     def summand(self) -> Summand:
         """φ and its bounds."""
@@ -60,8 +65,31 @@ class Kind(Protocol):
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """What a sum with this noise says about so many rows."""
 
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How wide its intervals would be."""
+
+
+class ByReference(ABC):
+    """A kind whose plan shows the intervals that it would have on a plain population."""
+
+    @abstractmethod
     def reference(self, rows: int) -> NDArray[np.float64]:
-        """The sum on a plain population of so many rows, on which a plan shows its intervals."""
+        """The sum on a plain population of so many rows."""
+
+    @abstractmethod
+    def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
+        """What a sum with this noise says about so many rows."""
+
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """The widest interval of the first quantity of the answer."""
+        try:
+            found = self.estimate(self.reference(rows), rows=rows, deviation=deviation).rows
+        except TableError:  # CH320: too few rows
+            found = [{"low": None}]
+        first = [row for row in found if row.get("quantity") == found[0].get("quantity")]
+        width = max(math.inf if row["low"] is None else float(row["high"]) - float(row["low"]) for row in first)
+        said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing could be answered"
+        return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, {said}.")
 
 
 def around(estimate: float, spread: float, *, least: float = -np.inf, most: float = np.inf) -> dict[str, float]:

@@ -1,18 +1,18 @@
 """The questions that choral knows, by name: the one place that decides what a name means."""
 
-import math
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind
+from choral.asking.bounds import Bounds
 from choral.asking.means import Mean
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Integers, Summand
+from choral.asking.survival import Survival
 from choral.asking.tables import CrossTable
 from choral.errors import ConfigError, TrustError
 
@@ -21,6 +21,8 @@ _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "table": CrossTable.table,
     "mean": Mean.read,
     "moments": Moments.read,
+    "bounds": Bounds.read,
+    "km": Survival.read,
 }
 NAMES = tuple(_KINDS)
 
@@ -58,16 +60,7 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
     >>> expected(Question(name="table", parameters={"columns": ["smoker"]}), smoker, rows=100, deviation=2.0).width
     7.83...
     """
-    kind = _kind(question, columns)
-    answer = kind.estimate(kind.reference(rows), rows=rows, deviation=deviation)
-    first = [row for row in answer.rows if row.get("quantity") == answer.rows[0].get("quantity")]
-    width = max(_width(row) for row in first)
-    said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing would be identified"
-    return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, {said}.")
-
-
-def _width(row: Mapping[str, object]) -> float:
-    return math.inf if row["low"] is None else cast(float, row["high"]) - cast(float, row["low"])
+    return _kind(question, columns).expected(rows=rows, deviation=deviation)
 
 
 def _kind(question: Question, columns: DeclaredColumns) -> Kind:

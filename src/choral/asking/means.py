@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, around, too_few
+from choral.asking.answer import Answer, ByReference, around, too_few
 from choral.asking.cells import bounded
 from choral.asking.filters import Filter, filter_of
 from choral.asking.parameters import Parameters
@@ -19,7 +19,7 @@ ROWS = 477  # thousandths: v = 0.477, so that (1, w, v) is no longer than 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean:
+class Mean(ByReference):
     """The mean and the variance of a declared number, over the rows that a filter keeps.
 
     φ = U·(x, w·x², v) with x in −1 … 1, in whole numbers; the last coordinate only where a filter hides the number of

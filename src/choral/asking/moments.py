@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, around
+from choral.asking.answer import Answer, ByReference, around
 from choral.asking.cells import bounded, levels
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
@@ -25,7 +25,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments:
+class Moments(ByReference):
     """Σ of u·uᵀ with u = (x, a), x in [−1, 1]^F and a = √F/2, without the entry a², which is the same in every row.
 
     Off-diagonal entries are weighted by √2, so that φ's distance is that of the matrices: ‖uuᵀ − vvᵀ‖² =

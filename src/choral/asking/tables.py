@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, around, renamed
+from choral.asking.answer import Answer, ByReference, around, renamed
 from choral.asking.cells import Axis, axes_of
 from choral.asking.filters import Filter, filter_of
 from choral.asking.one_hot import Block, one_hots, onto_simplex
@@ -16,7 +16,7 @@ from choral.asking.summand import Integers, Rows, Summand
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossTable:
+class CrossTable(ByReference):
     """The rows in each cell of a table over some axes; over no axis it is one count."""
 
     axes: tuple[Axis, ...]

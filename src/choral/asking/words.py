@@ -59,5 +59,9 @@ _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "count": lambda _: "How many rows are there",
     "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
     "mean": lambda given: f"What are the mean and the variance of {named(given.get('column'))}",
+    "bounds": lambda given: f"Between which powers of two do the numbers of {named(given.get('columns'))} lie",
+    "km": lambda given: (
+        f"How many rows are without {named(given.get('event'))} at each time of {named(given.get('time'))}"
+    ),
     "moments": lambda given: f"What are the means and products of {named(given.get('columns'))}" + _target(given),
 }
