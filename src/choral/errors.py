@@ -53,6 +53,7 @@ CODES: dict[str, str] = {
     "CH320": "a question has too few rows for an honest answer",
     "CH321": "a column is not declared for questions",
     "CH322": "a filter or cut of a question was not declared",
+    "CH323": "a quantile is nearer to the end than the noise",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",

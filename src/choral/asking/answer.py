@@ -102,6 +102,16 @@ def around(estimate: float, spread: float, *, least: float = -np.inf, most: floa
     return {"estimate": estimate, "low": min(max(low, least), most), "high": max(min(high, most), least)}
 
 
+def sampling_variance(share: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+    """The variance of a share of so many rows: p(1 − p)/N, and no less than that of one row in them.
+
+    >>> sampling_variance(np.array([0.5, 0.0]), 100).tolist()
+    [0.0025, 0.0001]
+    """
+    p = np.clip(share, 0.0, 1.0)
+    return np.asarray(np.maximum(p * (1 - p), 1 / rows) / rows)
+
+
 def renamed(name: str, interval: Mapping[str, float]) -> dict[str, float]:
     """An interval under another name than `estimate`.
 

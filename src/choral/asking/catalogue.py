@@ -10,6 +10,7 @@ from choral.asking.bounds import Bounds
 from choral.asking.means import Mean
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
+from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Integers, Summand
 from choral.asking.survival import Survival
@@ -23,6 +24,8 @@ _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "moments": Moments.read,
     "bounds": Bounds.read,
     "km": Survival.read,
+    "cdf": Distribution.cdf,
+    "quantiles": Distribution.quantiles,
 }
 NAMES = tuple(_KINDS)
 

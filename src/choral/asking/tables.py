@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, ByReference, around, renamed
+from choral.asking.answer import Answer, ByReference, around, renamed, sampling_variance
 from choral.asking.cells import Axis, axes_of
 from choral.asking.filters import Filter, filter_of
 from choral.asking.one_hot import Block, one_hots, onto_simplex
@@ -64,9 +64,8 @@ class CrossTable(ByReference):
         labels = itertools.product(*(axis.labels for axis in self.axes))
         names = [axis.column.name for axis in self.axes]
         found: list[dict[str, object]] = []
-        for cell, count, projected in zip(labels, raw.tolist(), near.tolist(), strict=True):
-            share = min(max(count / rows, 0.0), 1.0)
-            spread = math.hypot(math.sqrt(max(share * (1 - share), 1 / rows) / rows), deviation / rows)
+        spreads = np.sqrt(sampling_variance(raw / rows, rows) + (deviation / rows) ** 2)
+        for cell, count, projected, spread in zip(labels, raw.tolist(), near.tolist(), spreads.tolist(), strict=True):
             found.append(
                 {
                     **dict(zip(names, cell, strict=True)),

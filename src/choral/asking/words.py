@@ -51,6 +51,11 @@ def _condition(one: object) -> str:
     return f"{named(one.get('column'))} {' and '.join(parts)}"
 
 
+def _levels(given: Mapping[str, object]) -> str:
+    levels = given.get("levels")
+    return f" at {', '.join(map(str, levels))}" if isinstance(levels, list | tuple) else ""
+
+
 def _target(given: Mapping[str, object]) -> str:
     return f", for a regression of {named(given['target'])} on the others" if given.get("target") else ""
 
@@ -63,5 +68,7 @@ _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "km": lambda given: (
         f"How many rows are without {named(given.get('event'))} at each time of {named(given.get('time'))}"
     ),
+    "cdf": lambda given: f"Which share of rows lies below each value of {named(given.get('column'))}",
+    "quantiles": lambda given: f"What are the quantiles of {named(given.get('column'))}" + _levels(given),
     "moments": lambda given: f"What are the means and products of {named(given.get('columns'))}" + _target(given),
 }
