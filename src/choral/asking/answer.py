@@ -56,6 +56,13 @@ class Expected:
     sentence: str
 
 
+class Round(Protocol):
+    """One round of a model with its parameters and its state read."""
+
+    def summand(self) -> Summand:
+        """φ and its bounds."""
+
+
 class Kind(Protocol):
     """One kind of question with its parameters read: what it adds up, what the sum says, what a plan may expect."""
 

@@ -5,21 +5,23 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, Expected, Kind
+from choral.asking.answer import Answer, Expected, Kind, Round
 from choral.asking.bounds import Bounds
 from choral.asking.means import Mean
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
+from choral.asking.rounds import GradientRound
 from choral.asking.summand import DeclaredColumns, Integers, Summand
 from choral.asking.survival import Survival
-from choral.asking.tables import CrossTable
+from choral.asking.tables import CrossTable, Tables
 from choral.errors import ConfigError, TrustError
 
 _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "count": CrossTable.count,
     "table": CrossTable.table,
+    "tables": Tables.read,
     "mean": Mean.read,
     "moments": Moments.read,
     "bounds": Bounds.read,
@@ -27,7 +29,13 @@ _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "cdf": Distribution.cdf,
     "quantiles": Distribution.quantiles,
 }
-NAMES = tuple(_KINDS)
+# Rounds of models: a sum at a public state, which the server takes a step by (choral.asking.descent).
+_ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], Round]] = {
+    "logistic_round": GradientRound.logistic,
+    "linear_round": GradientRound.linear,
+    "additive_round": GradientRound.additive,
+}
+NAMES = (*_KINDS, *_ROUNDS)
 
 
 def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.float64] | None = None) -> Summand:
@@ -38,6 +46,12 @@ def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.floa
     >>> summand(Question(name="table", parameters={"columns": ["smoker"]}), smoker).length
     2
     """
+    if question.name in _ROUNDS:
+        question.canonical()
+        given = Parameters(question.name, question.parameters, columns)
+        asked = _ROUNDS[question.name](given, state)
+        given.end()
+        return asked.summand()
     if state is not None:
         raise ConfigError("CH102", f"{question.name}: a state is given.", fix="This question has none.")
     return _kind(question, columns).summand()
@@ -68,6 +82,8 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
 
 def _kind(question: Question, columns: DeclaredColumns) -> Kind:
     question.canonical()
+    if question.name in _ROUNDS:
+        raise ConfigError("CH102", f"{question.name}: a round has no answer by itself.", fix="Fit the model.")
     if question.name not in _KINDS:
         raise TrustError(
             "CH608",

@@ -19,6 +19,7 @@ from choral.learning.columns import Categorical, Cell, Numeric, is_missing, leve
 
 NOWHERE = -1
 MOST_CELLS = 2**16
+MOST_BINS, USUAL_BINS = 256, 32  # even cells of a number
 
 
 def numbers(rows: Rows, name: str) -> NDArray[np.float64]:
@@ -49,6 +50,17 @@ def bounded(rows: Rows, column: Numeric) -> NDArray[np.float64]:
     if column.missing is not None:
         found = np.where(np.isnan(found), column.missing, found)
     return np.clip(found, column.low, column.high)
+
+
+def scaled(found: NDArray[np.float64], column: Numeric) -> NDArray[np.float64]:
+    """Numbers within bounds from −1 to 1, on the column's declared scale.
+
+    >>> scaled(np.array([0.0, 25.0]), Numeric(name="age", low=0, high=100)).tolist()
+    [-1.0, -0.5]
+    """
+    if column.scale == "log":
+        return np.asarray(2 * np.log1p(found - column.low) / math.log1p(column.high - column.low) - 1)
+    return np.asarray((found - column.low) / column.unit - 1)
 
 
 def levels(rows: Rows, column: Categorical) -> Integers:
@@ -119,3 +131,25 @@ def _axis(given: Parameters, name: str, cuts: object) -> Axis:
             fix=f"Use numbers between {column.low:g} and {column.high:g}.",
         )
     return Axis(column=column, cuts=tuple(map(float, cuts)))
+
+
+def axis_of(column: Numeric | Categorical, bins: int) -> Axis:
+    """A column's levels, or so many cells of a number, even on its declared scale.
+
+    >>> axis_of(Numeric(name="age", low=0, high=100), 4).cuts
+    (25.0, 50.0, 75.0)
+    """
+    if isinstance(column, Categorical):
+        return Axis(column=column)
+    return Axis(column=column, cuts=tuple(even_edges(column, bins)[1:-1].tolist()))
+
+
+def even_edges(column: Numeric, bins: int) -> NDArray[np.float64]:
+    """Where so many cells begin and end that are even on the column's declared scale.
+
+    >>> even_edges(Numeric(name="age", low=0, high=100), 4).tolist()
+    [0.0, 25.0, 50.0, 75.0, 100.0]
+    """
+    even, wide = np.linspace(0.0, 1.0, bins + 1), column.high - column.low
+    inside = np.expm1(even * math.log1p(wide)) if column.scale == "log" else even * wide
+    return np.asarray(column.low + inside)

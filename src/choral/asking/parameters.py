@@ -74,6 +74,11 @@ class Parameters:
             raise bad(f'{self.name}: column "{name}" is not declared with {needed}.', "Ask about another column.")
         return column
 
+    def known(self, name: str) -> Numeric | Categorical:
+        """The declared column of this name, if its range or its levels are declared."""
+        column = self._declared(name)
+        return column if isinstance(column, Categorical) else self.of(name, Numeric)
+
     def number(self, key: str, *, above: float, most: float, usual: float | None = None) -> float:
         """A number in (above, most]."""
         value = self.take(key)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, ByReference, Z, around, sampling_variance, too_few
-from choral.asking.cells import bounded
+from choral.asking.cells import bounded, even_edges
 from choral.asking.monotone import rising
 from choral.asking.one_hot import counts
 from choral.asking.parameters import Parameters, bad
@@ -95,9 +95,7 @@ class Distribution(ByReference):
     @property
     def edges(self) -> Vector:
         """Where the cells begin and end, in the column's own unit."""
-        even, wide = np.linspace(0.0, 1.0, self.bins + 1), self.column.high - self.column.low
-        inside = np.expm1(even * math.log1p(wide)) if self.column.scale == "log" else even * wide
-        return np.asarray(self.column.low + inside)
+        return even_edges(self.column, self.bins)
 
     def summand(self) -> Summand:
         """The counts of the cells, times the root."""

@@ -60,9 +60,19 @@ def _target(given: Mapping[str, object]) -> str:
     return f", for a regression of {named(given['target'])} on the others" if given.get("target") else ""
 
 
+def _round(given: Mapping[str, object]) -> str:
+    return (
+        f"In which direction does a model of {named(given.get('target'))} by {named(given.get('columns'))} get better"
+    )
+
+
 _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
+    "logistic_round": _round,
+    "linear_round": _round,
+    "additive_round": _round,
     "count": lambda _: "How many rows are there",
     "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
+    "tables": lambda given: f"How many rows have each level of {named(given.get('columns'))}, one by one",
     "mean": lambda given: f"What are the mean and the variance of {named(given.get('column'))}",
     "bounds": lambda given: f"Between which powers of two do the numbers of {named(given.get('columns'))} lie",
     "km": lambda given: (
