@@ -55,6 +55,21 @@ def test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it(asked, c
     assert max(np.abs(vector).max() for vector in vectors) == found.largest
 
 
+def test_tables_of_several_columns_are_one_sum_of_blocks():
+    asked = ask("tables", columns=["sex", "smoker", "age"], bins=4)
+    found = summand(asked, COLUMNS)
+    vectors = [found.total(table(**{name: [cell] for name, cell in row.items()})) for row in ROWS]
+    apart = max(np.linalg.norm(one - other) for one, other in itertools.combinations(vectors, 2))
+    assert found.l2 == math.sqrt(2 * 3) == pytest.approx(apart)
+    rows = people(500)
+    answer = estimate(asked, COLUMNS, found.total(rows), rows=500, deviation=0.0)
+    cells = {(row["column"], row["cell"]): row["estimate"] for row in answer.rows}
+    assert cells["sex", "f"] == rows.columns["sex"].count("f")
+    assert cells["age", "[25, 50)"] == sum(25 <= age < 50 for age in rows.columns["age"])
+    assert [row["projected"] for row in answer.rows] == [row["estimate"] for row in answer.rows]
+    assert expected(asked, COLUMNS, rows=500, deviation=2.0).width == pytest.approx(2 * 1.95996 * 2, rel=1e-4)
+
+
 def test_the_sum_over_a_table_is_the_sum_of_its_rows():
     rows = people(40)
     found = summand(SMOKERS, COLUMNS)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, Expected, Kind, Round
 from choral.asking.bounds import Bounds
+from choral.asking.hazard import HazardRound
 from choral.asking.means import Mean
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
@@ -34,6 +35,7 @@ _ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], Round]] = 
     "logistic_round": GradientRound.logistic,
     "linear_round": GradientRound.linear,
     "additive_round": GradientRound.additive,
+    "hazard_round": HazardRound.read,
 }
 NAMES = (*_KINDS, *_ROUNDS)
 

@@ -27,18 +27,19 @@ class Descent:
     weights: Vector
     velocity: Vector
     rounds: int
+    momentum: float = MOMENTUM
     done: int = 0
     late: Vector = field(default_factory=lambda: np.zeros(0))  # the sum of the iterates of the last half
 
     @classmethod
-    def start(cls, *, length: int, rounds: int) -> "Descent":
+    def start(cls, *, length: int, rounds: int, momentum: float = MOMENTUM) -> "Descent":
         """Before the first round: all weights are 0."""
         zero = np.zeros(length)
-        return cls(weights=zero, velocity=zero, rounds=rounds, late=zero)
+        return cls(weights=zero, velocity=zero, rounds=rounds, momentum=momentum, late=zero)
 
     def after(self, total: Vector, *, rows: int, steps: Vector) -> "Descent":
         """After a round whose sum of gradients, in gradients' own unit, is `total`."""
-        velocity = MOMENTUM * self.velocity + steps * total / rows
+        velocity = self.momentum * self.velocity + steps * total / rows
         weights = self.weights + velocity
         late = self.late + weights if self.done >= self.rounds // 2 else self.late
         return replace(self, weights=weights, velocity=velocity, done=self.done + 1, late=late)

@@ -39,10 +39,14 @@ class Moments(ByReference):
     @classmethod
     def read(cls, given: Parameters) -> "Moments":
         """`moments` of `columns`; of them, `target` is regressed on the others."""
-        names = given.names("columns", least=2, most=MOST)
         target = given.column("target") if "target" in given.given else None
+        return cls.over(given, given.names("columns", least=2, most=MOST), target)
+
+    @classmethod
+    def over(cls, given: Parameters, names: tuple[str, ...], target: str | None = None) -> "Moments":
+        """The moments of these columns."""
         if target is not None and target not in names:
-            raise bad("moments: the target is not among the columns.", "Name it in columns, too.")
+            raise bad(f"{given.name}: the target is not among the columns.", "Name it in columns, too.")
         coded = tuple(_two_levels(given, name) for name in names)
         return cls(
             columns=tuple(
@@ -76,7 +80,7 @@ class Moments(ByReference):
         first, second = np.array(self.pairs).T
 
         def total(rows: Rows) -> Integers:
-            scaled = np.stack([*self._scaled(rows), np.ones(rows.rows)])
+            scaled = np.stack([*self.scaled(rows), np.ones(rows.rows)])
             entries = np.rint(self.weights[:, None] * scaled[first] * scaled[second])
             there = ~np.isnan(scaled).any(axis=0)
             return np.asarray(np.where(there, entries, 0).astype(np.int64).sum(axis=1), dtype=np.int64)
@@ -90,7 +94,8 @@ class Moments(ByReference):
             total=total,
         )
 
-    def _scaled(self, rows: Rows) -> list[Matrix]:
+    def scaled(self, rows: Rows) -> list[Matrix]:
+        """The columns from −1 to 1; NaN where there is no number."""
         found = []
         for column, code in zip(self.columns, self.coded, strict=True):
             if code is None:
@@ -103,14 +108,19 @@ class Moments(ByReference):
 
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """Correlations of all pairs of columns, or the regression on the target."""
-        size = len(self.columns) + 1
-        second, spread = np.eye(size), np.zeros((size, size))  # moments of (x, 1), and the noise of each
-        for (one, other), weight, value in zip(self.pairs, self.weights, total, strict=True):
-            second[one, other] = second[other, one] = value / weight / rows
-            spread[one, other] = spread[other, one] = deviation / weight / rows
+        second, spread = self.matrices(total, rows=rows, deviation=deviation)
         if self.target is None:
             return self._correlations(second, spread, rows)
         return self._regression(second, spread, rows, self.target)
+
+    def matrices(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> tuple[Matrix, Matrix]:
+        """The mean of (x, 1)·(x, 1)ᵀ over the rows, and the deviation of the noise in each entry."""
+        size = len(self.columns) + 1
+        second, spread = np.eye(size), np.zeros((size, size))
+        for (one, other), weight, value in zip(self.pairs, self.weights, total, strict=True):
+            second[one, other] = second[other, one] = value / weight / rows
+            spread[one, other] = spread[other, one] = deviation / weight / rows
+        return second, spread
 
     def _correlations(self, second: Matrix, spread: Matrix, rows: int) -> Answer:
         means, mean_sd = second[-1, :-1], spread[-1, :-1]
@@ -187,7 +197,9 @@ def _two_levels(given: Parameters, name: str) -> Categorical | None:
     if not isinstance(column, Categorical):
         return None
     if len(column.levels) != 2:
-        raise bad(f'moments: column "{name}" has {len(column.levels)} levels.', "Ask for numbers, or for two levels.")
+        raise bad(
+            f'{given.name}: column "{name}" has {len(column.levels)} levels.', "Ask for numbers, or for two levels."
+        )
     return column
 
 

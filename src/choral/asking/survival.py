@@ -53,11 +53,13 @@ class Survival(ByReference):
         """`km` of `time` and `event`, by the strata of `by`, in `bins` stretches (k/bins)^power of `until`."""
         time = given.of(given.column("time"), Numeric)
         if time.low < 0:
-            raise bad(f'km: column "{time.name}" may be below 0 by its bounds.', "Declare bounds that begin at 0.")
+            raise bad(
+                f'{given.name}: column "{time.name}" may be below 0 by its bounds.', "Declare bounds that begin at 0."
+            )
         strata = given.strata()
         axes = axes_of(given, strata)
         if any(len(axis.labels) < 2 for axis in axes):
-            raise bad("km: a column of by has one level.", "Leave it out.")
+            raise bad(f"{given.name}: a column of by has one level.", "Leave it out.")
         event, occurred = _event(given)
         return cls(
             time=time,
@@ -94,7 +96,7 @@ class Survival(ByReference):
         """One block: two rows are √2 apart, for any number of bins and arms."""
 
         def places(rows: Rows) -> Integers:
-            arm, time, happened = self.arms.places(rows), bounded(rows, self.time), self._happened(rows)
+            arm, time, happened = self.arms.places(rows), bounded(rows, self.time), self.happened(rows)
             slot = np.searchsorted(self.edges, np.nan_to_num(time, nan=0.0), side="left")
             inside = slot + self.bins * (1 - (happened & ~np.isnan(time)))
             return np.where(arm < 0, -1, arm * self.width + np.where(slot == self.bins, 2 * self.bins, inside))
@@ -103,7 +105,8 @@ class Survival(ByReference):
         block = Block(cells=len(self.labels) * self.width, places=places)
         return one_hots([block], keeps=self.keeps, columns=columns)
 
-    def _happened(self, rows: Rows) -> NDArray[np.bool_]:
+    def happened(self, rows: Rows) -> NDArray[np.bool_]:
+        """Whether each row has an event; False where that can't be read."""
         if isinstance(self.event, Categorical):
             return np.equal(levels(rows, self.event), self.event.levels.index(self.occurred))
         return np.greater_equal(bounded(rows, self.event), 0.5)
@@ -121,15 +124,18 @@ class Survival(ByReference):
             found.append(Arm(at_risk, events))
         return found
 
+    def counted(self, cells: Matrix, *, rows: int) -> tuple[Matrix, Matrix]:
+        """The rows at risk and the events of each bin of the one arm of all rows, whose number is public."""
+        (arm,), moved = self._arms(len(cells)), _moved(cells, rows)
+        return arm.at_risk @ moved, arm.events @ moved
+
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """The curve of each arm at the ends of the bins, and the log-rank test where there are arms."""
         cells = np.asarray(total, dtype=np.float64)
         arms = self._arms(len(cells))
         if self.keeps.is_everything and not self.arms.axes:
-            # Every row has one cell, and their number is public: all cells are moved so that they add up to it, and
-            # the functions of cells are replaced by the same functions of moved ones.
-            cells = cells + (rows - cells.sum()) / len(cells)
-            moved = np.eye(len(cells)) - 1 / len(cells)
+            cells = _moved(cells, rows)
+            moved = np.eye(len(cells)) - 1 / len(cells)  # what the noise of cells becomes
         else:
             moved = np.eye(len(cells))
         found: list[dict[str, object]] = []
@@ -182,6 +188,11 @@ class Survival(ByReference):
         return np.tile(cells, len(self.labels)) * rows / len(self.labels)
 
 
+def _moved(cells: Matrix, rows: int) -> Matrix:
+    """The nearest cells that add up to the public number of rows: every row has one cell."""
+    return np.asarray(cells + (rows - cells.sum()) / len(cells))
+
+
 def _interval(survival: float, spread: float, *, plain: bool) -> tuple[float, float]:
     """On the scale log(−log S); on the plain scale where few events were seen, since log-log can't hold S = 1."""
     if plain or not 1e-9 < survival < 1 - 1e-9:
@@ -198,5 +209,7 @@ def _event(given: Parameters) -> tuple[Numeric | Categorical, str]:
         return column, ""
     occurred = "1" if occurred is None else occurred
     if not (isinstance(column, Categorical) and isinstance(occurred, str) and occurred in column.levels):
-        raise bad(f'km: column "{name}" is not 0 or 1.', 'Declare it so, or name the level: occurred = "yes".')
+        raise bad(
+            f'{given.name}: column "{name}" is not 0 or 1.', 'Declare it so, or name the level: occurred = "yes".'
+        )
     return column, occurred

@@ -70,6 +70,7 @@ _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "logistic_round": _round,
     "linear_round": _round,
     "additive_round": _round,
+    "hazard_round": lambda given: _round({**given, "target": given.get("event")}),
     "count": lambda _: "How many rows are there",
     "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
     "tables": lambda given: f"How many rows have each level of {named(given.get('columns'))}, one by one",
