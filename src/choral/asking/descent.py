@@ -1,0 +1,76 @@
+"""The server's side of a model on sums: steps with momentum, and the mean of the last half of the iterates."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+MOMENTUM = 0.8
+# Constants of the catalogue, never chosen on data: tuned once, on UCI Adult, over ten splits.
+RATE, CAP = 4.0, 4.0
+ROUNDS, ROUNDS_ALONE = 40, 20  # with the secure sum, and where each device's noise has to do alone
+COUNTING = 0.1  # the share of a model's loss that the counts of its cells take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent:
+    """Where a model is after some of its rounds: a value that each opened sum moves on.
+
+    >>> start = Descent.start(length=1, rounds=2)
+    >>> first = start.after(np.array([4.0]), rows=2, steps=np.array([0.5]))
+    >>> second = first.after(np.array([0.0]), rows=2, steps=np.array([0.5]))
+    >>> first.weights.tolist(), second.weights.tolist(), second.model.tolist()
+    ([1.0], [1.8], [1.8])
+    """
+
+    weights: Vector
+    velocity: Vector
+    rounds: int
+    momentum: float = MOMENTUM
+    done: int = 0
+    late: Vector = field(default_factory=lambda: np.zeros(0))  # the sum of the iterates of the last half
+
+    @classmethod
+    def start(cls, *, length: int, rounds: int, momentum: float = MOMENTUM) -> "Descent":
+        """Before the first round: all weights are 0."""
+        zero = np.zeros(length)
+        return cls(weights=zero, velocity=zero, rounds=rounds, momentum=momentum, late=zero)
+
+    def after(self, total: Vector, *, rows: int, steps: Vector) -> "Descent":
+        """After a round whose sum of gradients, in gradients' own unit, is `total`."""
+        velocity = self.momentum * self.velocity + steps * total / rows
+        weights = self.weights + velocity
+        late = self.late + weights if self.done >= self.rounds // 2 else self.late
+        return replace(self, weights=weights, velocity=velocity, done=self.done + 1, late=late)
+
+    @property
+    def model(self) -> Vector:
+        """The mean of the last half of the iterates; before that half, the last iterate."""
+        averaged = self.done - self.rounds // 2
+        return self.late / averaged if averaged > 0 else self.weights
+
+
+def linear_rate(columns: int) -> float:
+    """The rate of a linear model over so many columns: squares are steeper than logistic losses, the more so the longer
+    a row is, and a larger rate would not settle.
+
+    >>> linear_rate(3)
+    0.5
+    """
+    return 2.0 / (columns + 1)
+
+
+def steps_of(
+    counts: Vector, *, trends: int, rows: int, deviation: float, rate: float = RATE, cap: float = CAP
+) -> Vector:
+    """The step of each coordinate of a design: larger for cells that hold fewer rows, by at most `cap` times.
+
+    `counts` are the noisy counts of all cells, of this deviation; trends and the intercept have a step of `rate`.
+
+    >>> counts = np.array([460.0, 0.0])
+    >>> steps_of(counts, trends=1, rows=1000, deviation=10.0, rate=1.0, cap=8.0).tolist()
+    [1.0, 2.0, 8.0, 1.0]
+    """
+    cells = np.minimum(rows / np.maximum(counts + 4 * deviation, 1.0), cap)
+    return rate * np.concatenate([np.ones(trends), cells, [1.0]])

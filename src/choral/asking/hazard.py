@@ -1,0 +1,148 @@
+"""hazard_round: one step of a proportional-hazards model, at a public baseline hazard and a public whitening."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.cells import bounded
+from choral.asking.moments import Moments
+from choral.asking.parameters import Parameters, bad
+from choral.asking.rounds import UNIT, finite
+from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.survival import Survival
+
+MOST_COLUMNS = 24  # the state has a square matrix of them
+# Constants of the catalogue, never chosen on data.
+ROUNDS, STEP = 8, 0.8
+TABLE_SHARE, MOMENTS_SHARE = 0.05, 0.25  # of a model's loss; the rounds have the rest
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HazardState:
+    """What the rounds need of earlier sums: the cumulative hazard at the bins' ends, means, whitening, weights."""
+
+    hazard: Vector  # at the end of each bin
+    means: Vector
+    whitening: Vector  # (columns, columns)
+    weights: Vector  # of the whitened columns, and an intercept
+
+    def packed(self) -> Vector:
+        """All numbers in one vector, as a turn carries it."""
+        return np.concatenate([self.hazard, self.means, self.whitening.ravel(), self.weights])
+
+    @classmethod
+    def unpacked(cls, state: Vector, *, bins: int, columns: int) -> "HazardState":
+        """The state in such a vector."""
+        hazard, means, whitening, weights = np.split(state, np.cumsum([bins, columns, columns**2]))
+        return cls(hazard=hazard, means=means, whitening=whitening.reshape(columns, columns), weights=weights)
+
+    @staticmethod
+    def length(*, bins: int, columns: int) -> int:
+        """How many numbers it has."""
+        return bins + columns + columns**2 + columns + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HazardRound:
+    """φ = (res + ½)·u with res = clip(event − Λ(t)·e^(β·u), −2, 1): at most 3/2·‖u‖ long, so two rows are 3R apart.
+
+    u = (W(x − m) cut to `radius`, 1), so ‖u‖ ≤ R = √(radius² + 1). Numbers are cut off towards zero, and the length is
+    checked in whole numbers, as in rounds of gradients.
+    """
+
+    table: Survival
+    moments: Moments
+    radius: float
+    state: HazardState
+
+    @classmethod
+    def read(cls, given: Parameters, state: Vector | None) -> "HazardRound":
+        """`hazard_round` of `time` and `event` by `columns`, in the bins of a survival table."""
+        table = Survival.read(given)
+        if table.arms.axes or not table.keeps.is_everything:
+            raise bad("hazard_round: by or where is given.", "A model is of all rows: leave them out.")
+        names = given.names("columns", most=MOST_COLUMNS)
+        if {table.time.name, table.event.name} & set(names):
+            raise bad("hazard_round: the time or the event is among the columns.", "Leave it out of columns.")
+        usual = 1.2 * math.sqrt(len(names))
+        length = HazardState.length(bins=table.bins, columns=len(names))
+        numbers = finite(given, state, length)
+        return cls(
+            table=table,
+            moments=Moments.over(given, names),
+            radius=given.number("radius", above=0, most=64, usual=usual),
+            state=HazardState.unpacked(numbers, bins=table.bins, columns=len(names)),
+        )
+
+    @cached_property
+    def longest(self) -> int:
+        """The length of φ, in whole numbers."""
+        return math.floor(1.5 * math.sqrt(self.radius**2 + 1) * UNIT)
+
+    def summand(self) -> Summand:
+        """The scores of all rows, added up."""
+
+        def total(rows: Rows) -> Integers:
+            u, there = self._whitened(rows)
+            time = bounded(rows, self.table.time)
+            there &= ~np.isnan(time)
+            edges, hazard = [0.0, *self.table.edges], [0.0, *self.state.hazard]
+            passed = np.interp(np.nan_to_num(time), edges, hazard)
+            happened = self.table.happened(rows) & (time <= self.table.until)
+            risk = passed * np.exp(np.clip(self.state.weights @ u, -30.0, 30.0))
+            residual = np.clip(happened - risk, -2.0, 1.0)
+            whole = np.trunc(UNIT * (residual + 0.5) * u).astype(np.int64)
+            fits = there & ((whole**2).sum(axis=0) <= self.longest**2)
+            return np.asarray(np.where(fits, whole, 0).sum(axis=1), dtype=np.int64)
+
+        return Summand(
+            length=len(self.moments.columns) + 1,
+            l2=2.0 * self.longest,
+            largest=self.longest,
+            columns=(self.table.time.name, self.table.event.name, *(c.name for c in self.moments.columns)),
+            total=total,
+        )
+
+    def _whitened(self, rows: Rows) -> tuple[Vector, NDArray[np.bool_]]:
+        scaled = np.stack(self.moments.scaled(rows))
+        there = np.asarray(~np.isnan(scaled).any(axis=0))
+        z = self.state.whitening @ (np.nan_to_num(scaled) - self.state.means[:, None])
+        z = z * np.minimum(1.0, self.radius / np.maximum(np.linalg.norm(z, axis=0), 1e-12))
+        return np.concatenate([z, np.ones((1, rows.rows))]), there
+
+    def risk(self, rows: Rows) -> Vector:
+        """The logarithm of each row's hazard, relative to the baseline."""
+        return np.asarray(self.state.weights @ self._whitened(rows)[0])
+
+
+def prepared(
+    table: Survival, cells: Vector, moments: Moments, total: Vector, *, rows: int, deviations: tuple[float, float]
+) -> tuple[HazardState, float, bool]:
+    """The state before the first round, the share of rows with an event, and whether rows could be whitened.
+
+    `cells` and `total` are the opened sums of `table` and `moments`, with noise of these two deviations.
+    """
+    at_risk, events = table.counted(cells, rows=rows)
+    clear = at_risk > np.maximum(3 * deviations[0] * math.sqrt(len(cells)), 1.0)
+    hazard = np.cumsum(np.where(clear, np.maximum(events, 0) / np.maximum(at_risk, 1.0), 0.0))
+    second, spread = moments.matrices(total, rows=rows, deviation=deviations[1])
+    means = second[-1, :-1]
+    values, basis = np.linalg.eigh(second[:-1, :-1] - np.outer(means, means))
+    floor = 2 * math.sqrt(len(means)) * float(spread.diagonal().max())
+    is_white = bool(floor <= np.median(values))
+    values = np.maximum(values, 0.0) + max(floor, 1e-9) if is_white else np.full_like(values, max(values.mean(), floor))
+    whitening = (basis / np.sqrt(values)) @ basis.T
+    share = max(float(events.sum()) / rows, 1 / rows)
+    weights = np.zeros(len(means) + 1)
+    return HazardState(hazard=hazard, means=means, whitening=whitening, weights=weights), share, is_white
+
+
+def score(total: Vector, *, rows: int) -> Vector:
+    """Σ res·u from an opened sum: ½·Σu is taken off, which is known, since whitened columns have the mean 0."""
+    found = np.asarray(total, dtype=np.float64) / UNIT
+    found[-1] -= rows / 2
+    return found

@@ -1,0 +1,209 @@
+"""moments: the means and second moments of some columns from one sum, and what follows from them.
+
+With a target they give a linear regression, and without one they give correlations.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.answer import Answer, ByReference, around
+from choral.asking.cells import bounded, levels
+from choral.asking.parameters import Parameters, bad
+from choral.asking.summand import Integers, Rows, Summand
+from choral.learning.columns import Categorical, Numeric
+
+UNIT = 2**10  # a product of 1 in φ's units
+MOST = 32  # columns
+FLOOR = 3.0  # deviations of the noise below which an eigenvalue or a variance is not told from 0
+_UNKNOWN: dict[str, object] = {"estimate": None, "low": None, "high": None, "is_identified": False}
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments(ByReference):
+    """Σ of u·uᵀ with u = (x, a), x in [−1, 1]^F and a = √F/2, without the entry a², which is the same in every row.
+
+    Off-diagonal entries are weighted by √2, so that φ's distance is that of the matrices: ‖uuᵀ − vvᵀ‖² =
+    ‖u‖⁴ + ‖v‖⁴ − 2(u·v)² ≤ 2(F + a²)². Rounding to whole numbers adds at most 1 in each of k coordinates: √k.
+    """
+
+    columns: tuple[Numeric, ...]  # a column of two levels stands here as a number from 0 to 1
+    coded: tuple[Categorical | None, ...]
+    target: int | None = None
+
+    @classmethod
+    def read(cls, given: Parameters) -> "Moments":
+        """`moments` of `columns`; of them, `target` is regressed on the others."""
+        target = given.column("target") if "target" in given.given else None
+        return cls.over(given, given.names("columns", least=2, most=MOST), target)
+
+    @classmethod
+    def over(cls, given: Parameters, names: tuple[str, ...], target: str | None = None) -> "Moments":
+        """The moments of these columns."""
+        if target is not None and target not in names:
+            raise bad(f"{given.name}: the target is not among the columns.", "Name it in columns, too.")
+        coded = tuple(_two_levels(given, name) for name in names)
+        return cls(
+            columns=tuple(
+                given.of(name, Numeric) if code is None else Numeric(name=name, low=0, high=1)
+                for name, code in zip(names, coded, strict=True)
+            ),
+            coded=coded,
+            target=None if target is None else names.index(target),
+        )
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The entries of u·uᵀ that are added up; number F stands for a."""
+        return [*itertools.combinations_with_replacement(range(len(self.columns)), 2),
+                *((place, len(self.columns)) for place in range(len(self.columns)))]  # fmt: skip
+
+    @cached_property
+    def weights(self) -> Matrix:
+        """Of the entries: φ = weight · u_i · u_j, where u has 1 in place of a."""
+        intercept = math.sqrt(len(self.columns)) / 2
+        return np.array(
+            [
+                UNIT * (1.0 if one == other else math.sqrt(2)) * (intercept if other == len(self.columns) else 1.0)
+                for one, other in self.pairs
+            ]
+        )
+
+    def summand(self) -> Summand:
+        """The entries of u·uᵀ, rounded."""
+        square = 1.25 * len(self.columns)  # R² + a²
+        first, second = np.array(self.pairs).T
+
+        def total(rows: Rows) -> Integers:
+            scaled = np.stack([*self.scaled(rows), np.ones(rows.rows)])
+            entries = np.rint(self.weights[:, None] * scaled[first] * scaled[second])
+            there = ~np.isnan(scaled).any(axis=0)
+            return np.asarray(np.where(there, entries, 0).astype(np.int64).sum(axis=1), dtype=np.int64)
+
+        return Summand(
+            length=len(self.pairs),
+            # Rounding moves an entry by at most ½, and the float product before it by less than a thousandth.
+            l2=math.sqrt(2) * square * UNIT + 1.001 * math.sqrt(len(self.pairs)),
+            largest=math.ceil(self.weights.max()),
+            columns=tuple(column.name for column in self.columns),
+            total=total,
+        )
+
+    def scaled(self, rows: Rows) -> list[Matrix]:
+        """The columns from −1 to 1; NaN where there is no number."""
+        found = []
+        for column, code in zip(self.columns, self.coded, strict=True):
+            if code is None:
+                values = bounded(rows, column)
+            else:
+                places = levels(rows, code)
+                values = np.where(places < 0, np.nan, places)
+            found.append(np.clip((values - column.low) / column.unit - 1, -1.0, 1.0))
+        return found
+
+    def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
+        """Correlations of all pairs of columns, or the regression on the target."""
+        second, spread = self.matrices(total, rows=rows, deviation=deviation)
+        if self.target is None:
+            return self._correlations(second, spread, rows)
+        return self._regression(second, spread, rows, self.target)
+
+    def matrices(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> tuple[Matrix, Matrix]:
+        """The mean of (x, 1)·(x, 1)ᵀ over the rows, and the deviation of the noise in each entry."""
+        size = len(self.columns) + 1
+        second, spread = np.eye(size), np.zeros((size, size))
+        for (one, other), weight, value in zip(self.pairs, self.weights, total, strict=True):
+            second[one, other] = second[other, one] = value / weight / rows
+            spread[one, other] = spread[other, one] = deviation / weight / rows
+        return second, spread
+
+    def _correlations(self, second: Matrix, spread: Matrix, rows: int) -> Answer:
+        means, mean_sd = second[-1, :-1], spread[-1, :-1]
+        covariance = second[:-1, :-1] - np.outer(means, means)
+        variances = np.diag(covariance)
+        own_sd = np.hypot(np.diag(spread)[:-1], 2 * means * mean_sd)
+        found: list[dict[str, object]] = []
+        for one, other in itertools.combinations(range(len(self.columns)), 2):
+            row: dict[str, object] = {"column": self.columns[one].name, "with": self.columns[other].name}
+            pair = [one, other]
+            if np.any(variances[pair] <= FLOOR * own_sd[pair]):
+                found.append({**row, **_UNKNOWN})
+                continue
+            scale = math.sqrt(variances[one] * variances[other])
+            r = float(np.clip(covariance[one, other] / scale, -1 + 1e-9, 1 - 1e-9))
+            # ∂r by each noisy moment: the product, the two squares, the two means.
+            by_mean = [
+                (-means[second_one] + r * means[first_one] * scale / variances[first_one]) / scale
+                for first_one, second_one in (pair, pair[::-1])
+            ]
+            noise = math.hypot(
+                spread[one, other] / scale,
+                *(r / 2 / variances[place] * spread[place, place] for place in pair),
+                *(slope * mean_sd[place] for slope, place in zip(by_mean, pair, strict=True)),
+            )
+            z = math.atanh(r)  # on Fisher's scale, where the error of sampling is 1/√(N − 3) for normal columns
+            wide = math.hypot(1 / math.sqrt(max(rows - 3, 1)), noise / (1 - r * r))
+            ends = around(z, wide)
+            interval = {"estimate": r, "low": math.tanh(ends["low"]), "high": math.tanh(ends["high"])}
+            found.append({**row, **interval, "noise_sd": noise, "is_identified": True})
+        return _told(found)
+
+    def _regression(self, second: Matrix, spread: Matrix, rows: int, target: int) -> Answer:
+        inputs = [place for place in range(len(second)) if place != target]
+        gram, gram_sd = second[np.ix_(inputs, inputs)], spread[np.ix_(inputs, inputs)]
+        cross, cross_sd = second[inputs, target], spread[inputs, target]
+        values, basis = np.linalg.eigh(gram)
+        floor = FLOOR * float(np.linalg.norm(gram_sd, axis=1).max())  # about the largest eigenvalue of the noise
+        inverse = (basis / np.maximum(values, max(floor, 1e-12))) @ basis.T
+        slopes = inverse @ cross
+        residual = second[target, target] - 2 * slopes @ cross + slopes @ gram @ slopes
+        residual = min(max(float(residual), 0.0), 4.0)
+        # The noise of (cross − gram·slopes); an entry off the diagonal stands in two of its rows.
+        noise = gram_sd**2 * np.outer(slopes, slopes)
+        noise[np.diag_indices_from(noise)] = cross_sd**2 + gram_sd**2 @ slopes**2
+        covariance = residual * inverse / rows + inverse @ noise @ inverse
+        own = self._own_units(inputs, target)
+        estimates = own @ slopes
+        estimates[-1] += self.columns[target].low + self.columns[target].unit
+        deviations = np.sqrt(np.einsum("ij,jk,ik->i", own, covariance, own))
+        names = [self.columns[place].name for place in inputs[:-1]]
+        identified = bool(values[0] > floor)
+        found: list[dict[str, object]] = []
+        for name, value, sd in zip([*names, "(intercept)"], estimates.tolist(), deviations.tolist(), strict=True):
+            interval = {**around(value, sd), "is_identified": True} if identified else _UNKNOWN
+            found.append({"term": name, **interval})
+        return _told(found)
+
+    def _own_units(self, inputs: list[int], target: int) -> Matrix:
+        """The matrix from slopes of scaled columns to slopes and intercept in the columns' own units."""
+        unit = self.columns[target].unit
+        columns = [self.columns[place] for place in inputs[:-1]]
+        own = np.diag([*(unit / column.unit for column in columns), unit])
+        own[-1, :-1] = [-unit * (column.low / column.unit + 1) for column in columns]
+        return own
+
+    def reference(self, rows: int) -> NDArray[np.float64]:
+        """Columns that do not depend on each other, each spread evenly over its bounds."""
+        return np.array([rows / 3 if one == other else 0.0 for one, other in self.pairs]) * self.weights
+
+
+def _two_levels(given: Parameters, name: str) -> Categorical | None:
+    column = given.columns[name]
+    if not isinstance(column, Categorical):
+        return None
+    if len(column.levels) != 2:
+        raise bad(
+            f'{given.name}: column "{name}" has {len(column.levels)} levels.', "Ask for numbers, or for two levels."
+        )
+    return column
+
+
+def _told(rows: list[dict[str, object]]) -> Answer:
+    lost = sum(not row["is_identified"] for row in rows)
+    said = (f"Not identified at this ε: {lost} of {len(rows)} numbers.",) if lost else ()
+    return Answer(rows=rows, is_rough=lost > 0, sentences=said)

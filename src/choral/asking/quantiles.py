@@ -1,0 +1,172 @@
+"""cdf and quantiles: how a column is distributed, by sums that go through a root of the running total.
+
+The running total of n cells is the square of a Toeplitz matrix whose first column is f_k = f_(k−1)·(2k − 1)/2k. A row
+adds one column of that root, and the server multiplies by the root once more, so that the noise of every threshold
+grows with log n only.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.answer import Answer, ByReference, Z, around, sampling_variance, too_few
+from choral.asking.cells import bounded, even_edges
+from choral.asking.monotone import rising
+from choral.asking.one_hot import counts
+from choral.asking.parameters import Parameters, bad
+from choral.asking.summand import Integers, Rows, Summand
+from choral.errors import TableError
+from choral.learning.columns import Numeric
+
+UNIT = 2**12  # f_0 = 1 in φ's units
+MOST_BINS = 2**12
+FAR = 3.0  # deviations of a rank's noise from 0 and 1, within which no quantile is told
+Vector = NDArray[np.float64]
+
+
+@lru_cache(maxsize=8)
+def root(bins: int) -> Integers:
+    """f in whole numbers; what is divided out again is this same sequence, so that rounding adds no bias.
+
+    >>> root(4).tolist()
+    [4096, 2048, 1536, 1280]
+    """
+    steps = np.arange(1, bins)
+    exact = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
+    return np.asarray(np.rint(UNIT * exact), dtype=np.int64)
+
+
+@lru_cache(maxsize=8)
+def sensitivity(bins: int) -> float:
+    """max ‖c_0 − c_j‖ over the columns of the root: c_i − c_j is c_0 − c_(j−i) moved down and cut off.
+
+    A row without a cell has φ = 0, and ‖c_0‖ is smaller, since f_k ≤ ½ from k = 1 on.
+    """
+    column = root(bins)
+    squares = np.cumsum(column**2)
+    overlaps = np.correlate(column, column, "full")[bins:]  # with j = 1, 2, …
+    apart = squares[-1] + squares[-2::-1] - 2 * overlaps
+    return math.sqrt(int(apart.max()))
+
+
+@lru_cache(maxsize=8)
+def undoing(bins: int) -> Vector:
+    """The first column of (running total)·(root)⁻¹, as the power series 1/((1 − x)·f(x))."""
+    series = np.diff(root(bins), prepend=0).astype(np.float64)
+    found = np.zeros(bins)
+    found[0] = 1 / series[0]
+    for place in range(1, bins):
+        found[place] = -(series[1 : place + 1] @ found[place - 1 :: -1]) / series[0]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution(ByReference):
+    """The column of the root that belongs to a row's cell; `levels` are the quantiles that are wanted, if any."""
+
+    column: Numeric
+    bins: int
+    levels: tuple[float, ...] = ()
+
+    @classmethod
+    def cdf(cls, given: Parameters) -> "Distribution":
+        """`cdf` of `column` at the ends of `bins` cells, which are even on the column's declared scale."""
+        return cls(
+            column=given.of(given.column("column"), Numeric),
+            bins=given.whole("bins", least=2, most=MOST_BINS, usual=64),
+        )
+
+    @classmethod
+    def quantiles(cls, given: Parameters) -> "Distribution":
+        """`quantiles` of `column` at `levels`."""
+        levels = given.take("levels")
+        listed = [0.25, 0.5, 0.75] if levels is None else levels
+        if not (isinstance(listed, list | tuple) and 0 < len(listed) <= 99 and all(map(_is_level, listed))):
+            raise bad("quantiles: levels are not 1 to 99 numbers between 0 and 1.", "For example levels = [0.5].")
+        return cls(
+            column=given.of(given.column("column"), Numeric),
+            bins=given.whole("bins", least=2, most=MOST_BINS, usual=256),
+            levels=tuple(map(float, listed)),
+        )
+
+    @property
+    def edges(self) -> Vector:
+        """Where the cells begin and end, in the column's own unit."""
+        return even_edges(self.column, self.bins)
+
+    def summand(self) -> Summand:
+        """The counts of the cells, times the root."""
+
+        def total(rows: Rows) -> Integers:
+            found = bounded(rows, self.column)
+            place = np.searchsorted(self.edges[1:-1], found, side="right")
+            cells = counts(np.where(np.isnan(found), -1, place).astype(np.int64), self.bins)
+            return np.convolve(cells, root(self.bins))[: self.bins]
+
+        return Summand(
+            length=self.bins, l2=sensitivity(self.bins), largest=UNIT, columns=(self.column.name,), total=total
+        )
+
+    def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
+        """The shares at or below each edge, or the quantiles."""
+        share, noise = self._shares(np.asarray(total, dtype=np.float64), rows, deviation)
+        spread = np.sqrt(sampling_variance(share, rows) + noise**2)
+        if self.levels:
+            return self._quantiles(share, spread, float(noise.max()))
+        found: list[dict[str, object]] = [
+            {"value": value, **around(one, wide, least=0.0, most=1.0), "noise_sd": sd}
+            for value, one, wide, sd in zip(
+                self.edges[1:].tolist(),
+                np.clip(rising(share), 0, 1).tolist(),
+                spread.tolist(),
+                noise.tolist(),
+                strict=True,
+            )
+        ]
+        return Answer(rows=found)
+
+    def _shares(self, total: Vector, rows: int, deviation: float) -> tuple[Vector, Vector]:
+        """The share of rows below the end of each cell, and its noise, given that the last share is 1."""
+        series = undoing(self.bins)
+        running = np.convolve(series, total)[: self.bins]
+        variance = np.cumsum(series**2)
+        with_last = np.correlate(series, series, "full")[: self.bins]  # Σ_k s_k·s_(n−1−i+k), for i = 0, 1, …
+        regression = with_last / variance[-1]
+        share = (running + regression * (rows - running[-1])) / rows
+        left = np.maximum(variance - regression * with_last, 0.0)
+        return share, deviation * np.sqrt(left) / rows
+
+    def _quantiles(self, share: Vector, spread: Vector, noise: float) -> Answer:
+        """Where the curve, and the ends of its band, pass each level."""
+        least = FAR * noise
+        if least >= 0.5:
+            raise too_few("no quantile stands out of the noise.", "Ask with a larger ε, or about more rows.")
+        edges = self.edges
+
+        def passes(curve: Vector, level: float) -> float:
+            return float(np.interp(level, np.concatenate([[0.0], curve]), edges))
+
+        low_curve = np.minimum.accumulate((share - Z * spread)[::-1])[::-1]
+        high_curve = np.maximum.accumulate(share + Z * spread)
+        found: list[dict[str, object]] = []
+        for level in self.levels:
+            if not least <= level <= 1 - least:
+                raise TableError(
+                    "CH323",
+                    f"the level {level:g} of a quantile is nearer to the end than the noise.",
+                    fix=f"Ask for levels between {least:.2g} and {1 - least:.2g}.",
+                )
+            value, low, high = (passes(curve, level) for curve in (rising(share), high_curve, np.maximum(low_curve, 0)))
+            found.append({"level": level, "estimate": value, "low": low, "high": high, "rank_noise_sd": noise})
+        return Answer(rows=found)
+
+    def reference(self, rows: int) -> NDArray[np.float64]:
+        """As many rows in each cell."""
+        return np.asarray(np.cumsum(root(self.bins)) * (rows / self.bins), dtype=np.float64)
+
+
+def _is_level(level: object) -> bool:
+    return isinstance(level, int | float) and not isinstance(level, bool) and 0 < level < 1

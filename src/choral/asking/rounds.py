@@ -1,0 +1,118 @@
+"""logistic_round, linear_round and additive_round: one full-batch gradient of a model, clipped row by row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.cells import MOST_BINS, USUAL_BINS
+from choral.asking.design import Design
+from choral.asking.parameters import Parameters, bad
+from choral.asking.summand import Integers, Rows, Summand
+from choral.learning.columns import Categorical, Numeric
+
+UNIT = 2**12  # a gradient of 1 in φ's units
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientRound:
+    """φ = the row's gradient (y − prediction)·x, cut to the length C, on the grid, at the weights of `state`.
+
+    Numbers are cut off towards zero, which never lengthens a vector. Then Σn² ≤ (U·C)² is checked in whole numbers,
+    and a row that fails it counts as 0. So two rows are at most 2UC apart, whatever floating point did before.
+    """
+
+    design: Design
+    weights: NDArray[np.float64]
+    is_logistic: bool
+    clip: float
+    weight: float  # of the cells of numbers; 1 for levels and the intercept
+
+    @classmethod
+    def logistic(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+        """`logistic_round`: the target is one of two levels."""
+        return cls._of(given, state, target=_two_levels(given), bins=0)
+
+    @classmethod
+    def linear(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+        """`linear_round`: the target is a number, scaled from its bounds to −1 … 1."""
+        return cls._of(given, state, target=given.of(given.column("target"), Numeric), bins=0)
+
+    @classmethod
+    def additive(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+        """`additive_round`: as logistic_round, where numbers also have cells."""
+        bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS)
+        return cls._of(given, state, target=_two_levels(given), bins=bins)
+
+    @classmethod
+    def _of(
+        cls, given: Parameters, state: NDArray[np.float64] | None, *, target: Numeric | Categorical, bins: int
+    ) -> "GradientRound":
+        design = Design.read(given, target=target, bins=bins)
+        return cls(
+            design=design,
+            weights=finite(given, state, design.length),
+            is_logistic=isinstance(target, Categorical),
+            clip=given.number("clip", above=0, most=64, usual=1),
+            weight=given.number("weight", above=0, most=1, usual=1) if bins else 1.0,
+        )
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """What a cell of each axis counts: `weight` for those of numbers, 1 for levels."""
+        return np.array([self.weight if isinstance(axis.column, Numeric) else 1.0 for axis in self.design.axes])
+
+    def summand(self) -> Summand:
+        """The clipped gradients, added up."""
+        longest = int(UNIT * self.clip)
+
+        def total(rows: Rows) -> Integers:
+            encoded, scales = self.design.encoded(rows), self.scales[:, None]
+            residual = encoded.target - self.predicted(rows)
+            square = 1 + (encoded.trends**2).sum(axis=0) + float((self.scales**2).sum())
+            factor = UNIT * np.sign(residual) * np.minimum(np.abs(residual), self.clip / np.sqrt(square))
+            trends, cells = np.trunc(factor * encoded.trends), np.trunc(factor * scales)
+            whole = np.concatenate([trends, cells, np.trunc(factor)[None]]).astype(np.int64)
+            fits = encoded.there & ((whole**2).sum(axis=0) <= longest**2)
+            whole = np.where(fits, whole, 0)
+            numbers = len(trends)
+            found = np.zeros(self.design.length, dtype=np.int64)
+            found[:numbers], found[-1] = whole[:numbers].sum(axis=1), whole[-1].sum()
+            # Sums of whole numbers below 2^53 are exact in floats, and bincount adds up nothing else.
+            cells = np.bincount(encoded.places.ravel(), weights=whole[numbers:-1].ravel(), minlength=self.design.cells)
+            found[numbers:-1] = cells.astype(np.int64)
+            return found
+
+        return Summand(
+            length=self.design.length,
+            l2=2.0 * longest,
+            largest=longest,
+            columns=(*(column.name for column in self.design.columns), self.design.target.name),
+            total=total,
+        )
+
+    def predicted(self, rows: Rows) -> NDArray[np.float64]:
+        """What the model at `state` predicts for each row."""
+        encoded, numbers = self.design.encoded(rows), len(self.design.numbers)
+        cells = self.weights[numbers:-1][encoded.places] * self.scales[:, None]
+        score = self.weights[-1] + self.weights[:numbers] @ encoded.trends + cells.sum(axis=0)
+        if not self.is_logistic:
+            return np.asarray(score)
+        return np.asarray(0.5 * (1 + np.tanh(score / 2)))  # the logistic function, which can't overflow so
+
+
+def finite(given: Parameters, state: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
+    """The state if it is so many finite numbers."""
+    if state is None or state.shape != (length,):
+        raise bad(f"{given.name}: the state is not {length:,} numbers.", "Send the model of this design.")
+    found = np.asarray(state, dtype=np.float64)
+    if not np.all(np.abs(found) <= 1e6):  # NaN is not, either
+        raise bad(f"{given.name}: a number of the state is not finite, or above a million.", "Send a finite model.")
+    return found
+
+
+def _two_levels(given: Parameters) -> Categorical:
+    column = given.of(given.column("target"), Categorical)
+    if len(column.levels) != 2:
+        raise bad(f'{given.name}: the target "{column.name}" has {len(column.levels)} levels.', "Use one with two.")
+    return column

@@ -1,0 +1,215 @@
+"""km: survival by arms from one table of (arm, stretch of time, event), with a log-rank test between the arms."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few
+from choral.asking.cells import axes_of, bounded, levels
+from choral.asking.filters import Filter, filter_of
+from choral.asking.logrank import logrank
+from choral.asking.monotone import falling
+from choral.asking.one_hot import Block, one_hots
+from choral.asking.parameters import Parameters, bad
+from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.tables import CrossTable
+from choral.learning.columns import Categorical, Numeric
+
+MOST_BINS = 48
+CLEAR = 3.0  # deviations of the noise from which on a number of rows at risk is told from 0
+ROUGH = 0.25  # of a bin's events: more noise than this makes it rough
+Matrix = NDArray[np.float64]
+
+
+class Arm(NamedTuple):
+    """The rows at risk and the events of each bin of one arm, as linear functions of all cells of the answer."""
+
+    at_risk: Matrix
+    events: Matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survival(ByReference):
+    """A one-hot of (arm, bin of time, event or not), with one cell per arm for whoever is watched longer.
+
+    An unreadable time counts as the end of watching at the start, and an unreadable event as none, so that every row
+    that has an arm has one cell.
+    """
+
+    time: Numeric
+    event: Numeric | Categorical
+    occurred: str
+    arms: CrossTable
+    until: float
+    bins: int
+    power: float
+
+    @classmethod
+    def read(cls, given: Parameters) -> "Survival":
+        """`km` of `time` and `event`, by the strata of `by`, in `bins` stretches (k/bins)^power of `until`."""
+        time = given.of(given.column("time"), Numeric)
+        if time.low < 0:
+            raise bad(
+                f'{given.name}: column "{time.name}" may be below 0 by its bounds.', "Declare bounds that begin at 0."
+            )
+        strata = given.strata()
+        axes = axes_of(given, strata)
+        if any(len(axis.labels) < 2 for axis in axes):
+            raise bad(f"{given.name}: a column of by has one level.", "Leave it out.")
+        event, occurred = _event(given)
+        return cls(
+            time=time,
+            event=event,
+            occurred=occurred,
+            arms=CrossTable(axes=axes, keeps=filter_of(given)),
+            until=given.number("until", above=0, most=time.high, usual=time.high),
+            bins=given.whole("bins", least=2, most=MOST_BINS, usual=24),
+            power=given.number("power", above=0, most=4, usual=1),
+        )
+
+    @property
+    def edges(self) -> Matrix:
+        """The ends of the stretches; the first one begins at 0."""
+        return np.asarray(self.until * (np.arange(1, self.bins + 1) / self.bins) ** self.power)
+
+    @property
+    def labels(self) -> list[dict[str, object]]:
+        """What names each arm; one arm without a name where the question has no strata."""
+        names = [axis.column.name for axis in self.arms.axes]
+        return [dict(zip(names, cell, strict=True)) for cell in itertools.product(*(a.labels for a in self.arms.axes))]
+
+    @property
+    def width(self) -> int:
+        """The cells of one arm: events, ends of watching, and one beyond."""
+        return 2 * self.bins + 1
+
+    @property
+    def keeps(self) -> Filter:
+        """The rows that it is about."""
+        return self.arms.keeps
+
+    def summand(self) -> Summand:
+        """One block: two rows are √2 apart, for any number of bins and arms."""
+
+        def places(rows: Rows) -> Integers:
+            arm, time, happened = self.arms.places(rows), bounded(rows, self.time), self.happened(rows)
+            slot = np.searchsorted(self.edges, np.nan_to_num(time, nan=0.0), side="left")
+            inside = slot + self.bins * (1 - (happened & ~np.isnan(time)))
+            return np.where(arm < 0, -1, arm * self.width + np.where(slot == self.bins, 2 * self.bins, inside))
+
+        columns = [self.time.name, self.event.name, *(axis.column.name for axis in self.arms.axes)]
+        block = Block(cells=len(self.labels) * self.width, places=places)
+        return one_hots([block], keeps=self.keeps, columns=columns)
+
+    def happened(self, rows: Rows) -> NDArray[np.bool_]:
+        """Whether each row has an event; False where that can't be read."""
+        if isinstance(self.event, Categorical):
+            return np.equal(levels(rows, self.event), self.event.levels.index(self.occurred))
+        return np.greater_equal(bounded(rows, self.event), 0.5)
+
+    def _arms(self, cells: int) -> list[Arm]:
+        """At risk in a bin: everyone with a later cell, the bin's events, and half of those who leave in it."""
+        found = []
+        for start in range(0, cells, self.width):
+            events, at_risk = np.zeros((2, self.bins, cells))
+            for place in range(self.bins):
+                events[place, start + place] = 1.0
+                at_risk[place, start + place : start + self.bins] = 1.0
+                at_risk[place, start + self.bins + place] = 0.5
+                at_risk[place, start + self.bins + place + 1 : start + self.width] = 1.0
+            found.append(Arm(at_risk, events))
+        return found
+
+    def counted(self, cells: Matrix, *, rows: int) -> tuple[Matrix, Matrix]:
+        """The rows at risk and the events of each bin of the one arm of all rows, whose number is public."""
+        (arm,), moved = self._arms(len(cells)), _moved(cells, rows)
+        return arm.at_risk @ moved, arm.events @ moved
+
+    def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
+        """The curve of each arm at the ends of the bins, and the log-rank test where there are arms."""
+        cells = np.asarray(total, dtype=np.float64)
+        arms = self._arms(len(cells))
+        if self.keeps.is_everything and not self.arms.axes:
+            cells = _moved(cells, rows)
+            moved = np.eye(len(cells)) - 1 / len(cells)  # what the noise of cells becomes
+        else:
+            moved = np.eye(len(cells))
+        found: list[dict[str, object]] = []
+        for label, arm in zip(self.labels, arms, strict=True):
+            found += [{**label, **row} for row in self._curve(arm, cells, moved, deviation)]
+        rough = any(bool(row["is_rough"]) for row in found)
+        test = logrank([(arm.at_risk, arm.events) for arm in arms], cells, deviation) if len(arms) > 1 else None
+        return Answer(rows=found, is_rough=rough, test=test, labels=("estimate", "at_risk"))
+
+    def _curve(self, arm: Arm, cells: Matrix, moved: Matrix, deviation: float) -> list[dict[str, object]]:
+        at_risk, events = arm.at_risk @ cells, arm.events @ cells
+        risk_sd = deviation * np.linalg.norm(arm.at_risk @ moved, axis=1)
+        clear = (at_risk > CLEAR * risk_sd) & (at_risk >= 1)
+        known = int(np.argmin(clear)) if not clear.all() else self.bins
+        if known == 0:
+            raise too_few("the noise is larger than an arm.", "Ask with a larger ε, or for fewer bins or arms.")
+        n = at_risk[:known]
+        d = np.minimum(events[:known], n * (1 - 1e-6))
+        log_survival = np.cumsum(np.log1p(-d / n))
+        greenwood = np.cumsum(np.maximum(d, 0) / (n * (n - d)))
+        by_cell = (d / (n * (n - d)))[:, None] * arm.at_risk[:known] - arm.events[:known] / (n - d)[:, None]
+        noise = deviation * np.linalg.norm(np.cumsum(by_cell, axis=0) @ moved, axis=1)
+        survival = np.clip(falling(np.exp(log_survival)), 0.0, 1.0)
+        so_far = np.cumsum(events[:known]) < CLEAR * deviation * np.sqrt(np.arange(1, known + 1))
+        rows: list[dict[str, object]] = []
+        for place in range(self.bins):
+            at = min(place, known - 1)
+            value = float(survival[at])
+            low, high = _interval(value, math.hypot(math.sqrt(greenwood[at]), noise[at]), plain=bool(so_far[at]))
+            inner = _interval(value, math.sqrt(greenwood[at]), plain=value > 1 - 1e-9)
+            rows.append(
+                {
+                    "time": float(self.edges[place]),
+                    "estimate": value,
+                    "low": low if place == at else 0.0,  # nothing is known beyond the last clear bin but that it falls
+                    "high": high,
+                    "sampling_low": inner[0],
+                    "sampling_high": inner[1],
+                    **renamed("at_risk", around(float(at_risk[place]), float(risk_sd[place]), least=0.0)),
+                    "noise_sd": float(value * noise[at]),
+                    "is_rough": place > at or deviation > ROUGH * max(float(events[place]), 0.0),
+                }
+            )
+        return rows
+
+    def reference(self, rows: int) -> NDArray[np.float64]:
+        """Arms of one size, with a constant hazard at which half of the rows live until the end; nobody leaves."""
+        alive = 0.5 ** (np.array([0.0, *self.edges]) / self.until)
+        cells = np.concatenate([alive[:-1] - alive[1:], np.zeros(self.bins), alive[-1:]])
+        return np.tile(cells, len(self.labels)) * rows / len(self.labels)
+
+
+def _moved(cells: Matrix, rows: int) -> Matrix:
+    """The nearest cells that add up to the public number of rows: every row has one cell."""
+    return np.asarray(cells + (rows - cells.sum()) / len(cells))
+
+
+def _interval(survival: float, spread: float, *, plain: bool) -> tuple[float, float]:
+    """On the scale log(−log S); on the plain scale where few events were seen, since log-log can't hold S = 1."""
+    if plain or not 1e-9 < survival < 1 - 1e-9:
+        return max(survival - Z * survival * spread, 0.0), min(survival + Z * survival * spread, 1.0)
+    factor = math.exp(min(Z * spread / -math.log(survival), 50.0))
+    return survival**factor, survival ** (1 / factor)
+
+
+def _event(given: Parameters) -> tuple[Numeric | Categorical, str]:
+    """The column of events, which is 0 or 1, or has a level that `occurred` names."""
+    name = given.column("event")
+    column, occurred = given.columns[name], given.take("occurred")
+    if isinstance(column, Numeric) and (column.low, column.high) == (0, 1) and occurred is None:
+        return column, ""
+    occurred = "1" if occurred is None else occurred
+    if not (isinstance(column, Categorical) and isinstance(occurred, str) and occurred in column.levels):
+        raise bad(
+            f'{given.name}: column "{name}" is not 0 or 1.', 'Declare it so, or name the level: occurred = "yes".'
+        )
+    return column, occurred
