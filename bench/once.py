@@ -1,18 +1,19 @@
 """Noise once (rule S7) beside noise in every step: `python -m bench.once [--quick] [--json]`; AUC on held-out rows.
 
-Logistic regression on Adult, every number by the planner, δ = 1e-5, one record replaced, over seeds. `once` has its
-noise for ε against everyone, against a lying server with its colluders, and against a curious one; `every_step` is rule
-S5 against everyone; `one_step` is rule S2 against a lying server, one step per round. `without_noise` is the same
-training as `once` against everyone with its noise left out; `pooled` is a converged regression on all rows together.
+Logistic regression on Adult, and on GUSTO-I over its 16 regions where `--data DIR` has gusto.csv.xz; every number by the
+planner, δ = 1e-5, one record replaced, over seeds. `once` has its noise for ε against everyone, against a lying server
+with its colluders, and against a curious one; `every_step` is rule S5 against everyone; `one_step` is rule S2 against a
+lying server, one step per round. `without_noise` is the same training as `once` against everyone with its noise left
+out; `pooled` is a converged regression on all rows together.
 """
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,11 @@ from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
 from choral.learning.records import Records
-from choral.learning.splits import Split
 from choral.plan import Budget, Plan, SecureSum
 from choral.planner import once_numbers, plan_for
 from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
 from choral.privacy.exposure import crowd_of
-from choral.run.study import settle
+from choral.run.study import Study, settle
 from choral.secagg.codec import Codec, mean
 from choral.server_step import MEAN, Averaged, ServerStep
 
@@ -44,16 +44,43 @@ class Shape:
     devices: int
     cohort: int
 
+    def settings(self) -> dict[str, Any]:
+        """What a job needs to know of it."""
+        return {"builtin": "adult", "devices": self.devices, "cohort": self.cohort}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions(Shape):
+    """GUSTO-I, death within 30 days of a heart attack, by region; declared are ranges that any clinician knows."""
+
+    folder: Path
+
+    def settings(self) -> dict[str, Any]:
+        """The file, its regions and its columns."""
+        yes_no = {name: ["0", "1"] for name in ("sho", "hig", "dia", "hyp", "hrt", "ttr", "ant")}
+        coded = {name: ["1", "2"] for name in ("htn", "pan", "fam", "prevcvd", "prevcabg")}
+        levels = yes_no | coded | {
+            "sex": ["female", "male"], "Killip": ["I", "II", "III", "IV"], "miloc": ["Anterior", "Inferior", "Other"],
+            "pmi": ["no", "yes"], "smk": ["current", "never", "quit"],
+        }  # fmt: skip
+        bounds = {"age": [20, 100], "ste": [0, 12], "pulse": [40, 160], "sysbp": [60, 220], "height": [140, 200],
+                  "weight": [40, 140]}  # fmt: skip
+        columns = {name: {"levels": known} for name, known in levels.items()}
+        columns |= {name: {"bounds": ends} for name, ends in bounds.items()}
+        return {
+            "csv": str(self.folder / "gusto.csv.xz"), "device_column": "regl", "label": "day30", "classes": ["0", "1"],
+            "columns": columns, "ignore": ["grpl", "grps", "tpa", "tx"], "cohort": self.cohort,
+        }  # fmt: skip
+
 
 SHAPES = {"adult_10_of_16": Shape(devices=16, cohort=10), "adult_100_of_200": Shape(devices=200, cohort=100)}
 QUICK = {"epsilons": (0.25, 1.0), "seeds": 2}
 FULL = {"epsilons": (0.25, 0.5, 1.0, 4.0), "seeds": 5}
 
 
-def split_of(shape: Shape, seed: int) -> Split:
-    """Adult over these devices, as a run with this seed splits it."""
-    settings = {"builtin": "adult", "devices": shape.devices, "cohort": shape.cohort, "epsilon": 8.0, "seed": seed}
-    return settle(config.job_of(**settings, noise_is_added="once")).split
+def study_of(shape: Shape, seed: int) -> Study:
+    """The rows over these devices, as a run with this seed splits them."""
+    return settle(config.job_of(**shape.settings(), epsilon=8.0, delta=DELTA, seed=seed, noise_is_added="once"))
 
 
 def trained(
@@ -71,12 +98,13 @@ def trained(
     return parameters
 
 
-def once_plan(shape: Shape, rows: int, budget: Budget, honest: int) -> Plan:
+def once_plan(shape: Shape, study: Study, budget: Budget, honest: int) -> Plan:
     """The planner's numbers for noise once, with the noise for so many honest noises in a sum."""
-    row_length = math.sqrt(15)  # Adult has 14 columns: numbers within ±1, one 1 for each of the others, an intercept
+    sizes, row_length = study.split.train.sizes, study.plan.row_length
+    rows = int(sizes.min())
     numbers = once_numbers(
         budget, link="softmax", classes=2, devices=shape.devices, cohort=shape.cohort, rows=rows,
-        row_length=row_length, honest_noises=honest,
+        row_length=row_length, typical_rows=float(sizes.mean()), honest_noises=honest,
     )  # fmt: skip
     plan = Plan(
         devices=shape.devices, cohort=shape.cohort, rows=rows, batch=rows, noise=1.0, sampling="partition",
@@ -88,12 +116,12 @@ def once_plan(shape: Shape, rows: int, budget: Budget, honest: int) -> Plan:
 
 def figures(shape: Shape, epsilon: float, seed: int) -> dict[str, Any]:
     """AUC of every contender on one split."""
-    split, secure, budget = (
-        split_of(shape, seed),
+    study, secure, budget = (
+        study_of(shape, seed),
         SecureSum.for_cohort(shape.cohort),
         Budget(epsilon=epsilon, delta=DELTA),
     )
-    rows, train = int(split.train.sizes.min()), split.train
+    split, train, rows = study.split, study.split.train, int(study.split.train.sizes.min())
     model = logistic(train.features.shape[1])
 
     def auc(plan: Plan, server: ServerStep = MEAN) -> float:
@@ -102,16 +130,16 @@ def figures(shape: Shape, epsilon: float, seed: int) -> dict[str, Any]:
         return found
 
     sums = {"lying": secure.honest_noises("lying"), "curious": secure.honest_noises("curious")}
-    everyone = once_plan(shape, rows, budget, 1)
+    everyone = once_plan(shape, study, budget, 1)
     given = {"epsilon": epsilon, "delta": DELTA, "devices": shape.devices, "cohort": shape.cohort, "rows": rows,
              "features": model.features}  # fmt: skip
     one_step = plan_for(
         **given, **crowd_of(secure), against="server and colluders", noise_is_added="every step",
-        row_length=math.sqrt(15),
+        row_length=study.plan.row_length,
     )  # fmt: skip
     return {
         "once": {"everyone": auc(everyone)}
-        | {name: auc(once_plan(shape, rows, budget, n)) for name, n in sums.items()},
+        | {name: auc(once_plan(shape, study, budget, n)) for name, n in sums.items()},
         "every_step": auc(plan_for(**given, noise_is_added="every step").plan),
         "one_step": auc(one_step.plan, Averaged(momentum=one_step.chosen.momentum, rounds=one_step.plan.rounds)),
         "without_noise": auc(replace(everyone, noise=0.0)),
@@ -149,11 +177,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two values of ε and two seeds")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with gusto.csv.xz")
     args = parser.parse_args()
     wanted: dict[str, Any] = QUICK if args.quick else FULL
     results: dict[str, Any] = {}
     spread: dict[str, Any] = {}  # the standard deviation over seeds
-    for name, shape in SHAPES.items():
+    shapes = dict(SHAPES)
+    if args.data is not None and (args.data / "gusto.csv.xz").exists():
+        shapes["gusto_16_of_16"] = Regions(devices=16, cohort=16, folder=args.data)
+    else:
+        results["gusto_16_of_16"] = None  # --data names no folder that has it
+    for name, shape in shapes.items():
         for epsilon in wanted["epsilons"]:
             found = [figures(shape, epsilon, seed) for seed in range(wanted["seeds"])]
             results.setdefault(name, {})[f"{epsilon:g}"] = over_seeds(found, statistics.mean)
