@@ -1,10 +1,10 @@
 """Noise once (rule S7) beside noise in every step: `python -m bench.once [--quick] [--json]`; AUC on held-out rows.
 
-Logistic regression on Adult, and on GUSTO-I over its 16 regions where `--data DIR` has gusto.csv.xz; every number by the
-planner, δ = 1e-5, one record replaced, over seeds. `once` has its noise for ε against everyone, against a lying server
-with its colluders, and against a curious one; `every_step` is rule S5 against everyone; `one_step` is rule S2 against a
-lying server, one step per round. `without_noise` is the same training as `once` against everyone with its noise left
-out; `pooled` is a converged regression on all rows together.
+Logistic regression on Adult, and on GUSTO-I over its 16 regions where `--data DIR` has gusto.csv.xz. Every number is
+the planner's, δ = 1e-5, one record replaced, over seeds. `once` has its noise for ε against everyone, against a lying
+server with its colluders, and against a curious one; `every_step` is rule S5 against everyone; `one_step` is rule S2
+against a lying server, one step per round. `without_noise` is the same training as `once` against everyone with its
+noise left out; `pooled` is a converged regression on all rows together.
 """
 
 import argparse

@@ -100,10 +100,12 @@ class NoiseOnce(Mechanism):
 
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a record, for the report."""
+        rows = "the rows of one secret draw per round" if plan.sampling == "poisson" else "all rows"
         return (
-            f"Training on {'the rows of one secret draw per round' if plan.sampling == 'poisson' else 'all rows'} "
-            f"without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
-            f"{plan.clip:.3g} a record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the upload"
+            f"Training on {rows} without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
+            f"{plan.clip:.3g} per record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the "
+            f"upload, before masking. One record can move an upload by at most {movement(plan):.3g}, whatever it says: "
+            f"the loss is convex, and steps are shorter than 2/L"
         )
 
 
