@@ -31,7 +31,7 @@ STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH409", "CH601", "CH602", "CH603"})
+LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
