@@ -73,7 +73,6 @@ CODES: dict[str, str] = {
     "CH605": "a device refuses a message that would break the protocol",
     "CH606": "a signature, share, key or envelope does not verify",
     "CH607": "a round has used up its charged attempts",
-    "CH608": "a question is not in this device's catalogue, or was not approved here",
     "CH700": "training diverged",
     "CH701": "a model's output or loss has the wrong shape",
     "CH702": "no such accelerator",
