@@ -12,6 +12,7 @@ EXEMPT = {
     "choral.research.": "tests/research asks the room by its front door, and draws its panels and pages",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
     "choral.front": "choral.simulate, rehearse and fit are called by tests/run and tests/examples",
+    "choral.asking.": "tests/asking asks the room by its front door, choral.asking.catalogue, kind by kind",
     "choral.backends.compiled": "the engine's programs, run in every test of tests/backends/test_vectorised.py",
     "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
     "choral.plan.": "tests/test_plan.py and tests/test_secure_sum_plan.py ask the room by its front door",

@@ -1,0 +1,121 @@
+"""From the cells of a table to numbers and places in a declared list, for every cell that could be there.
+
+Unlike in training, nothing is refused here: a refusal would say that such a cell exists. What can't be read gets the
+column's declared `missing` or `other`; without one it gets no place, and its row counts for nothing.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking.parameters import Parameters, bad
+from choral.asking.summand import Integers, Rows
+from choral.errors import TableError
+from choral.learning.columns import Categorical, Cell, Numeric, is_missing, level_of
+
+NOWHERE = -1
+MOST_CELLS = 2**16
+
+
+def numbers(rows: Rows, name: str) -> NDArray[np.float64]:
+    """The cells of a column as numbers; NaN where there is none.
+
+    >>> numbers(Rows(source="t", columns={"x": ["1.5", "", "much", "inf"]}), "x").tolist()
+    [1.5, nan, nan, nan]
+    """
+    cells = rows.cells(name)
+    return np.fromiter((_number(cell) for cell in cells), dtype=np.float64, count=len(cells))
+
+
+def _number(cell: Cell) -> float:
+    try:
+        number = math.nan if is_missing(cell) else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def bounded(rows: Rows, column: Numeric) -> NDArray[np.float64]:
+    """The cells of a column as numbers within its bounds; NaN where there is none and no `missing` is declared.
+
+    >>> bounded(Rows(source="t", columns={"x": [-3, 5, None]}), Numeric(name="x", low=0, high=9)).tolist()
+    [0.0, 5.0, nan]
+    """
+    found = numbers(rows, column.name)
+    if column.missing is not None:
+        found = np.where(np.isnan(found), column.missing, found)
+    return np.clip(found, column.low, column.high)
+
+
+def levels(rows: Rows, column: Categorical) -> Integers:
+    """The place of each cell's level in the declared list; −1 where it has none.
+
+    >>> levels(Rows(source="t", columns={"s": ["m", "x", ""]}), Categorical(name="s", levels=("f", "m"))).tolist()
+    [1, -1, -1]
+    """
+    place = {level: index for index, level in enumerate(column.levels)}
+    empty, other = place.get(column.missing or "", NOWHERE), place.get(column.other or "", NOWHERE)
+    cells = rows.cells(column.name)
+    found = (empty if is_missing(cell) else place.get(level_of(cell), other) for cell in cells)
+    return np.fromiter(found, dtype=np.int64, count=len(cells))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The cells that one column has in a table: its levels, or the stretches between cuts."""
+
+    column: Numeric | Categorical
+    cuts: tuple[float, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One name per cell."""
+        if isinstance(self.column, Categorical):
+            return self.column.levels
+        edges = (self.column.low, *self.cuts, self.column.high)
+        last = len(edges) - 2
+        return tuple(
+            f"[{low:g}, {high:g}{']' if place == last else ')'}"
+            for place, (low, high) in enumerate(itertools.pairwise(edges))
+        )
+
+    def places(self, rows: Rows) -> Integers:
+        """The cell of each row, or −1."""
+        if isinstance(self.column, Categorical):
+            return levels(rows, self.column)
+        found = bounded(rows, self.column)
+        inside = np.searchsorted(np.array(self.cuts), found, side="right")
+        return np.where(np.isnan(found), NOWHERE, inside).astype(np.int64)
+
+
+def axes_of(given: Parameters, names: tuple[str, ...]) -> tuple[Axis, ...]:
+    """The axes of a table over these columns; numbers are cut at the places that the parameter `cuts` names."""
+    cuts = given.take("cuts") or {}
+    if not isinstance(cuts, Mapping):
+        raise bad(f"{given.name}: cuts is not a table of columns.", 'For example cuts = {"age": [40, 60]}.')
+    if strange := sorted(set(cuts) - set(names)):
+        raise bad(f'{given.name}: cuts names "{strange[0]}", which is not asked for.', "Leave it out.")
+    axes = tuple(_axis(given, name, cuts.get(name)) for name in names)
+    if math.prod(len(axis.labels) for axis in axes) > MOST_CELLS:
+        raise bad(f"{given.name}: the table would have more than {MOST_CELLS:,} cells.", "Ask for fewer columns.")
+    return axes
+
+
+def _axis(given: Parameters, name: str, cuts: object) -> Axis:
+    if cuts is None:
+        return Axis(column=given.of(name, Categorical))
+    column = given.of(name, Numeric)
+    numeric = isinstance(cuts, list | tuple) and all(type(cut) in (int, float) for cut in cuts)
+    if not (numeric and isinstance(cuts, list | tuple) and list(cuts) == sorted(set(cuts)) and cuts):
+        raise bad(f'{given.name}: the cuts of "{name}" do not rise.', "Give numbers, each larger than the one before.")
+    if not (column.low < cuts[0] and cuts[-1] < column.high):
+        raise TableError(
+            "CH322",
+            f'a cut of "{name}" is not between its declared bounds.',
+            fix=f"Use numbers between {column.low:g} and {column.high:g}.",
+        )
+    return Axis(column=column, cuts=tuple(map(float, cuts)))

@@ -1,0 +1,106 @@
+"""The parameters of a question, read one by one; what is unknown, of another type or out of range is refused."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from choral.asking.summand import DeclaredColumns
+from choral.errors import ConfigError, TableError
+from choral.learning.columns import Categorical, Numeric
+
+ONE_SITE = "site"  # no question is asked by it: each answer would have one site's noise and nobody else's
+MOST_COLUMNS = 64
+Kind = TypeVar("Kind", Numeric, Categorical)
+
+
+def bad(what: str, fix: str) -> ConfigError:
+    """CH102 for a parameter."""
+    return ConfigError("CH102", what, fix=fix)
+
+
+class Parameters:
+    """Reads the parameters of one question against the declared columns; `end` refuses those that nobody read.
+
+    >>> sex = Categorical(name="sex", levels=("f", "m"))
+    >>> given = Parameters("table", {"columns": ["sex"], "bins": 3}, {"sex": sex})
+    >>> given.names("columns"), given.whole("bins", least=2, most=8, usual=4)
+    (('sex',), 3)
+    """
+
+    def __init__(self, name: str, given: Mapping[str, object], columns: DeclaredColumns) -> None:
+        self.name, self.given, self.columns = name, given, columns
+        self._read: set[str] = set()
+
+    def take(self, key: str) -> object:
+        """The value as it is, or None if it is not given."""
+        self._read.add(key)
+        return self.given.get(key)
+
+    def end(self) -> None:
+        """Refuses every key that was not read."""
+        if unknown := sorted(set(self.given) - self._read):
+            raise bad(f'{self.name}: unknown parameter "{unknown[0]}".', f"Known: {', '.join(sorted(self._read))}.")
+
+    def names(self, key: str, *, least: int = 1, most: int = MOST_COLUMNS) -> tuple[str, ...]:
+        """So many different names of declared columns."""
+        value = self.take(key)
+        listed = [value] if isinstance(value, str) else [] if value is None else value
+        if not (isinstance(listed, Sequence) and all(isinstance(one, str) for one in listed)):
+            raise bad(f"{self.name}: {key} is not a list of names.", f'For example {key} = ["age"].')
+        if not (least <= len(listed) <= most and len(set(listed)) == len(listed)):
+            raise bad(f"{self.name}: {key} has {len(listed)} names.", f"Use {least} to {most}, each once.")
+        for name in listed:
+            self._declared(name)
+        return tuple(listed)
+
+    def column(self, key: str) -> str:
+        """The name of one declared column."""
+        return self.names(key, most=1)[0]
+
+    def strata(self) -> tuple[str, ...]:
+        """The columns of `by`; never the site itself."""
+        if ONE_SITE in (self.given.get("by"), *_items(self.given.get("by"))):
+            raise bad(
+                f'{self.name}: by = "{ONE_SITE}" would give each site its own answer, with its own noise alone.',
+                "Ask by a column that several sites share, such as a region.",
+            )
+        return self.names("by", least=0)
+
+    def of(self, name: str, kind: type[Kind]) -> Kind:
+        """The declared column of this name, if it is of this kind."""
+        column = self._declared(name)
+        if not isinstance(column, kind):
+            needed = "bounds = [low, high]" if kind is Numeric else "levels = [...]"
+            raise bad(f'{self.name}: column "{name}" is not declared with {needed}.', "Ask about another column.")
+        return column
+
+    def number(self, key: str, *, above: float, most: float, usual: float | None = None) -> float:
+        """A number in (above, most]."""
+        value = self.take(key)
+        value = usual if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= most:
+            raise bad(f"{self.name}: {key} is not a number in range.", f"Use more than {above:g} and at most {most:g}.")
+        return float(value)
+
+    def whole(self, key: str, *, least: int, most: int, usual: int) -> int:
+        """A whole number from `least` to `most`."""
+        value = self.take(key)
+        value = usual if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != math.floor(value):
+            raise bad(f"{self.name}: {key} is not a whole number.", f"Use {least} to {most:,}.")
+        if not least <= value <= most:
+            raise bad(f"{self.name}: {key} = {value:g}.", f"Use {least} to {most:,}.")
+        return int(value)
+
+    def _declared(self, name: str) -> Numeric | Categorical | None:
+        if name not in self.columns:
+            raise TableError(
+                "CH321",
+                f'column "{name}" is not declared for questions.',
+                fix="Ask about a declared column, or have the column declared and approved.",
+            )
+        return self.columns[name]
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()

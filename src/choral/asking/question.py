@@ -1,0 +1,90 @@
+"""A question as data: a name of the catalogue and parameters, in one form of bytes, and in one English sentence."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from choral.asking.words import sentence
+from choral.errors import ConfigError
+
+MOST_BYTES = 4096  # of the canonical form, which travels in the header of a turn
+_LARGEST = 2**53  # whole numbers up to here are exact in every reader of JSON
+_NAME = re.compile(r"[a-z][a-z_]{0,31}")
+
+
+def _bad(what: str) -> ConfigError:
+    return ConfigError("CH102", what, fix="A question is a name of the catalogue and its parameters, as JSON.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A name of the catalogue and its parameters, which are JSON values: no code and no expressions.
+
+    >>> Question(name="count", parameters={"where": [{"column": "age", "at_least": 60.0}]}).canonical()
+    b'{"name":"count","parameters":{"where":[{"at_least":60,"column":"age"}]}}'
+    """
+
+    name: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+    def canonical(self) -> bytes:
+        """The one form that is hashed, sent and compared: sorted keys, no spaces, whole numbers without a point."""
+        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
+            raise _bad("a question's name must be 1 to 32 lower-case letters.")
+        if not isinstance(self.parameters, Mapping):
+            raise _bad("a question's parameters must be a table of names and values.")
+        try:
+            plain = {"name": self.name, "parameters": _plain(self.parameters)}
+            text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+            data = text.encode()
+        except (RecursionError, UnicodeEncodeError):
+            raise _bad("a question's parameters are nested too deeply, or are no text.") from None
+        if len(data) > MOST_BYTES:
+            raise _bad(f"a question takes {len(data):,} bytes, and at most {MOST_BYTES:,} are allowed.")
+        return data
+
+    @classmethod
+    def read(cls, data: bytes) -> "Question":
+        """The question in these bytes, which must be its canonical form.
+
+        >>> Question.read(b'{"name":"count","parameters":{}}').name
+        'count'
+        """
+        if len(data) > MOST_BYTES:
+            raise _bad(f"a question takes {len(data):,} bytes, and at most {MOST_BYTES:,} are allowed.")
+        try:
+            told = json.loads(data.decode())
+        except (ValueError, RecursionError):
+            raise _bad("a question is not JSON.") from None
+        if not (isinstance(told, dict) and set(told) == {"name", "parameters"}):
+            raise _bad("a question has other keys than name and parameters.")
+        question = cls(name=told["name"], parameters=told["parameters"])
+        if question.canonical() != data:  # so that two readers never take one question for two, nor two for one
+            raise _bad("a question is not in its canonical form.")
+        return question
+
+    def words(self) -> str:
+        """The question in one English sentence, as a site's log shows it.
+
+        >>> Question(name="mean", parameters={"column": "age"}).words()
+        'What are the mean and the variance of "age"?'
+        """
+        self.canonical()  # so that only what may be sent is put into words
+        return sentence(self.name, self.parameters)
+
+
+def _plain(value: object) -> object:
+    """The value with lists, dicts and numbers in one form each, or CH102 for what JSON can't say."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        if not (math.isfinite(value) and abs(value) <= _LARGEST):
+            raise _bad(f"a number of a question's parameters is not between −2^53 and 2^53 ({_LARGEST:,}).")
+        return int(value) if value == int(value) else float(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item) for key, item in value.items()}
+    raise _bad(f"a question's parameters hold a {type(value).__name__}, which JSON can't say.")
