@@ -88,8 +88,7 @@ def _candidates(task: PlanningTask, trust: Trust, local_steps: int | None = None
 def solved(task: PlanningTask, name: str, trust: Trust, plan: Plan, *, given_noise: bool = False) -> Option:
     """An option with the plan's numbers and the smallest noise that its rule proves, or the user's own noise."""
     # Refused (CH204) where nothing is proved of the secure sum.
-    crowd = {"colluders": task.colluders, "dropouts": task.dropouts}
-    plan = calibrated(plan, task.budget, rule=_RULE[trust], **crowd)
+    plan = calibrated(plan, task.budget, rule=_RULE[trust], colluders=task.colluders, dropouts=task.dropouts)
     if given_noise and task.noise is not None:
         _check_given_noise(task, task.exposure(plan), trust)
         plan = replace(plan, noise=task.noise)

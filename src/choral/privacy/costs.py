@@ -13,6 +13,7 @@ from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 from choral.privacy.ledger import Charge, Reservation
 from choral.privacy.mechanisms import against_everyone, charging, rules_charged, with_secure_sum
+from choral.privacy.private_sums import SumPrice
 from choral.privacy.rules import Loss
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
@@ -27,6 +28,7 @@ class Costs:
     rows: NDArray[np.int64]
     limits: tuple[Budget, ...]
     names: tuple[str, ...]
+    questions: SumPrice | None = None  # of a study that may also ask: all of them count, asked or not
 
     @property
     def private(self) -> bool:
@@ -58,7 +60,8 @@ class Costs:
         loss = with_secure_sum(part)
         if isinstance(loss, str):
             return None
-        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds))], delta)
+        asked = () if self.questions is None else (self.questions.reserved_of_sums,)
+        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds)), *asked], delta)
         return epsilon if math.isfinite(epsilon) else None
 
     def charge(self, device: int, rounds_before: int, *, run: str, round: int, attempt: int) -> Charge:
@@ -107,8 +110,9 @@ class Costs:
         return low
 
     def spent(self, device: int, rounds: int, delta: float) -> float:
-        """ε of this device after so many rounds, composed from the events that its ledger holds."""
-        return epsilon_of([self.event(device, before) for before in range(rounds)], delta)
+        """ε of this device after so many rounds, composed from the events that its ledger holds or has reserved."""
+        asked = () if self.questions is None else (self.questions.reserved,)
+        return epsilon_of([*(self.event(device, before) for before in range(rounds)), *asked], delta)
 
     def spent_by_all(self, rounds: NDArray[np.int64]) -> list[float]:
         """ε of each device after its own number of rounds, at its own limit's δ."""

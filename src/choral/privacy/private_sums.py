@@ -51,10 +51,12 @@ class SumPrice:
 
     mu: float
     noises: int = 1  # r_eff: honest noises that are certainly in every opened sum
+    most: int = 1  # sums that the study may ask for, all of which a device reserves
 
     def __post_init__(self) -> None:
         require_number("mu", self.mu)
         require_whole("noises", self.noises)
+        require_whole("most", self.most)
 
     @classmethod
     def of(
@@ -73,7 +75,7 @@ class SumPrice:
         ]
         if not limits:
             raise PlanError("CH103", "questions have no epsilon.", fix="Set epsilon, epsilon_sum, or both in [ask].")
-        return cls(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises)
+        return cls(mu=min(limits) / math.sqrt(most) / (1 + 1e-9), noises=noises, most=most)
 
     @property
     def everyone(self) -> Gaussian:
@@ -84,6 +86,16 @@ class SumPrice:
     def summed(self) -> Gaussian | None:
         """What it costs against a server that sees only sums; None where that is no less."""
         return Gaussian(mu=self.mu / math.sqrt(self.noises), delta=FAILURE) if self.noises > 1 else None
+
+    @property
+    def reserved(self) -> Gaussian:
+        """What all sums together can cost against everyone."""
+        return Gaussian(mu=self.mu * math.sqrt(self.most), delta=self.most * FAILURE)
+
+    @property
+    def reserved_of_sums(self) -> Gaussian:
+        """What all sums together can cost against a server that sees only sums."""
+        return Gaussian(mu=self.mu * math.sqrt(self.most / self.noises), delta=self.most * FAILURE)
 
     def noise_for(self, l2: float) -> SumNoise:
         """The least whole noise at this price, where one record moves the whole numbers by at most l2 in L2.

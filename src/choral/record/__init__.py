@@ -29,10 +29,12 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
+from choral.record.questions import AnsweredQuestion, AnswerPrivacy
 from choral.record.reader import (
     ATTACK,
     DEVICES,
     FORMAT,
+    QUESTIONS,
     SIGNATURES,
     STUDY,
     RunRecord,
@@ -41,6 +43,7 @@ from choral.record.reader import (
     of_right_form,
     read_json,
     read_lines,
+    read_questions,
     read_run,
 )
 from choral.record.shown_attack import CellsRead, ShownAttack, Target
@@ -51,10 +54,13 @@ __all__ = [
     "DEVICES",
     "FORMAT",
     "MERITS",
+    "QUESTIONS",
     "SIGNATURES",
     "STUDY",
     "About",
     "Account",
+    "AnswerPrivacy",
+    "AnsweredQuestion",
     "Baselines",
     "CellsRead",
     "Claim",
@@ -99,6 +105,7 @@ __all__ = [
     "of_right_form",
     "read_json",
     "read_lines",
+    "read_questions",
     "read_run",
     "traits",
 ]
