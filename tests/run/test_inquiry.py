@@ -36,7 +36,7 @@ def study(rows=None, *, ask=None, **changes):
     settings = {
         "devices": 6, "cohort": 4, "rounds": 2, "local_steps": 1, "batch": 20, "step_size": 0.5, "clip": 1.0,
         "epsilon": 4.0, "delta": 1e-4, "seed": 5, "label": "sick", "classes": ["no", "yes"], "columns": COLUMNS,
-        "colluders": 0, "ask": {"epsilon": 2.0, "most": 4} if ask is None else ask, **changes,
+        "colluders": 0, "sampling": "partition", "ask": {"epsilon": 2.0, "most": 4} if ask is None else ask, **changes,
     }  # fmt: skip
     return settle(job_of(**settings), frame() if rows is None else rows, keep_tables=True)
 
@@ -189,6 +189,7 @@ def test_a_torn_line_of_the_register_is_taken_out_by_the_next_answer(settled, tm
 def test_arrays_without_columns_can_not_be_asked(tmp_path):
     rng = np.random.default_rng(0)
     rows = (rng.uniform(-1, 1, (240, 3)), rng.integers(0, 2, 240))
-    settled = settle(job_of(devices=4, epsilon=4.0, delta=1e-4, ask={"epsilon": 1.0}), rows, keep_tables=True)
+    bare = {"label": None, "classes": None, "columns": None}
+    settled = study(rows, **bare)
     with pytest.raises(ChoralError, match="CH104 questions need tables"):
         Inquiry("simulation", settled, folder=tmp_path)
