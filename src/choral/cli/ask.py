@@ -1,8 +1,8 @@
 """Ask all devices of a study: a count, a table, a mean, a survival curve. Every number has an interval with its noise.
 
-STUDY is a choral.toml, which begins a new run folder, or a run folder that has begun. Each question is charged to every
-device's ledger; the same question again is answered from the register and costs nothing. `choral resume FOLDER` then
-trains from the same ledgers.
+STUDY is a choral.toml, which begins a new run folder, a run folder that has begun, or the folder of a deployment. Each
+question is charged to every device's ledger; the same question again is answered from the register and costs nothing.
+`choral resume FOLDER` then trains from the same ledgers.
 """
 
 import argparse
@@ -51,6 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask, or plan to, and show."""
     question = _question(args)
+    if (Path(args.study) / "study.toml").exists():
+        return _deployed(args, question)
     inquiry = _inquiry(args)
     told = inquiry.plan(question) if args.plan else inquiry.ask(question)
     folder = str(inquiry.folder)
@@ -96,6 +98,28 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
     if args.plan:
         return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
     return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
+
+
+def _deployed(args: argparse.Namespace, question: "Question") -> int:
+    from choral.deploy.asking import put
+    from choral.deploy.serving import run_folder
+    from choral.run.agreement import Agreement
+
+    if args.plan or args.rehearse or args.seed is not None or args.out is not None:
+        raise ConfigError("CH104", "--plan, --rehearse, --seed or --out with a deployment.", fix="Leave it out.")
+    study = Agreement.read(Path(args.study) / "study.toml")
+    folder = run_folder(Path(args.study), study).path
+    told = put(folder, study, question)
+    if told is not None:
+        print(json.dumps({"folder": str(folder), **told.to_dict()}) if args.json else _shown(told, str(folder)))
+    elif args.json:
+        print(json.dumps({"folder": str(folder), "waiting": True}))
+    else:
+        terminal.say(
+            f"WAITS   {question.words()}",
+            f"        choral server run {args.study} asks it before its next round; the same command then shows it",
+        )
+    return 0
 
 
 def _shown(told: "AskedAnswer", folder: str) -> str:

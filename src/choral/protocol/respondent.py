@@ -46,6 +46,11 @@ class Respondent:
     def __repr__(self) -> str:
         return f"Respondent({self._identity.id!r}, last question {self.vault.memory.asked})"
 
+    @property
+    def upload_bytes(self) -> int:
+        """The size of the masked answer to the question under way."""
+        return 0 if self._device is None else self._device.terms.upload_bytes
+
     def answer(self, frame: Vector) -> Vector:
         """The reply to a frame, or a signed Refusal; `refusal` keeps the reason here."""
         turn = Turn(0, 0)

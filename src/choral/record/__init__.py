@@ -29,7 +29,7 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
-from choral.record.questions import AnsweredQuestion, AnswerPrivacy
+from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion
 from choral.record.reader import (
     ATTACK,
     DEVICES,
@@ -45,6 +45,7 @@ from choral.record.reader import (
     read_lines,
     read_questions,
     read_run,
+    read_site_questions,
 )
 from choral.record.shown_attack import CellsRead, ShownAttack, Target
 from choral.record.signers import KeptReceipt, Signatures, Signer
@@ -91,6 +92,7 @@ __all__ = [
     "Sight",
     "Signatures",
     "Signer",
+    "SiteQuestion",
     "Spent",
     "SpentByDevice",
     "SpentOnSums",
@@ -107,5 +109,6 @@ __all__ = [
     "read_lines",
     "read_questions",
     "read_run",
+    "read_site_questions",
     "traits",
 ]

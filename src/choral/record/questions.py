@@ -37,3 +37,11 @@ class AnswerPrivacy(Record, frozen=True, kw_only=True):
     asked: int
     most: int
     from_register: bool = False
+
+
+class SiteQuestion(Record, frozen=True, kw_only=True):
+    """A line of a site's own log: a question, written before its answer was charged and sent."""
+
+    number: int
+    words: str
+    at: str

@@ -14,7 +14,7 @@ from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
-from choral.record.questions import AnsweredQuestion
+from choral.record.questions import AnsweredQuestion, SiteQuestion
 from choral.record.shown_attack import ShownAttack
 from choral.record.signers import Signatures
 
@@ -104,6 +104,11 @@ def read_lines(path: Path) -> Iterator[RoundLine]:
 def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
     """The lines of questions.jsonl, likewise."""
     return _lines(folder / QUESTIONS, AnsweredQuestion)
+
+
+def read_site_questions(home: Path) -> Iterator[SiteQuestion]:
+    """The lines of a site's own log of questions, likewise."""
+    return _lines(home / QUESTIONS, SiteQuestion)
 
 
 def _lines(path: Path, kind: type[T]) -> Iterator[T]:

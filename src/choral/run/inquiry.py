@@ -17,7 +17,7 @@ from choral.asking.answer import Answer, Expected
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
-from choral.errors import ConfigError, LedgerError, SumError, TableError
+from choral.errors import ConfigError, LedgerError, SumError
 from choral.learning.reading import DataSource
 from choral.privacy import private_sums
 from choral.privacy.events import epsilon_of
@@ -30,7 +30,7 @@ from choral.record.description import KindName
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder, now
 from choral.run.places import Opened, terms_of
-from choral.run.questions import AskTerms, CheckedQuestion, preparation
+from choral.run.questions import AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.register import Register
 from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
@@ -125,6 +125,35 @@ def answer_privacy(
     )
 
 
+def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
+    """What an opened sum says, wherever it was opened."""
+    question = Question.read(found.question.encode())
+    answer = catalogue.estimate(
+        question,
+        terms.columns,
+        np.array(found.total, dtype=np.float64) / found.factor,  # type: ignore[arg-type]
+        rows=found.rows,
+        deviation=found.scale * math.sqrt(len(found.included)) / found.factor,
+    )
+    return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
+
+
+def answered(checked: CheckedQuestion, opened: Opened, number: int) -> AnsweredQuestion:
+    """A question with its opened sum, as the register keeps it."""
+    return AnsweredQuestion(
+        number=number,
+        question=checked.question.canonical().decode(),
+        words=checked.question.words(),
+        at=now(),
+        included=opened.included,
+        rows=int(opened.total[-1]),
+        l2=checked.summand.l2,
+        factor=checked.noise.factor,
+        scale=checked.noise.scale,
+        total=tuple(int(value) for value in opened.total[:-1]),
+    )
+
+
 class Inquiry:
     """The questions of one study: each is charged to every device's ledger in the folder, and kept in its register."""
 
@@ -136,14 +165,7 @@ class Inquiry:
                 fix="Give a file or a data frame, [privacy] epsilon, and at most 256 devices.",
             )
         self.kind, self.study, self.folder, self.drop = kind, study, folder, drop
-        there = study.data.tables[0].columns
-        if absent := [name for name in study.job.ask.columns or () if name not in there]:
-            raise TableError(
-                "CH302",
-                f'[ask] names column "{absent[0]}", which the tables do not have.',
-                where=study.job.where("ask", "columns"),
-                fix=f"They have: {', '.join(list(there)[:12])}.",
-            )
+        check_columns(study.job, study.data.tables[0])
         self.terms = AskTerms.of(study.job, run=study.plan.digest, devices=study.plan.devices)
         self.register = Register(folder)
 
@@ -166,18 +188,7 @@ class Inquiry:
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
         """What an opened sum says: all of it follows from the register."""
-        question = Question.read(found.question.encode())
-        total = np.array(found.total, dtype=np.float64) / found.factor
-        deviation = found.scale * math.sqrt(len(found.included)) / found.factor
-        answer = catalogue.estimate(
-            question,
-            self.terms.columns,
-            total,  # type: ignore[arg-type]
-            rows=found.rows,
-            deviation=deviation,
-        )
-        privacy = self._privacy(from_register=from_register)
-        return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
+        return answer_of(self.terms, found, self._privacy(from_register=from_register))
 
     def _privacy(self, *, from_register: bool) -> AnswerPrivacy:
         return answer_privacy(
@@ -193,18 +204,7 @@ class Inquiry:
             number = self._next_number(books)
             cohort = self._willing(books, number)
             opened = _SUMS[self.kind](self, checked, books, cohort, number)
-        found = AnsweredQuestion(
-            number=number,
-            question=checked.question.canonical().decode(),
-            words=checked.question.words(),
-            at=now(),
-            included=opened.included,
-            rows=int(opened.total[-1]),
-            l2=checked.summand.l2,
-            factor=checked.noise.factor,
-            scale=checked.noise.scale,
-            total=tuple(int(value) for value in opened.total[:-1]),
-        )
+        found = answered(checked, opened, number)
         self.register.add(found)
         return found
 

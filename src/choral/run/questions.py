@@ -17,7 +17,7 @@ from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
 from choral.plan import SecureSum
 from choral.privacy import private_sums
-from choral.privacy.ledger import Charge, Ledger, Receipt, Reservation
+from choral.privacy.ledger import Balances, Charge, Ledger, Receipt, Reservation
 from choral.privacy.private_sums import SumNoise, SumPrice
 from choral.protocol.messages import QUESTIONS
 from choral.protocol.respondent import Prepare, Prepared
@@ -54,14 +54,14 @@ def plan_of_questions(run: str) -> str:
     return f"{run}:questions"
 
 
-def reserve_questions(ledger: Ledger, price: SumPrice, run: str) -> None:
+def reserve_questions(book: Ledger | Balances, price: SumPrice, run: str) -> None:
     """Reserve all questions that a run may ask, once."""
-    plan = plan_of_questions(run)
-    if plan in ledger.balance.open_plans:
+    plan, balances = plan_of_questions(run), book if isinstance(book, Balances) else book.balances
+    if plan in balances.everyone.open_plans:
         return
     summed = () if price.summed is None else (price.summed,) * price.most
     uploads = (price.everyone,) * price.most
-    ledger.reserve(Reservation(rule=private_sums.RULE, plan=plan, uploads=uploads, summed=summed))
+    book.reserve(Reservation(rule=private_sums.RULE, plan=plan, uploads=uploads, summed=summed))
 
 
 def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
@@ -82,6 +82,13 @@ def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
         declared[label] = Categorical(name=label, levels=tuple(map(level_of, classes)))
     wanted = job.ask.columns
     return declared if wanted is None else {name: declared.get(name) for name in wanted}
+
+
+def check_columns(job: Job, table: Table) -> None:
+    """Nothing, or CH302 for a column that may be asked about and that a table does not have."""
+    if job.ask.allowed:
+        for name in declared_columns(job):
+            table.cells(name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,6 +181,11 @@ class AskTerms:
                 why="Nothing was sent.",
                 fix="More questions take another study, and another approval.",
             ) from None
+
+
+def no_questions(_question: bytes) -> Prepared:
+    """What a device says whose study may ask nothing."""
+    raise TrustError("CH608", "the study that was approved here may ask nothing.", fix="The device drops out.")
 
 
 def number_of(round_number: int) -> int:
