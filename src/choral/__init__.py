@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from choral.errors import ChoralError as ChoralError
     from choral.front import Trained as Trained
     from choral.front import fit as fit
+    from choral.front import rehearsal as rehearsal
     from choral.front import rehearse as rehearse
     from choral.front import resume as resume
     from choral.front import simulate as simulate
+    from choral.front import study as study
     from choral.learning.models.model import own as model
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
@@ -48,10 +50,12 @@ _ROOM_OF = {
     "model": "choral.learning.models.model:own",
     "noise_for": "choral.privacy.calibrate",
     "plan_for": "choral.planner",
+    "rehearsal": "choral.front",
     "rehearse": "choral.front",
     "resume": "choral.front",
     "rho_for": "choral.privacy.zcdp",
     "simulate": "choral.front",
+    "study": "choral.front",
     "verify": "choral.report.verify",
     "write_report": "choral.report",
 }
@@ -74,10 +78,12 @@ __all__ = [
     "model",
     "noise_for",
     "plan_for",
+    "rehearsal",
     "rehearse",
     "resume",
     "rho_for",
     "simulate",
+    "study",
     "verify",
     "write_report",
 ]

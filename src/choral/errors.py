@@ -61,6 +61,8 @@ CODES: dict[str, str] = {
     "CH404": "a ledger is in use by another process",
     "CH405": "a round's attempt was charged already",
     "CH406": "a ledger has another limit than the one given",
+    "CH407": "the questions that a study may ask are used up",
+    "CH408": "a device has spent its budget with the secure sum",
     "CH409": "a study asks for more uploads than it has reserved",
     "CH500": "a vector does not fit the round's shape",
     "CH501": "an update does not fit the modulus",

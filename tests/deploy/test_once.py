@@ -76,7 +76,7 @@ def test_sites_train_and_their_ledgers_keep_both_figures(consortium):
 
 
 def test_a_limit_for_sums_refuses_a_study_that_would_pass_it(consortium):
-    with pytest.raises(LedgerError, match=r"CH401.*a server that sees only sums"):
+    with pytest.raises(LedgerError, match=r"CH408.*a server that sees only sums"):
         approve(consortium, epsilon_sum=0.5)
     shown = approve(consortium, epsilon_sum=4.0)
     assert {one.epsilon_sum_limit for one in shown} == {4.0}
@@ -89,7 +89,7 @@ def test_a_lower_limit_for_sums_refuses_the_next_upload(consortium):
     for home in consortium.homes.values():
         with Ledger.open(home.ledger_path) as ledger:
             ledger.set_limit(ledger.limit, ledger.balances.sums.epsilon * 1.001)
-            with pytest.raises(LedgerError, match=r"CH401.*against a server that sees only sums"):
+            with pytest.raises(LedgerError, match=r"CH408.*against a server that sees only sums"):
                 ledger.charge(replace(ledger.balance.charges[-1], round=4))
 
 

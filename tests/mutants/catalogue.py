@@ -292,4 +292,28 @@ MUTANTS = [
     bug("uploads that are lost on the way to the balance of sums", "choral.privacy.balances:Balances.count",
         "self._note(lambda sums: sums.count(charge.of_sums, of_sums))", "",
         "tests/privacy/test_balances.py::test_each_balance_composes_its_own_events"),
+    # Private sums (rule S8)
+    bug("noise for half of what one record moves", "choral.privacy.private_sums:SumPrice.noise_for",
+        'require_number("l2", l2) / self.mu', 'require_number("l2", l2) / self.mu / 2',
+        "tests/audit/test_asked.py::test_the_deployed_noise_survives_and_nearly_all_of_the_claim_is_measured"),
+    bug("questions without their factor", "choral.privacy.private_sums:SumPrice.noise_for",
+        "2 ** max(0, math.ceil(math.log2(LEAST_SCALE / wanted)))", "1",
+        "tests/privacy/test_private_sums.py::"
+        "test_the_noise_never_costs_more_than_the_price_and_at_most_a_thousandth_less"),
+    bug("more honest noises than there are", "choral.run.questions:price_of",
+        "secure.honest_noises(secure.adversary)", "secure.cohort",
+        "tests/run/test_inquiry.py::test_where_nobody_may_drop_out_more_noises_count_and_the_noise_is_less"),
+    bug("rows that are read before the charge", DEVICE + "_upload",
+        "self._pay(turn)\nupdate = self._train(start, turn.round, turn.attempt)",
+        "update = self._train(start, turn.round, turn.attempt)\nself._pay(turn)",
+        "tests/protocol/test_respondent.py::"
+        "test_only_the_sum_is_opened_and_each_device_checks_then_charges_then_reads"),
+    bug("masks that fit any question", "choral.protocol.terms:Terms.digest",
+        'described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}',
+        'described |= {"within": self.within.hex()}',
+        "tests/protocol/test_respondent.py::"
+        "test_no_two_questions_share_terms_and_no_question_shares_them_with_training"),
+    bug("a question that is asked for nothing", "choral.run.inquiry:_simulated",
+        "books.ledgers[device].charge(asked.terms.charge(number))", "",
+        "tests/run/test_inquiry.py::test_what_is_charged_is_the_price_of_the_study_by_rule_s8"),
 ]  # fmt: skip

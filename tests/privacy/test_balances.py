@@ -39,13 +39,13 @@ def test_an_upload_without_a_certificate_counts_in_full_with_the_secure_sum_too(
 
 
 @pytest.mark.parametrize(("limit", "sum_epsilon", "against"), [
-    (WIDE, 0.6, "a server that sees only sums"),
-    (Budget(epsilon=2.0, delta=DELTA), 4.0, "the server and all other devices together"),
+    (WIDE, 0.6, "CH408.*against a server that sees only sums"),
+    (Budget(epsilon=2.0, delta=DELTA), 4.0, "CH401.*against the server and all other devices together"),
 ])  # fmt: skip
 def test_either_limit_refuses_and_says_against_whom(limit, sum_epsilon, against):
     both = Balances(device="a", limit=limit, sum_epsilon=sum_epsilon)
     taken = 0
-    with pytest.raises(LedgerError, match=f"CH401.*against {against}"):
+    with pytest.raises(LedgerError, match=against):
         for taken in range(20):
             both.take(charge(taken))
     assert 0 < taken < 20
@@ -106,7 +106,7 @@ def test_a_limit_for_sums_that_comes_later_is_an_entry_that_older_versions_refus
     with Ledger.open(path, limit=WIDE) as ledger:
         ledger.charge(charge(0))
         ledger.set_limit(WIDE, 0.3)
-        with pytest.raises(LedgerError, match="CH401"):
+        with pytest.raises(LedgerError, match="CH408"):
             ledger.charge(charge(1))
         ledger.set_limit(WIDE, None)
         ledger.charge(charge(1))

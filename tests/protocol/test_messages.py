@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from choral.errors import TrustError
 from choral.protocol.messages import (
+    ASKING,
     MAGIC,
+    QUESTION_BYTES,
+    QUESTIONS,
     VERSION,
     Call,
     Close,
     Drop,
     Edges,
     Final,
+    Inquire,
     Message,
     Omega,
     Opening,
@@ -27,6 +31,7 @@ from choral.protocol.messages import (
     Upload,
     decode,
     encode,
+    is_about_a_question,
     pack,
     pack_numbers,
     unpack,
@@ -112,8 +117,20 @@ def test_the_vector_is_a_view_of_the_frame_and_no_copy():
 
 def test_another_version_is_named_as_such():
     frame = bytearray(framed(EXAMPLES[0]))
-    struct.pack_into("<H", frame, 4, VERSION + 1)
+    struct.pack_into("<H", frame, 4, ASKING + 1)
     assert refused(bytes(frame)) == "CH602"
+
+
+def test_a_question_travels_in_frames_of_its_own_version_and_a_round_never_does():
+    question, first = b"q" * QUESTION_BYTES, Turn(QUESTIONS, 0)
+    frame = encode(Inquire(turn=first, question=question))
+    assert read(frame)[0] == Inquire(turn=first, question=question)  # longer than any record of such a small cohort
+    assert is_about_a_question(frame) and not is_about_a_question(framed(EXAMPLES[0]))
+    assert refused(encode(Inquire(turn=first, question=question + b"!"))) == "CH600"
+    assert refused(encode(Inquire(turn=Turn(1, 0), question=b"q"))) == "CH600"  # a round that asks
+    mislabelled = bytearray(framed(EXAMPLES[0]))
+    struct.pack_into("<H", mislabelled, 4, ASKING)
+    assert refused(bytes(mislabelled)) == "CH600"
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)

@@ -13,6 +13,7 @@ from choral.protocol.device import Device
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
+from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import MODEL_TYPE, Terms
 
@@ -162,7 +163,7 @@ class UploadStore(MutableMapping[int, Vector]):
 class MemoryTransport:
     """Every device in this process; each frame is answered at once."""
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(self, devices: Iterable[Device | Respondent]) -> None:
         self.devices = {device.number: device for device in devices}
 
     def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:

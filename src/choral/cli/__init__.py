@@ -21,6 +21,7 @@ VERBS = {
     "account": "what a given run costs, by every rule, proved and published",
     "simulate": "train by a choral.toml on the fast engine",
     "rehearse": "train by a choral.toml with the whole protocol, in one process",
+    "ask": "a count, a table, a survival curve over all devices, with noise, from the same ledgers as training",
     "resume": "go on with a run that was interrupted",
     "verify": "work every claim of a run out again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",

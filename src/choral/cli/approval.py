@@ -92,6 +92,10 @@ def _costs_of_sums(told: "Preview") -> list[str]:
     ]
 
 
+def _asks(told: "Preview") -> list[str]:
+    return [f"ASKS      {told.asks}"] if told.asks else []
+
+
 def _limit(told: "Preview") -> list[str]:
     return [
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
@@ -113,4 +117,4 @@ def _number(told: "Preview") -> list[str]:
     return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _asks, _limit, _protects)

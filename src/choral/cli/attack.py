@@ -7,6 +7,9 @@ With --run it is also kept in that run's folder and becomes a section of its
 report:
 
     choral attack --run RUN && choral report RUN --open
+
+`--case differencing` asks for two counts that differ by one person, and says how
+often the person's cell is guessed, without noise and with it.
 """
 
 import argparse
@@ -15,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
+from choral.errors import ConfigError
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -30,11 +34,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
+    parser.add_argument("--case", choices=("row", "differencing"), default="row", help="what is tried (default: row)")
     parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
 
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
+    if args.case == "differencing":
+        return _differencing(args)
     from choral.record import ATTACK, read_run
     from choral.report import write_report
     from choral.run.folder import write_json
@@ -51,6 +58,31 @@ def run(args: argparse.Namespace) -> int:
         write_json(kept / ATTACK, told)
         write_report(kept)
     print(json.dumps(told) if args.json else _shown(found))
+    return 0
+
+
+def _differencing(args: argparse.Namespace) -> int:
+    from choral.attack.differencing import DEVICES, differencing
+
+    if args.folder is not None or args.row:
+        raise ConfigError("CH104", "--run or --row with --case differencing.", fix="Leave it out.")
+    found = differencing(epsilon=args.epsilon, seed=args.seed)
+    if args.json:
+        print(json.dumps(found.as_dict()))
+        return 0
+    lines = [
+        f"choral attack · made-up people on {DEVICES} devices, one of them older than all others: does this one smoke?",
+        "Two counts of smokers, with and without the oldest person; the difference is the answer.",
+        "",
+        f"{'THE ATTACKER SEES':<40}{'right, measured':>20}{'at most':>16}",
+        f"  {'the sums without noise':<38}{found.without_noise:>20.1%}{'no limit':>16}",
+    ]
+    for one in found.with_noise:
+        measured = f"{one.right:.1%} ± {found.error:.1%}"
+        lines.append(f"  {one.sees:<38}{measured:>20}{up(100 * one.bound, 1) + '%':>16}")
+    lines += ["", f"A guess is right half of the time. δ = {found.delta:g}, rule {found.rule}, {found.adjacency}:"]
+    lines += [f"  ε ≤ {up(one.epsilon)} of both questions, against {one.adversary}" for one in found.with_noise]
+    print("\n".join(lines))
     return 0
 
 

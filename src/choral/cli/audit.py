@@ -14,6 +14,7 @@
   choral audit --case s5                 rule S5: it sees every noisy step
   choral audit --case s6                 rule S6: it sees a device's integers
   choral audit --case s7                 rule S7: it sees sums with noise once
+  choral audit ask                       rule S8: it sees the sums of answers
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
   choral audit --case float-sum-poisson  the same in a Poisson batch
@@ -34,6 +35,7 @@ from choral.errors import ConfigError
 from choral.privacy.rules import ADJACENCY
 
 if TYPE_CHECKING:
+    from choral.audit.asked import AskCase
     from choral.audit.canary import View
     from choral.audit.cases import Refutation
     from choral.audit.float_sum import FloatSum
@@ -70,6 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the bounds beside the claims; 1 if a proved claim is refuted."""
+    if args.plan == "ask" and args.case is None:
+        args.plan, args.case = None, "ask"
     if (args.plan is None) == (args.case is None):
         raise ConfigError("CH103", "give a choral.toml, or --case.", where="choral audit", fix="See --help.")
     return _case(args) if args.case else _plan(args)
@@ -137,6 +141,19 @@ def _once(args: argparse.Namespace, given: Given) -> int:
     return _tried(args, case, case.sees)
 
 
+def _ask(args: argparse.Namespace, given: Given) -> int:
+    from choral.audit.asked import ask_case
+
+    case = ask_case(**given)
+    _say(
+        args,
+        f"{case.name}: the adversary sees {case.sees};\n"
+        f"one record moves the sum by {case.l2:.4g}; times {case.factor:,}, with noise of {case.scale:,} on each of "
+        f"{case.honest} devices",
+    )
+    return _tried(args, case, case.sees)
+
+
 def _float_sum(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.float_sum import ROWS, float_sum
 
@@ -152,7 +169,7 @@ def _float_sum(args: argparse.Namespace, given: Given) -> int:
     return _tried(args, case, "the noisy sum, and knows all but the record")
 
 
-def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase", sees: str) -> int:
+def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase | AskCase", sees: str) -> int:
     """Measure what is left after all else is fixed; 1 if the claim is refuted."""
     trial = case.trial
     _say(
@@ -252,5 +269,6 @@ CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
     "s7": _once,
+    "ask": _ask,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

@@ -66,9 +66,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
     service.configure(run)
     status = phase("status", _status, "what is approved, what is spent, whether it runs")
+    questions = phase("questions", _questions, "every question that this site was asked, in words")
     ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
-    for one in (join, approve, run, status, ledger):
+    for one in (join, approve, run, status, questions, ledger):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
     for one in (join, approve, run, ledger):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
@@ -210,6 +211,19 @@ def _told(told: dict[str, Any]) -> list[str]:
         lines.append(f"REFUSED   {told['last_refusal']['code']} in round {told['last_refusal']['round']}")
     receipt = told["ledger"]["receipt"]
     return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
+
+
+def _questions(args: argparse.Namespace) -> int:
+    from choral.deploy.site import Home
+    from choral.record import read_site_questions
+
+    asked = list(read_site_questions(Home(args.home).path))
+    if args.json:
+        print(json.dumps({"questions": [one.to_dict() for one in asked]}))
+        return 0
+    lines = [f"{one.number:>5}  {one.at}  {one.words}" for one in asked] or ["nothing was asked here"]
+    terminal.say(*map(escaped, lines))
+    return 0
 
 
 def _ledger(args: argparse.Namespace) -> int:

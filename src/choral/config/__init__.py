@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from choral.config.kinds import Kind
 from choral.config.lines import line_of
 from choral.config.settings import (
+    AskSettings,
     DataSettings,
     FederationSettings,
     LocalSettings,
@@ -39,6 +40,7 @@ class Job:
     data: DataSettings
     model: ModelSettings
     run: RunSettings
+    ask: AskSettings
     source: str = "choral.toml"
     text: str = field(default="", repr=False)
 
@@ -142,12 +144,16 @@ def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> d
 def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
     """The Job of settings given by name, each put into the table that knows it; None means not given.
 
+    `ask` is a whole table, since some of its settings have the names of others.
+
     >>> job_of(epsilon=2.0, local_steps=5).local.steps
     5
     """
     renamed = {"local_steps": "steps", "model": "kind"}
-    content: dict[str, dict[str, Any]] = {}
+    content: dict[str, dict[str, Any]] = {} if settings.get("ask") is None else {"ask": dict(settings["ask"])}
     for key, value in settings.items():
+        if key == "ask":
+            continue
         name = renamed.get(key, key)
         value = f"{value.__module__}:{value.__qualname__}" if name == "kind" and callable(value) else value
         owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)

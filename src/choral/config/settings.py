@@ -115,3 +115,20 @@ class RunSettings:
     seed: int | None = _setting(Whole(least=0, suggest="42"))
     evaluate_every: int = _setting(Whole(least=1), 1)
     gradient_norm: bool = _setting(YesNo(), False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskSettings:
+    """[ask]: what may be asked before and besides training, and what all questions together may cost."""
+
+    epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
+    epsilon_sum: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
+    most: int = _setting(Whole(least=1, suggest="20"), 20)
+    names: list[str] | None = _setting(ListOf(item=Text(), suggest='["count", "table"]'))
+    columns: list[str] | None = _setting(ListOf(item=Text(), suggest='["age", "sex"]'))
+    dropouts: bool = _setting(YesNo(), True)
+
+    @property
+    def allowed(self) -> bool:
+        """Whether anything may be asked."""
+        return self.epsilon is not None or self.epsilon_sum is not None

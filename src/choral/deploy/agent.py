@@ -16,14 +16,21 @@ from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
+from choral.deploy import pinned
 from choral.deploy.enrolment import keep
 from choral.deploy.reserving import reserve_in
-from choral.deploy.site import LOG, Home
+from choral.deploy.site import LOG, Approval, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
+from choral.learning.reading import Table
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import MOST_CHARGED, Device, another_charge
-from choral.protocol.messages import Refusal, Signed, Vector, decode
+from choral.protocol.messages import Refusal, Signed, Vector, decode, is_about_a_question
+from choral.protocol.respondent import Prepare, Respondent
+from choral.record import QUESTIONS, SiteQuestion
+from choral.run.folder import append_line, now
+from choral.run.questions import AskTerms, no_questions, preparation
 from choral.run.signatures import receipt_text
+from choral.secagg.masks import Stream
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
@@ -85,6 +92,7 @@ class Agent:
                 payable=self._check_payable,
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
+            self.respondent = Respondent(self.study.terms, vault, self._preparation(approval))
             self.trainer.trial(self.study.settled.model.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
@@ -102,13 +110,33 @@ class Agent:
         if kind != relay.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
-        reply = self.device.answer(frame)
-        self._note(reply, time.monotonic() - begin)
+        asked = is_about_a_question(frame)
+        reply = self.respondent.answer(frame) if asked else self.device.answer(frame)
+        size = self.respondent.upload_bytes if asked else self.study.terms.upload_bytes
+        self._note(reply, size, time.monotonic() - begin)
         return reply
 
-    def _note(self, reply: Vector, seconds: float) -> None:
+    def _preparation(self, approval: Approval) -> Prepare:
+        """What this site does with questions: those that its study may ask, about the table that was approved."""
+        study = self.study
+        if not study.job.ask.allowed:
+            return no_questions
+        terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
+
+        def table() -> Table:
+            found = study.table_in(Path(approval.data))
+            pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
+            return found
+
+        def note(number: int, words: str) -> None:
+            line = SiteQuestion(number=number, words=words, at=now())
+            append_line(self.home.path / QUESTIONS, line, fix="Nothing was sent; make the home writable.")
+
+        return preparation(terms, ledger=self.ledger, table=table, noise=lambda _: Stream.fresh(), note=note)
+
+    def _note(self, reply: Vector, vector_bytes: int, seconds: float) -> None:
         terms = self.study.terms
-        said, _ = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
+        said, _ = decode(reply, vector_bytes=vector_bytes, records_bytes=terms.records_bytes)
         numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code

@@ -47,6 +47,7 @@ class Preview:
     smallest_sum: int
     colluders: int
     crowd: int
+    asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
 
     def to_dict(self) -> dict[str, Any]:
         """The same for machines."""

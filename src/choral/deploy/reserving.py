@@ -5,9 +5,13 @@ from pathlib import Path
 from choral.plan import Budget
 from choral.privacy.costs import Costs, most_uploads
 from choral.privacy.display import up
+from choral.privacy.events import epsilon_of
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Balances, Ledger, Reservation
+from choral.privacy.private_sums import RULE
+from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.run.agreement import Agreement
+from choral.run.questions import AskTerms, plan_of_questions, reserve_questions
 
 SLACK = 1 + 1e-9  # the study's noise was solved for its ε to the last bits, perhaps on another machine
 
@@ -31,8 +35,10 @@ def reserve_in(book: Balances | Ledger, study: Agreement, costs: Costs, *, began
     """
     balances = book if isinstance(book, Balances) else book.balances
     for plan in balances.everyone.open_plans:
-        if plan != study.run_name:
+        if plan not in (study.run_name, plan_of_questions(study.run_name)):
             book.release(plan)
+    if costs.questions is not None:  # first: the allowance for rounds that fail takes what is left
+        reserve_questions(book, costs.questions, study.run_name)
     if more := _missing(balances, study, costs, began=began, needed=needed):
         book.reserve(more)
 
@@ -71,3 +77,16 @@ def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> s
     more = uploads - planned
     extra = f"{more} more than planned, for attempts that fail" if more > 0 else "the limit pays for no more"
     return f"at most {uploads} uploads ({extra}), so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
+
+
+def asks_in_words(study: Agreement, costs: Costs, delta: float) -> str:
+    """What the approval screen says of questions; empty where the study may ask none."""
+    if costs.questions is None:
+        return ""
+    terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
+    epsilon, price = epsilon_of([costs.questions.reserved], delta), costs.questions
+    return (
+        f"at most {price.most} questions ({', '.join(terms.names)}) about the columns {', '.join(terms.columns)}; all "
+        f"of them together cost ε = {up(epsilon)} (δ = {delta:g}, {ADJACENCY}, rule {RULE}, against {EVERYONE}), "
+        "which is part of the planned ε. choral device questions shows each in words"
+    )

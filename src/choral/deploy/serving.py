@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from choral import federation
 from choral.backends.wire import Connected, Wire
+from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
@@ -31,7 +32,7 @@ STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH409", "CH601", "CH602", "CH603"})
+LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,7 @@ class Deployed(Place):
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
+        self.questions = WaitingQuestions(self.run_folder.path, self.agreement, transport)
         self._waited = False
         self._last_turn = Turn(0, 0)
 
@@ -144,6 +146,7 @@ class Deployed(Place):
                 f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
                 fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
             )
+        self.questions.answer_waiting(sorted(here))
         return np.isin(np.arange(len(self.names)), list(here))
 
     def _gather(self, needed: int, patience: float) -> None:

@@ -17,13 +17,14 @@ from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, card_of, check
 from choral.deploy.policy import Policy, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
-from choral.deploy.reserving import SLACK, balances_under, reserve_in
+from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.once import OnceTraining
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
 from choral.privacy.display import figures_up, up
+from choral.privacy.events import epsilon_of
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.mechanisms import mechanism_of
@@ -34,6 +35,7 @@ from choral.run.agreement import Agreement, Enrolled, check_names
 from choral.run.code import Code
 from choral.run.devices import trainer_of
 from choral.run.names import require_device_name
+from choral.run.questions import check_columns
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
@@ -219,13 +221,11 @@ class Home:
             raise ConfigError(
                 "CH102", f"δ = {policy.delta:g}.", fix=f"Must be at most 1/rows (here {1 / len(labels):.1e}): --delta."
             )
+        check_columns(study.job, table)
         costs = Costs(
-            plan=study.plan,
-            secure=study.secure,
-            rows=np.array([len(labels)]),
-            limits=(policy.budget,),
-            names=(self.joined.name,),
-        )
+            plan=study.plan, secure=study.secure, rows=np.array([len(labels)]), limits=(policy.budget,),
+            names=(self.joined.name,), questions=study.settled.costs.questions,
+        )  # fmt: skip
         return Holdings(
             trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
         )
@@ -307,12 +307,11 @@ class Home:
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
         balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
-        balance = balances.everyone
+        balance, terms = balances.everyone, study.terms
         spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
         spent_of_sums = 0.0 if policy.epsilon_sum is None else balances.sums.reserved
         reserve_in(balances, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
-        terms = study.terms
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
@@ -338,7 +337,7 @@ class Home:
             noise=study.plan.noise,
             noise_on=mechanism_of(study.plan).noise_on,
             delta=delta,
-            epsilon_a_round=held.costs.spent(0, 1, delta),
+            epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
             epsilon_planned=cost,
             epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
             sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
@@ -351,6 +350,7 @@ class Home:
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
+            asks=asks_in_words(study, held.costs, delta),
         )
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:

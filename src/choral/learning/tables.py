@@ -27,6 +27,8 @@ from choral.learning.reading import DataSource, Table, from_frame, read_csv, rea
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition, deal
 
+ADULT_LABEL = "income"
+_ADULT = resources.files("choral.learning") / "adult"
 FEWEST_ROWS = 10  # an 80/10/10 split of fewer rows leaves nothing to validate or test on
 
 
@@ -42,6 +44,7 @@ class Dataset:
     target: Numeric | None = None  # how the label is scaled, where it is a number
     limits: tuple[float, ...] = ()  # each device's own ε, where a column names it
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()  # each device's rows as they are, where somebody wants to ask about them
 
     @property
     def label_bounds(self) -> tuple[float, float] | None:
@@ -66,6 +69,7 @@ def load(
     delimiter: str = ",",
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
+    keep_tables: bool = False,
 ) -> Dataset:
     """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
 
@@ -135,6 +139,19 @@ def load(
         target=number,
         limits=_limits(tables, limit_column, keep),
         notes=notes,
+        tables=_dealt(tables, keep) if keep_tables else (),
+    )
+
+
+def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp]]) -> tuple[Table, ...]:
+    """Each device's own rows, with the columns that every table has."""
+    if not tables:
+        return ()
+    names = [name for name in tables[0][1].columns if all(name in table.columns for _, table in tables)]
+    joined = {name: [cell for _, table in tables for cell in table.cells(name)] for name in names}
+    return tuple(
+        Table(source=device, columns={name: [cells[row] for row in rows] for name, cells in joined.items()})
+        for device, rows in shares.items()
     )
 
 
@@ -176,6 +193,15 @@ def encode_declared(
     return encode(table, columns), _labels(target, table.cells(target.name), table.source)
 
 
+def adult_metadata() -> dict[str, Any]:
+    """The public metadata of UCI Adult: what its columns and its classes are.
+
+    >>> adult_metadata()["classes"]
+    ['<=50K', '>50K']
+    """
+    return tomllib.loads((_ADULT / "columns.toml").read_text())
+
+
 def load_adult(
     *,
     devices: int = 16,
@@ -183,6 +209,7 @@ def load_adult(
     partition: Partition = "even",
     skew: float = 0.5,
     columns: Mapping[str, Any] | None = None,
+    keep_tables: bool = False,
 ) -> Dataset:
     """UCI Adult, which comes with choral, dealt over devices; its ranges and levels are public metadata.
 
@@ -191,12 +218,11 @@ def load_adult(
     >>> load_adult(columns={"age": {"bounds": [15, 65]}}).records.devices
     16
     """
-    folder = resources.files("choral.learning") / "adult"
-    declared = tomllib.loads((folder / "columns.toml").read_text())
-    with resources.as_file(folder / "adult.csv.xz") as path:
+    declared = adult_metadata()
+    with resources.as_file(_ADULT / "adult.csv.xz") as path:
         return load(
             path,
-            label="income",
+            label=ADULT_LABEL,
             classes=declared["classes"],
             columns={**declared["columns"], **(columns or {})},
             columns_from="public metadata",
@@ -204,6 +230,7 @@ def load_adult(
             partition=partition,
             skew=skew,
             seed=seed,
+            keep_tables=keep_tables,
         )
 
 

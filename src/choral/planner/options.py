@@ -150,8 +150,7 @@ def solved(
     `learning` is how far a gradient moves the model in the end, where the plan's step size is chosen already.
     """
     # Refused (CH204) where nothing is proved of the secure sum.
-    crowd = {"colluders": task.colluders, "dropouts": task.dropouts}
-    plan = calibrated(plan, task.budget, rule=_RULE[against], **crowd)
+    plan = calibrated(plan, task.budget, rule=_RULE[against], colluders=task.colluders, dropouts=task.dropouts)
     if given_noise and task.noise is not None:
         _check_given_noise(task, task.exposure(plan), against)
         plan = replace(plan, noise=task.noise)

@@ -14,7 +14,7 @@ from choral.errors import LedgerError
 from choral.plan import Budget
 from choral.privacy.cover import counted, currency_of, together
 from choral.privacy.display import figures_up
-from choral.privacy.entries import Charge, Reservation
+from choral.privacy.entries import SUMS, Charge, Reservation
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
 from choral.privacy.rules import ADJACENCY, EVERYONE
 
@@ -150,7 +150,7 @@ class Balance:
         return self._with(reservation.plan, reservation.uploads)[0]
 
     def admissible(self, reservation: Reservation) -> Gaussian | Zcdp | None:
-        """What a reservation would count as (None: composed exactly), or CH401 where it would pass the limit."""
+        """What a reservation would count as (None: composed exactly), or CH401 or CH408 beyond the limit."""
         after, price = self._with(reservation.plan, reservation.uploads)
         if not after <= self.limit.epsilon:  # so that NaN is refused too
             raise self._beyond(f"the study's {len(reservation.uploads)} uploads", after, reservation)
@@ -207,7 +207,7 @@ class Balance:
     # Charges
 
     def check(self, charge: Charge) -> None:
-        """Refuse a charge that was made already (CH405), is not reserved (CH409) or would pass the limit (CH401)."""
+        """Refuse a charge that was made already (CH405), is not reserved (CH409) or beyond the limit (CH401, CH408)."""
         if (charge.plan, charge.round, charge.attempt) in self._seen:
             raise LedgerError(
                 "CH405",
@@ -261,7 +261,7 @@ class Balance:
 
     def _beyond(self, what: str, after: float, entry: Charge | Reservation) -> LedgerError:
         held = "spent" if self.reserved <= self._running() else "reserved"
-        return LedgerError(
+        error = LedgerError(
             "CH401",
             f"device {self.device} refuses {what}: it has {held} ε = {figures_up(self.reserved, 4)} of "
             f"{self.limit.epsilon:.4g}; this would make {figures_up(after, 4)} (δ = {self.limit.delta:.3g}, "
@@ -269,6 +269,9 @@ class Balance:
             why="Nothing was sent.",
             fix="Only the data owner can raise the limit.",
         )
+        if entry.adversary == SUMS:
+            return LedgerError("CH408", error.what, why=error.why, fix=error.fix)
+        return error
 
     def _used_up(self, charge: Charge) -> LedgerError:
         reserved = sum(len(study.uploads) for study in self.studies if study.open and study.plan == charge.plan)

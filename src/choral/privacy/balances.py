@@ -64,7 +64,7 @@ class Balances:
         self.admit(reservation, *self.admissible(reservation))
 
     def admissible(self, reservation: Reservation) -> tuple[Price, Price]:
-        """What a reservation would count as in each balance, or CH401 where it would pass either limit."""
+        """What a reservation would count as in each balance, or CH401 or CH408 where it would pass either limit."""
         price = self.everyone.admissible(reservation)
         return price, None if self.sum_epsilon is None else self.sums.admissible(reservation.of_sums)
 

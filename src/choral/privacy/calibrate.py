@@ -14,7 +14,7 @@ from choral.errors import PlanError
 from choral.plan import Budget, Plan, require_number, require_one_of
 from choral.privacy import published
 from choral.privacy.display import figures_up
-from choral.privacy.events import Event, Gaussian, Poisson, Zcdp
+from choral.privacy.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
 from choral.privacy.rules import ADJACENCY, Loss
@@ -41,6 +41,7 @@ OUT_OF_RANGE = 1e-8  # the chance over a run that one device's updates leave the
 RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for besides their noise
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
+_LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
 
 
@@ -61,8 +62,18 @@ def spendable(budget: Budget) -> Budget:
     return replace(budget, delta=left)
 
 
-def calibrated(plan: Plan, budget: Budget, *, rule: str = "proved", colluders: int = 0, dropouts: int = 0) -> Plan:
+def calibrated(
+    plan: Plan,
+    budget: Budget,
+    *,
+    rule: str = "proved",
+    colluders: int = 0,
+    dropouts: int = 0,
+    besides: Gaussian | None = None,
+) -> Plan:
     """The plan with the least noise for which every device that takes its turns stays within the budget.
+
+    `besides` is what is spent of the budget on something else than rounds.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=2440, local_steps=10, step_size=0.5, clip=1.0,
     ...             noise=0.0)
@@ -71,7 +82,7 @@ def calibrated(plan: Plan, budget: Budget, *, rule: str = "proved", colluders: i
     """
     plan = replace(plan, noise=1.0)  # where the search starts
     part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
-    return replace(plan, noise=smallest_noise(part, spendable(budget), rule))
+    return replace(plan, noise=smallest_noise(part, spendable(budget), rule, besides=besides))
 
 
 def loss_under(rule: str, part: Exposure) -> Loss | published.Published:
@@ -87,8 +98,17 @@ def loss_under(rule: str, part: Exposure) -> Loss | published.Published:
     return loss
 
 
-def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most_noise: float = math.inf) -> float:
+def smallest_noise(
+    part: Exposure,
+    budget: Budget,
+    rule: str = "proved",
+    *,
+    most_noise: float = math.inf,
+    besides: Gaussian | None = None,
+) -> float:
     """The least noise with which the exposure stays within the budget; `part.noise` only starts the search.
+
+    With `besides`, an event that takes its part of the budget, both together stay within it.
 
     >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
     >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
@@ -101,22 +121,36 @@ def smallest_noise(part: Exposure, budget: Budget, rule: str = "proved", *, most
         ratio = loss.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="paper")
         noise = part.noise * math.sqrt(ratio) * (1 + _SLACK)
     else:
-        noise = _noise_of(loss.event, part, budget, rule)
+        noise = _noise_of(loss.event, part, budget, rule, besides)
     if noise > most_noise:
         raise _unreachable(replace(part, noise=most_noise), budget, rule, f"noise at most {most_noise:g}")
     return noise
 
 
-def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str) -> float:
+def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, besides: Gaussian | None) -> float:
     """The least noise by the event that a rule charges: in closed form, or by search from a noise that is enough."""
+    other, delta = (0.0, budget.delta) if besides is None else (besides.mu**2 / 2, budget.delta - besides.delta)
+
+    def left(rho: float) -> float:
+        if not other < rho * (1 - _LEAST_LEFT):
+            raise PlanError(
+                "CH201",
+                f"epsilon {budget.epsilon:g} is not reachable: questions take all of it, or nearly.",
+                fix="Give [privacy] a larger epsilon, or [ask] a smaller one.",
+            )
+        return rho - other
+
     if isinstance(event, Zcdp):
-        rho = rho_for(epsilon=budget.epsilon, delta=budget.delta)
+        rho = left(rho_for(epsilon=budget.epsilon, delta=delta))
         return part.noise * math.sqrt(event.rho / rho) * (1 + _SLACK)
 
     def epsilon_at(trial: float) -> float:
-        return _epsilon(rule, replace(part, noise=trial), budget.delta)
+        if besides is None:
+            return _epsilon(rule, replace(part, noise=trial), budget.delta)
+        loss = loss_under(rule, replace(part, noise=trial))
+        return epsilon_of([loss.event, besides], budget.delta) if isinstance(loss, Loss) else loss.epsilon(budget.delta)
 
-    mu = math.sqrt(2 * rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="exact"))
+    mu = math.sqrt(2 * left(rho_for(epsilon=budget.epsilon, delta=delta, conversion="exact")))
     if isinstance(event, Gaussian):
         return part.noise * event.mu / mu * (1 + _SLACK)
     if isinstance(event, Poisson):
@@ -124,7 +158,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str) -> float:
         enough = part.noise * (2 * math.sqrt(part.steps) / mu) / event.noise_multiplier
         return _search(epsilon_at, budget.epsilon, enough)
     # Skellam noise costs a little more than the discrete Gaussian, whose noise has a closed form.
-    enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule)
+    enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule, besides=besides)
     while epsilon_at(enough) > budget.epsilon:
         enough *= 2
     return _search(epsilon_at, budget.epsilon, enough)

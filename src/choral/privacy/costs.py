@@ -13,6 +13,7 @@ from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 from choral.privacy.ledger import Charge, Reservation
 from choral.privacy.mechanisms import against_everyone, charging, rules_charged, with_secure_sum
+from choral.privacy.private_sums import SumPrice
 from choral.privacy.rules import Loss
 
 NO_LIMIT = 1e9  # ε of a ledger that counts but never refuses
@@ -31,6 +32,7 @@ class Costs:
     limits: tuple[Budget, ...]
     names: tuple[str, ...]
     against: Against = "everyone"
+    questions: SumPrice | None = None  # of a study that may also ask: all of them count, asked or not
 
     @property
     def private(self) -> bool:
@@ -80,7 +82,8 @@ class Costs:
         loss = with_secure_sum(part)
         if isinstance(loss, str):
             return None
-        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds))], delta)
+        asked = () if self.questions is None else (self.questions.reserved_of_sums,)
+        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds)), *asked], delta)
         return epsilon if math.isfinite(epsilon) else None
 
     def charge(self, device: int, rounds_before: int, *, run: str, round_number: int, attempt: int) -> Charge:
@@ -135,12 +138,16 @@ class Costs:
         return low
 
     def spent(self, device: int, rounds: int, delta: float) -> float:
-        """ε of this device after so many rounds, by the figure that its limit is about."""
-        return epsilon_of([self.counted_event(device, before) for before in range(rounds)], delta)
+        """ε of this device after so many rounds and all questions, by the figure that its limit is about."""
+        if not self.trusts_sum:
+            return self.spent_against_everyone(device, rounds, delta)
+        asked = () if self.questions is None else (self.questions.reserved_of_sums,)
+        return epsilon_of([*(self.counted_event(device, before) for before in range(rounds)), *asked], delta)
 
     def spent_against_everyone(self, device: int, rounds: int, delta: float) -> float:
-        """ε of this device after so many rounds against the server and all others, as its ledger composes it."""
-        return epsilon_of([self.event(device, before) for before in range(rounds)], delta)
+        """The same against the server and all others, composed from the events that its ledger holds or reserves."""
+        asked = () if self.questions is None else (self.questions.reserved,)
+        return epsilon_of([*(self.event(device, before) for before in range(rounds)), *asked], delta)
 
     def spent_by_all(self, rounds: NDArray[np.int64]) -> list[float]:
         """ε of each device after its own number of rounds, at its own limit's δ."""

@@ -118,7 +118,7 @@ class Ledger:
         return self._receipt
 
     def reserve(self, reservation: Reservation) -> Receipt:
-        """The receipt of all uploads that a study may make, before the first of them; CH401 beyond the limit."""
+        """The receipt of all uploads that a study may make, before the first of them; CH401 or CH408 beyond a limit."""
         prices = self.balances.admissible(reservation)
         return self._append({"kind": "reserve", **reservation.to_dict(), **_counted(*prices)})
 

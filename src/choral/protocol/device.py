@@ -15,6 +15,7 @@ from choral.protocol.findings import ready_fields, refusal_fields
 from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
+    QUESTIONS,
     Call,
     Close,
     Drop,
@@ -55,6 +56,13 @@ def another_charge(round_number: int, charged: int) -> TrustError:
     """The refusal of one more attempt of a round for which the device has paid often enough."""
     what = f"{charged} attempts of round {round_number} were charged here, and no more than {MOST_CHARGED} are."
     return refused(what, code="CH607")
+
+
+def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
+    """A device's signed no, which says whose doing it was: its own, that of the blamed peer, or the server's."""
+    cause = number if code.startswith(_OWN) else blamed
+    signature = identity.sign(*refusal_fields(turn, code, cause))
+    return Refusal(turn=turn, device=number, code=code, cause=cause, signature=signature)
 
 
 class ChargeReceipt(Protocol):
@@ -114,7 +122,7 @@ class Device:
                 f'the roster does not hold the keys of device "{identity.id}" as they are.',
                 fix="Enrol again; never take part under keys that somebody else made.",
             )
-        vault.pin(roster=terms.roster_digest, terms=terms.digest)
+        vault.pin(roster=terms.roster_digest, terms=terms.within or terms.digest)
         self.terms, self.vault = terms, vault
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
@@ -144,9 +152,7 @@ class Device:
             return encode(self._refuse(turn, error.code))
 
     def _refuse(self, turn: Turn, code: str) -> Refusal:
-        cause = self.number if code.startswith(_OWN) else self._blamed
-        signature = self._identity.sign(*refusal_fields(turn, code, cause))
-        return Refusal(turn=turn, device=self.number, code=code, cause=cause, signature=signature)
+        return signed_refusal(self._identity, self.number, turn, code, blamed=self._blamed)
 
     def _reply(self, message: Message, vector: memoryview) -> Vector:
         match message:
@@ -179,17 +185,24 @@ class Device:
         return nonce, self._identity.sign(*ready_fields(turn, nonce))
 
     def _refuse_old(self, turn: Turn) -> None:
-        last = self.vault.memory.turn
+        last = self._last(turn.round)
         if last is not None and turn <= last:
             raise refused(
                 f"round {turn.round}, attempt {turn.attempt} is not after the last,"
                 f" round {last.round}, attempt {last.attempt}."
             )
 
+    def _last(self, round_number: int) -> Turn | None:
+        """The last turn of this kind: questions and rounds of training are counted apart."""
+        memory = self.vault.memory
+        return memory.asked if round_number >= QUESTIONS else memory.turn
+
     def _charged(self, round_number: int) -> int:
-        """How many attempts of a round this device has paid for."""
-        last = self.vault.memory.turn
-        return self.vault.memory.attempts if last is not None and last.round == round_number else 0
+        """How many attempts of a round this device has paid for; a question has one, and is asked again as another."""
+        last = self._last(round_number)
+        if last is None or last.round != round_number:
+            return 0
+        return MOST_CHARGED if last.asks else self.vault.memory.attempts
 
     def _refuse_another_charge(self, turn: Turn) -> None:
         """Whatever makes attempts fail, others or the server: it costs this device two charges per round at most."""
@@ -235,8 +248,10 @@ class Device:
         """
         receipt = self._charge(turn.round, turn.attempt)
         pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
-        attempts = self._charged(turn.round) + 1
-        self.vault.change(turn=turn, attempts=attempts, receipt=(receipt.entries, receipt.seal), pairs=pairs)
+        kept: dict[str, Any] = {"turn": turn, "attempts": self._charged(turn.round) + 1}
+        if turn.asks:
+            kept = {"asked": turn}
+        self.vault.change(**kept, receipt=(receipt.entries, receipt.seal), pairs=pairs)
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None

@@ -1,4 +1,4 @@
-"""The nine messages of a round and the two of a run's end as bytes: versioned, capped, checked before being believed.
+"""The messages of a round, of a question and of a run's end as bytes: versioned, capped, checked before being believed.
 
 A frame is magic ‖ version ‖ header length ‖ header ‖ zeros to a multiple of 8 ‖ vector. The header is a msgpack array
 by a fixed schema; the vector (the model, or a masked update) is raw bytes, so that a million numbers are never parsed
@@ -16,6 +16,9 @@ import msgspec
 from choral.errors import TrustError
 
 VERSION = 3
+ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)
+QUESTIONS = 2**31  # the number of the first question's turn: rounds of training are below
+QUESTION_BYTES = 4096
 MAGIC = b"chrl"
 NONCE_BYTES = 16
 DIGEST_BYTES = 32
@@ -47,6 +50,11 @@ class Turn(msgspec.Struct, array_like=True, frozen=True, order=True, forbid_unkn
 
     round: Whole
     attempt: Whole
+
+    @property
+    def asks(self) -> bool:
+        """Whether the turn is about a question, and not a round of training."""
+        return self.round >= QUESTIONS
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -124,6 +132,12 @@ class Refusal(_Message, frozen=True, tag=9):
     signature: Signature
 
 
+class Inquire(_Message, frozen=True, tag=10):
+    """Server to device, in place of CALL: are you ready to answer this question? Its canonical JSON is all of it."""
+
+    question: Annotated[bytes, msgspec.Meta(min_length=1, max_length=QUESTION_BYTES)]
+
+
 # The end of a run has tags of its own, apart from those of a turn.
 
 
@@ -142,7 +156,7 @@ class Signed(_Message, frozen=True, tag=21):
     signature: Signature
 
 
-Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Close | Signed
+Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -177,7 +191,20 @@ def encode_before(message: Message, size: int) -> tuple[bytearray, memoryview]:
 
 def _head(message: Message) -> tuple[bytes, bytes, bytes]:
     header = _encoder.encode(message)
-    return _PREFIX.pack(MAGIC, VERSION, len(header)), header, bytes(_padding(len(header)))
+    return _PREFIX.pack(MAGIC, _version(message), len(header)), header, bytes(_padding(len(header)))
+
+
+def _version(message: Message) -> int:
+    return ASKING if message.turn.asks else VERSION
+
+
+def is_about_a_question(frame: Vector) -> bool:
+    """Whether a frame belongs to a question's turn, by its first bytes.
+
+    >>> is_about_a_question(encode(Call(turn=Turn(3, 0)))), is_about_a_question(encode(Call(turn=Turn(QUESTIONS, 0))))
+    (False, True)
+    """
+    return bytes(memoryview(frame).cast("B")[:6]) == MAGIC + ASKING.to_bytes(2, "little")
 
 
 def _padding(header_bytes: int) -> int:
@@ -202,13 +229,15 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     Call(turn=Turn(round=3, attempt=0))
     """
     view = memoryview(frame).cast("B")
+    if is_about_a_question(view):
+        records_bytes = max(records_bytes, QUESTION_BYTES)
     most = most_frame_bytes(vector_bytes=vector_bytes, records_bytes=records_bytes)
     if not _PREFIX.size <= len(view) <= most:
         raise malformed(f"{len(view):,} bytes, expected {_PREFIX.size} to {most:,}")
     magic, version, header_bytes = _PREFIX.unpack_from(view)
     if magic != MAGIC:
         raise malformed("it does not begin like one")
-    if version != VERSION:
+    if version not in (VERSION, ASKING):
         raise TrustError(
             "CH602",
             f"the other side speaks protocol version {version}, this one {VERSION}.",
@@ -223,6 +252,8 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
+    if _version(message) != version or (isinstance(message, Inquire) and not message.turn.asks):
+        raise malformed("its turn is of another kind than its version")
     vector = view[start:]
     expected = vector_bytes if isinstance(message, Omega | Upload | Close) else 0
     if len(vector) != expected:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from choral.errors import ChoralError, NotReadyError, PlanError
 from choral.protocol.findings import Findings
-from choral.protocol.messages import Call, Message, Ready, Refusal, Turn, Vector, decode, encode, malformed
+from choral.protocol.messages import Call, Inquire, Message, Ready, Refusal, Turn, Vector, decode, encode, malformed
 from choral.protocol.terms import Terms
 
 
@@ -24,7 +24,8 @@ class Muster:
 
     def outbox(self) -> dict[int, bytes]:
         """A call for everybody who has not answered yet."""
-        call = encode(Call(turn=self.turn))
+        asked = self.terms.question
+        call = encode(Inquire(turn=self.turn, question=asked) if asked else Call(turn=self.turn))
         return {number: call for number in self.called if number not in self.nonces}
 
     def receive(self, sender: int, frame: Vector) -> None:

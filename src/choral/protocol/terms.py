@@ -3,12 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
-from choral.protocol.messages import VERSION, Turn, Vector, most_frame_bytes
+from choral.protocol.messages import QUESTION_BYTES, VERSION, Turn, Vector, most_frame_bytes
 from choral.secagg.codec import CHECKS, Codec
 from choral.secagg.graph import Graph, require_private
 from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, digest
@@ -36,6 +36,8 @@ class Terms:
     codec: Codec
     parameters: int
     plan: str
+    question: bytes = b""  # of the turns that answer it; `asked` makes such terms
+    within: bytes = b""  # the digest of the terms under which it is asked
 
     def __post_init__(self) -> None:
         if len(self.roster) < self.secure.smallest_sum:
@@ -56,6 +58,10 @@ class Terms:
             require_private(secure, size)
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
+
+    def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int) -> "Terms":
+        """The terms of the turns that answer a question: every mask is bound to it, and to these terms."""
+        return replace(self, secure=secure, codec=codec, parameters=length, question=question, within=self.digest)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -80,6 +86,8 @@ class Terms:
             "parameters": self.parameters,
             "plan": self.plan,
         }
+        if self.question:
+            described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return digest("terms", text.encode(), self.roster_digest)
 
@@ -100,8 +108,8 @@ class Terms:
 
     @property
     def model_bytes(self) -> int:
-        """The size of a model on the wire."""
-        return 4 * self.parameters
+        """The size of a model on the wire; with a question none is sent."""
+        return 0 if self.question else 4 * self.parameters
 
     @property
     def records_bytes(self) -> int:
@@ -123,7 +131,7 @@ class Terms:
     def frame_bytes(self) -> int:
         """The most that any message of a round may take, in either direction: what is longer is not read."""
         most = max(self.model_bytes, self.upload_bytes)
-        return most_frame_bytes(vector_bytes=most, records_bytes=self.records_bytes)
+        return most_frame_bytes(vector_bytes=most, records_bytes=max(self.records_bytes, QUESTION_BYTES))
 
     @property
     def edge_bytes(self) -> int:

@@ -29,10 +29,12 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
+from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion
 from choral.record.reader import (
     ATTACK,
     DEVICES,
     FORMAT,
+    QUESTIONS,
     SIGNATURES,
     STUDY,
     RunRecord,
@@ -41,7 +43,9 @@ from choral.record.reader import (
     of_right_form,
     read_json,
     read_lines,
+    read_questions,
     read_run,
+    read_site_questions,
 )
 from choral.record.shown_attack import CellsRead, ShownAttack, Target
 from choral.record.signers import KeptReceipt, Signatures, Signer
@@ -51,10 +55,13 @@ __all__ = [
     "DEVICES",
     "FORMAT",
     "MERITS",
+    "QUESTIONS",
     "SIGNATURES",
     "STUDY",
     "About",
     "Account",
+    "AnswerPrivacy",
+    "AnsweredQuestion",
     "Baselines",
     "CellsRead",
     "Claim",
@@ -85,6 +92,7 @@ __all__ = [
     "Sight",
     "Signatures",
     "Signer",
+    "SiteQuestion",
     "Spent",
     "SpentByDevice",
     "SpentOnSums",
@@ -99,6 +107,8 @@ __all__ = [
     "of_right_form",
     "read_json",
     "read_lines",
+    "read_questions",
     "read_run",
+    "read_site_questions",
     "traits",
 ]

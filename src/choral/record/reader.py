@@ -14,12 +14,14 @@ from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
+from choral.record.questions import AnsweredQuestion, SiteQuestion
 from choral.record.shown_attack import ShownAttack
 from choral.record.signers import Signatures
 
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
 ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
+QUESTIONS = "questions.jsonl"
 MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 T = TypeVar("T")
 
@@ -96,6 +98,20 @@ def read_json(path: Path) -> dict[str, object]:
 
 def read_lines(path: Path) -> Iterator[RoundLine]:
     """The lines of rounds.jsonl; an unfinished last line, as a crash leaves it, is passed over."""
+    return _lines(path, RoundLine)
+
+
+def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
+    """The lines of questions.jsonl, likewise."""
+    return _lines(folder / QUESTIONS, AnsweredQuestion)
+
+
+def read_site_questions(home: Path) -> Iterator[SiteQuestion]:
+    """The lines of a site's own log of questions, likewise."""
+    return _lines(home / QUESTIONS, SiteQuestion)
+
+
+def _lines(path: Path, kind: type[T]) -> Iterator[T]:
     if not path.exists():
         return
     lines = inside(path.parent, path.name).read_bytes().split(b"\n")
@@ -106,7 +122,7 @@ def read_lines(path: Path) -> Iterator[RoundLine]:
             raise StorageError(
                 "CH802", f"line {number} is not JSON.", where=str(path), fix="The folder was changed; run it again."
             ) from None
-        yield converted(value, RoundLine, path)
+        yield converted(value, kind, path)
 
 
 def converted(value: object, kind: type[T], path: Path, fix: str = "Restore it, or run anew.") -> T:

@@ -15,8 +15,10 @@ from choral.record import RunRecord, charged_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, trust
 from choral.report.pages import check_pages
+from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
 from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
+from choral.run.questions import plan_of_questions, price_of
 from choral.run.signatures import signs
 from choral.run.statement import planned_statement, privacy_statement
 from choral.run.watch import Watch, unwatched
@@ -68,6 +70,13 @@ def verify(
     """
     outside = Outside.read(roster, receipts)
     record = read_run(folder)
+    if record.result is None and has_questions(record):  # asked, and not trained yet
+        return Verdict(
+            kind=record.about.kind,
+            findings=(_found(QUESTIONS_HOLD, check_questions, record),),
+            proved="the questions, which is all that this run has done so far",
+            trusted="that the ledgers and the register are those that were written",
+        )
     record.finished  # noqa: B018 - refused here where it is not
     with of_right_form(record.folder):
         checks = _checks(record, outside)
@@ -105,6 +114,8 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     if not deployed:  # a site's ledger stays with the site
         checks["every ledger is whole, its owner's, and pays for every round"] = _ledgers
     checks[f"every ε follows from {counted}"] = _epsilons
+    if has_questions(record):
+        checks[QUESTIONS_HOLD] = check_questions
     old_deployment = deployed and about.format == 1 and record.signatures is None
     if signs(about.kind, seeded=about.seeded, ledgers=_has_ledgers(record)) and not old_deployment:
         checks[trust.signed_sentence(record)] = signed.check_signatures
@@ -185,6 +196,7 @@ def costs_of(record: RunRecord) -> Costs:
         limits=tuple(Budget(epsilon=device.limit, delta=delta) for device in devices),
         names=tuple(device.name for device in devices),
         against=record.about.against,
+        questions=price_of(config.parse(record.about.job, source="the job in run.json"), len(devices)),
     )
 
 
@@ -215,7 +227,8 @@ def _ledgers(record: RunRecord) -> list[str]:
         # Runs of before have no figure for sums in their charges, and claim it from the plan alone.
         if any(charge.summed not in (None, event) for charge, event in zip(charges, sums, strict=True)):
             wrong.append(f"{name}: a charge is not what the plan costs with the secure sum")
-        if len(charges) != len(ledger.balance.charges):
+        asked = plan_of_questions(costs.plan.digest)
+        if any(charge.plan not in (costs.plan.digest, asked) for charge in ledger.balance.charges):
             wrong.append(f"{name}: the ledger holds charges of another plan")
     return wrong
 
@@ -223,7 +236,8 @@ def _ledgers(record: RunRecord) -> list[str]:
 def _epsilons(record: RunRecord) -> list[str]:
     costs = costs_of(record)
     if _has_ledgers(record):
-        rounds = [len(ledger_of(record, number).balance.charges) for number in range(len(costs.names))]
+        ledgers = [ledger_of(record, number).balance for number in range(len(costs.names))]
+        rounds = [sum(charge.plan == costs.plan.digest for charge in ledger.charges) for ledger in ledgers]
     else:
         rounds = charged_rounds(record.rounds, len(costs.names), record.finished.wasted).tolist()
     said, promised = record.finished.privacy, record.about.planned

@@ -7,9 +7,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.privacy.ledger import Ledger, Receipt
+from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.record import inside
 from choral.run.folder import MOST_LEDGERS, ledger_file
+from choral.run.questions import reserve_questions
 from choral.run.study import Study
 
 NO_RECEIPT = Receipt(entries=0, seal="")
@@ -30,33 +31,39 @@ class Books:
     def __init__(self, study: Study, folder: Path | None, *, before: int | None = None) -> None:
         self.study = study
         self.rounds = np.zeros(study.plan.devices, dtype=np.int64)
-        self._ledgers: list[Ledger] = []
+        self.ledgers: list[Ledger] = []
         if folder is not None and keeps_ledgers(study):
             folder.mkdir(exist_ok=True)
             try:
                 for number, name in enumerate(study.data.records.names):
                     path = inside(folder.parent, f"{folder.name}/{ledger_file(number)}")
                     limit, sum_epsilon = study.costs.ledger_limits(number)
-                    self._ledgers.append(Ledger.open(path, limit=limit, sum_epsilon=sum_epsilon, device=name))
+                    self.ledgers.append(Ledger.open(path, limit=limit, sum_epsilon=sum_epsilon, device=name))
             except BaseException:
                 self.close()  # whoever mends the one and tries again must not find the others in use
                 raise
-            for number, ledger in enumerate(self._ledgers):
-                charges = ledger.balance.charges
+            for number, ledger in enumerate(self.ledgers):
+                charges = self._charges(ledger)
                 self.rounds[number] = sum(before is None or charge.round < before for charge in charges)
                 self._reserve(number, ledger)
 
     def _reserve(self, device: int, ledger: Ledger) -> None:
         """Reserve, once, all uploads that the device's limit pays for: the run may end earlier, but never later."""
         run, costs = self.study.plan.digest, self.study.costs
-        rest = range(len(ledger.balance.charges), int(costs.allowed_rounds[device]))
+        rest = range(len(self._charges(ledger)), int(costs.allowed_rounds[device]))
         if rest and run not in ledger.balance.open_plans:
             ledger.reserve(costs.reservation(device, rest, run=run))
+        if costs.questions is not None:  # with the rounds, before the first charge: then all is composed exactly
+            reserve_questions(ledger, costs.questions, run)
+
+    def _charges(self, ledger: Ledger) -> list[Charge]:
+        """What the rounds of this run were charged; questions are counted apart."""
+        return [charge for charge in ledger.balance.charges if charge.plan == self.study.plan.digest]
 
     @property
     def on_disk(self) -> bool:
         """Whether every device has a ledger file."""
-        return bool(self._ledgers)
+        return bool(self.ledgers)
 
     def may_join(self) -> NDArray[np.bool_]:
         """Which devices can pay for one more round."""
@@ -68,11 +75,11 @@ class Books:
         `again` is for simulations that repeat a round after a crash: the same seed releases the very same numbers, so
         a charge that is there already pays for them.
         """
-        if not self._ledgers:
+        if not self.ledgers:
             self.rounds[device] += 1
             return NO_RECEIPT
-        study, ledger = self.study, self._ledgers[device]
-        charges = ledger.balance.charges
+        study, ledger = self.study, self.ledgers[device]
+        charges = self._charges(ledger)
         turn = (study.plan.digest, round_number, attempt)
         if again and any((known.plan, known.round, known.attempt) == turn for known in reversed(charges)):
             self.rounds[device] += 1
@@ -96,5 +103,5 @@ class Books:
 
     def close(self) -> None:
         """Give every ledger and its lock back."""
-        for ledger in self._ledgers:
+        for ledger in self.ledgers:
             ledger.close()

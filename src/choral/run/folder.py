@@ -18,7 +18,19 @@ from numpy.typing import NDArray
 
 from choral.errors import StorageError
 from choral.privacy import durable
-from choral.record import DEVICES, SIGNATURES, STUDY, About, ModelCard, Outcome, RoundLine, inside, read_lines
+from choral.record import (
+    DEVICES,
+    QUESTIONS,
+    SIGNATURES,
+    STUDY,
+    About,
+    ModelCard,
+    Outcome,
+    Record,
+    RoundLine,
+    inside,
+    read_lines,
+)
 from choral.server_step import State
 
 MOST_LEDGERS = 256  # files of one run; a simulation of more devices counts rounds only, as its rounds.jsonl shows
@@ -93,17 +105,7 @@ class RunFolder:
 
         `state` is what the server's step remembers.
         """
-        text = _line(line)
-        path = self.path / "rounds.jsonl"
-        try:
-            with path.open("ab") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise StorageError(
-                "CH801", f"can't be written: {error.strerror}.", where=str(path), fix="Free some space, then resume."
-            ) from None
+        append_line(self.path / "rounds.jsonl", line, fix="Free some space, then resume.")
         if parameters is not None:
             about = {"round": str(line.round)}
             write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, about, state))
@@ -151,7 +153,21 @@ class RunFolder:
         shutil.rmtree(self.path / DEVICES, ignore_errors=True)
 
 
-def _line(line: RoundLine) -> str:
+def append_line(path: Path, line: Record, *, fix: str) -> None:
+    """Add a line to a file of JSON lines, durably; one that a crash left unfinished is taken out first."""
+    try:
+        with path.open("ab+") as file:
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)
+            file.write(_line(line).encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(path), fix=fix) from None
+
+
+def _line(line: Record) -> str:
     return json.dumps(line.to_dict(), allow_nan=False, ensure_ascii=False) + "\n"
 
 
@@ -165,7 +181,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
-HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES)
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS)
 
 
 def hashes(folder: Path) -> dict[str, str]:

@@ -257,6 +257,18 @@ class _RecordingTransport(MemoryTransport):
             yield number, reply
 
 
+def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
+    """The terms of a rehearsal between the devices with these vaults."""
+    identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
+    return Terms(
+        roster=Roster.of(identity.bundle for identity in identities),
+        secure=study.secure,
+        codec=study.codec,
+        parameters=study.model.size,
+        plan=study.plan.digest,
+    )
+
+
 class Rehearsed(OneProcess):
     """A round with real keys, real masks and every message of the protocol, all devices in this process."""
 
@@ -265,15 +277,7 @@ class Rehearsed(OneProcess):
     def _prepare(self, first: int) -> int:
         study, keys = self.study, None if self.folder is None else self.folder / DEVICES
         vaults = [vault_of(name, number, keys) for number, name in enumerate(study.data.records.names)]
-        identities = [Identity(vault.memory.id, vault.memory.secret) for vault in vaults]
-        roster = Roster.of(identity.bundle for identity in identities)
-        self.terms = Terms(
-            roster=roster,
-            secure=study.secure,
-            codec=study.codec,
-            parameters=study.model.size,
-            plan=study.plan.digest,
-        )
+        self.terms = terms_of(study, vaults)
         self.recorded = _RecordingTransport()
         self.transport = DroppingTransport(self.terms, self.recorded, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None

@@ -52,7 +52,7 @@ def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | Non
     out, drop, compare = settings.pop("out", None), settings.pop("drop", 0.0), settings.pop("compare", False)
     if log is not None and out is None:
         raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
-    job, source = _job_of(data, settings)
+    job, source = job_and_source(data, settings)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
     return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
@@ -62,11 +62,22 @@ def resume(
     path: str | Path, data: DataSource = None, *, log: Log | None = None, reached: Callable[[], None] = unheard
 ) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
+    about, study = settled_again(path, data, reached=reached)
     folder = RunFolder(Path(path))
+    kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
+    run = Run(kind, study, folder=folder, drop=about.drop or 0.0, compare=bool(about.compare), log=log)
+    run.go_on()
+    return run
+
+
+def settled_again(
+    path: str | Path, data: DataSource = None, *, keep_tables: bool = False, reached: Callable[[], None] = unheard
+) -> tuple[About, Study]:
+    """What a run that has begun and not ended was, and its study; CH802 where data or settings are others by now."""
     about = read_run(path).about
     if about.traits.deployed:
         raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
-    if (folder.path / "result.json").exists():
+    if (Path(path) / "result.json").exists():
         raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
     job = config.parse(about.job, source=about.job_source or "run.json")
     if data is None and about.in_memory:
@@ -76,7 +87,7 @@ def resume(
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about.seed, seeded=about.seeded, reached=reached)
+    study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -87,13 +98,11 @@ def resume(
     if about.secure_sum is not None:  # the defaults may have changed since
         codec = codec_of(study.plan, about.secure_sum, study.model)
         study = replace(study, secure=about.secure_sum, codec=codec)
-    kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
-    run = Run(kind, study, folder=folder, drop=about.drop or 0.0, compare=bool(about.compare), log=log)
-    run.go_on()
-    return run
+    return about, study
 
 
-def _job_of(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
+def job_and_source(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
+    """The job of a choral.toml, or of settings given by name, and the data that are given with them."""
     if isinstance(data, str | Path) and Path(data).suffix == ".toml":
         if settings:
             raise ConfigError(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.plan import Plan
+from choral.privacy import private_sums
 from choral.privacy.account import account_of
 from choral.privacy.costs import Costs
 from choral.privacy.exposure import Exposure
@@ -71,14 +72,14 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -
     account = account_of(part, delta)
     proved, paper = account.proved, account.paper
     everyone, found, no_certificate = proved.against_everyone, proved.with_secure_sum, proved.no_certificate
-    summed = None
+    summed, also = None, "" if costs.questions is None else f" and {private_sums.RULE}"
     if found is not None:
         of_sums = found.epsilon if first_form else costs.epsilon_of_sums(part, delta)
         if of_sums is None:
             no_certificate = "what the rounds take of δ for rare failures leaves nothing of it"
         else:
             summed = ColludersClaim(
-                rule=found.rule,
+                rule=found.rule + also,
                 epsilon=of_sums,
                 certificate=found.certificate,
                 adversary=found.adversary,
@@ -90,7 +91,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -
         adjacency=ADJACENT[costs.plan.unit],
         # ε from the events in the ledgers, so with the small shares of δ that batch room and range take.
         against_everyone=Claim(
-            rule=everyone.rule,
+            rule=everyone.rule + also,
             adversary=everyone.adversary,
             epsilon=costs.spent_against_everyone(device, rounds, delta),
         ),

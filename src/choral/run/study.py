@@ -41,6 +41,7 @@ from choral.privacy.costs import NO_LIMIT, Costs
 from choral.privacy.exposure import crowd_of
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.code import Maker
+from choral.run.questions import price_of
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
@@ -97,6 +98,7 @@ class Study:
             limits=self.limits,
             names=self.data.records.names,
             against=self.job.privacy.against,
+            questions=price_of(self.job, self.plan.devices),
         )
 
 
@@ -106,18 +108,20 @@ def settle(
     *,
     seed: int | None = None,
     seeded: bool | None = None,
+    keep_tables: bool = False,
     reached: Callable[[], None] = unheard,
 ) -> Study:
     """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
 
-    A run that goes on after a crash brings the seed that it began with. `reached` is called three times on the way:
+    A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
+    `keep_tables` keeps those as well. `reached` is called three times on the way:
     when the data, the plan and what each device can afford are there.
     """
     if seed is None:
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, told = _load(job, source, dealt)
+    data, told = _load(job, source, dealt, keep_tables=keep_tables)
     split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
     check_delta(job, int(split.train.sizes.sum()))
     reached()
@@ -149,12 +153,14 @@ def settle(
     return study
 
 
-def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
+def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
     settings = job.data
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
-        data = tables.load_adult(devices=devices, partition=settings.partition, skew=settings.skew, seed=seed)
+        data = tables.load_adult(
+            devices=devices, partition=settings.partition, skew=settings.skew, seed=seed, keep_tables=keep_tables
+        )
         return data, "UCI Adult"
     path = settings.csv or settings.parquet
     if source is None and path is None:
@@ -175,6 +181,7 @@ def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
         partition=settings.partition,
         skew=settings.skew,
         seed=seed,
+        keep_tables=keep_tables,
     )
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
@@ -495,7 +502,8 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
         require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
         return plan
-    budget = Budget(epsilon=privacy.epsilon, delta=privacy.delta)
+    budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
-        return calibrated(plan, budget)
-    return calibrated(plan, budget, rule="with_secure_sum", **crowd_of(secure))
+        return calibrated(plan, budget, besides=None if asked is None else asked.reserved)
+    besides = None if asked is None else asked.reserved_of_sums
+    return calibrated(plan, budget, rule="with_secure_sum", besides=besides, **crowd_of(secure))

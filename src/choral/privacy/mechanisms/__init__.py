@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from choral.plan import Plan
+from choral.privacy import private_sums
 from choral.privacy.exposure import Exposure, in_crowd
 from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE
 from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM
@@ -86,4 +87,5 @@ def rule_in_words(rule: str) -> str:
     'S1: every noisy step counted on its own'
     """
     known = {name: counted for mechanism in MECHANISMS for name, counted in mechanism.rules.items()}
+    known[private_sums.RULE] = private_sums.COUNTED
     return f"{rule}: {known[rule]}" if rule in known else rule

@@ -1,0 +1,169 @@
+"""Ask all devices of a study: a count, a table, a mean, a survival curve. Every number has an interval with its noise.
+
+STUDY is a choral.toml, which begins a new run folder, a run folder that has begun, or the folder of a deployment. Each
+question is charged to every device's ledger; the same question again is answered from the register and costs nothing.
+`choral resume FOLDER` then trains from the same ledgers.
+"""
+
+import argparse
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from choral.cli import terminal
+from choral.errors import ConfigError
+from choral.printable import escaped
+from choral.privacy.display import up
+
+if TYPE_CHECKING:
+    from choral.asking.question import Question
+    from choral.record import AnswerPrivacy
+    from choral.run.inquiry import AskedAnswer, Inquiry, PlannedQuestion
+
+EPILOG = """\
+examples:
+  choral ask choral.toml table smoker --by sex --where 'age>=60' --out study
+  choral ask study count --where sex=female
+  choral ask study km --time days --event died --by arm --plan"""
+_TEXTS, _NUMBERS = ("time", "event", "occurred", "target"), ("until", "power", "bins")
+_ONE_COLUMN = ("mean",)  # questions about one column; others take a list
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The study, the question and its parameters."""
+    parser.add_argument("study", metavar="STUDY", help="a choral.toml, or the folder of a run that has begun")
+    parser.add_argument("name", metavar="QUESTION", help="count, table, mean, km, …")
+    parser.add_argument("columns", metavar="COLUMN", nargs="*", help="what it is about")
+    parser.add_argument("--by", action="append", metavar="COLUMN", help="one answer for each of its levels")
+    parser.add_argument("--where", action="append", metavar="CONDITION", help="age>=60, age<80 or sex=female")
+    for name in _TEXTS:
+        parser.add_argument(f"--{name}", metavar="COLUMN" if name != "occurred" else "LEVEL")
+    for name in _NUMBERS:
+        parser.add_argument(f"--{name}", type=float, metavar="NUMBER")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="any other parameter")
+    parser.add_argument("--plan", action="store_true", help="what it would cost and tell; asks nothing")
+    parser.add_argument("--rehearse", action="store_true", help="with keys, masks and every message (a new run only)")
+    parser.add_argument("--seed", type=int, help="repeat a run: its noise can then be foreseen (a new run only)")
+    parser.add_argument("--out", type=Path, help="the folder of a new run (default runs/<time>-<name>)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, or plan to, and show."""
+    question = _question(args)
+    if (Path(args.study) / "study.toml").exists():
+        return _deployed(args, question)
+    inquiry = _inquiry(args)
+    told = inquiry.plan(question) if args.plan else inquiry.ask(question)
+    folder = str(inquiry.folder)
+    if args.json:
+        print(json.dumps({"folder": folder, **told.to_dict()}))
+    else:
+        print(_shown_plan(told) if args.plan else _shown(told, folder))  # type: ignore[arg-type]
+    return 0
+
+
+def _question(args: argparse.Namespace) -> "Question":
+    from choral.asking.filters import condition
+    from choral.asking.question import Question
+
+    given = {name: getattr(args, name) for name in (*_TEXTS, *_NUMBERS, "by") if getattr(args, name) is not None}
+    if args.columns:
+        given |= {"column": args.columns[0]} if args.name in _ONE_COLUMN else {"columns": args.columns}
+    if args.where:
+        given["where"] = [condition(text) for text in args.where]
+    for text in args.set:
+        key, _, value = text.partition("=")
+        try:
+            given[key] = json.loads(value)
+        except ValueError:
+            raise ConfigError("CH102", f"--set {key} is not JSON.", fix='Write --set cuts={"age":[40,60]}.') from None
+    return Question(name=args.name, parameters=given)
+
+
+def _inquiry(args: argparse.Namespace) -> "Inquiry":
+    from choral import config
+    from choral.run import inquiry
+    from choral.run.folder import folder_name
+    from choral.run.study import settle
+
+    if Path(args.study).is_dir():
+        if args.rehearse or args.seed is not None or args.out is not None:
+            raise ConfigError("CH104", "--rehearse, --seed or --out with a run that has begun.", fix="Leave it out.")
+        return inquiry.gone_on(args.study)
+    job = config.read(args.study)
+    job = job if args.seed is None else job.seeded(args.seed)
+    kind = "rehearsal" if args.rehearse else "simulation"
+    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(job.run.name)}"
+    if args.plan:
+        return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
+    return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
+
+
+def _deployed(args: argparse.Namespace, question: "Question") -> int:
+    from choral.deploy.asking import put
+    from choral.deploy.serving import run_folder
+    from choral.run.agreement import Agreement
+
+    if args.plan or args.rehearse or args.seed is not None or args.out is not None:
+        raise ConfigError("CH104", "--plan, --rehearse, --seed or --out with a deployment.", fix="Leave it out.")
+    study = Agreement.read(Path(args.study) / "study.toml")
+    folder = run_folder(Path(args.study), study).path
+    told = put(folder, study, question)
+    if told is not None:
+        print(json.dumps({"folder": str(folder), **told.to_dict()}) if args.json else _shown(told, str(folder)))
+    elif args.json:
+        print(json.dumps({"folder": str(folder), "waiting": True}))
+    else:
+        terminal.say(
+            f"WAITS   {question.words()}",
+            f"        choral server run {args.study} asks it before its next round; the same command then shows it",
+        )
+    return 0
+
+
+def _shown(told: "AskedAnswer", folder: str) -> str:
+    answer = told.answer
+    lines = [f"QUESTION {told.number}   {told.question.words()}", ""]
+    if told.privacy.from_register:
+        lines.insert(1, "asked before: answered from the register, at no cost")
+    lines += [_row(row) for row in answer.rows]
+    if answer.test is not None:
+        lines += ["", "test: " + ", ".join(f"{name} {value:.4g}" for name, value in answer.test.items())]
+    if answer.block:
+        lines += ["", answer.block]
+    lines += ["", *answer.sentences]
+    if answer.is_rough:
+        lines.append("Some intervals are approximate: the noise is large for what is asked.")
+    lines += [*_shown_privacy(told.privacy), f"register and ledgers: {folder}"]
+    return "\n".join(escaped(line) if line != answer.block else line for line in lines)
+
+
+def _row(row: dict[str, object]) -> str:
+    numbers = {"estimate", "low", "high"}
+    named = [f"{value}" for name, value in row.items() if isinstance(value, str) and name not in numbers]
+    interval = f"{row['estimate']:>12,.6g}   95 %: {row['low']:,.6g} to {row['high']:,.6g}"
+    return f"  {' · '.join(named):<32}{interval}"
+
+
+def _shown_plan(told: "PlannedQuestion") -> str:
+    lines = [
+        f"PLAN   {told.question.words()}",
+        f"       noise of deviation {told.deviation:.4g} in each number. {told.expected.sentence}",
+        *_shown_privacy(told.privacy),
+        "nothing was asked, and nothing is charged",
+    ]
+    return "\n".join(terminal.wrap(escaped(line)) for line in lines)
+
+
+def _shown_privacy(privacy: "AnswerPrivacy") -> list[str]:
+    figures = (
+        (privacy.epsilon, privacy.epsilon_in_all, privacy.adversary),
+        (privacy.epsilon_sum, privacy.epsilon_sum_in_all, privacy.adversary_sum),
+    )
+    head = f"PRIVACY   rule {privacy.rule}, δ = {privacy.delta:g}, {privacy.adjacency}"
+    lines = [
+        f"          ε ≤ {up(one, 4)} of this question, {up(whole, 4)} of all {privacy.most}, against {whom}"
+        for one, whole, whom in figures
+    ]
+    return [head, *lines, f"          {privacy.asked} of {privacy.most} questions are asked"]

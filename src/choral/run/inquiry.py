@@ -1,0 +1,310 @@
+"""Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.asking import catalogue
+from choral.asking.answer import Answer, Expected
+from choral.asking.question import Question
+from choral.backends.dropouts import DroppingTransport, drops_out
+from choral.backends.wire import MemoryTransport, Wire
+from choral.errors import ConfigError, LedgerError, SumError
+from choral.learning.reading import DataSource
+from choral.privacy import private_sums
+from choral.privacy.events import epsilon_of
+from choral.privacy.private_sums import SumPrice
+from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.protocol.messages import QUESTIONS, Turn
+from choral.protocol.respondent import Respondent
+from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
+from choral.record.description import KindName
+from choral.run.books import Books, keeps_ledgers
+from choral.run.folder import RunFolder, now
+from choral.run.places import Opened, terms_of
+from choral.run.questions import AskTerms, CheckedQuestion, check_columns, preparation
+from choral.run.register import Register
+from choral.run.runs import Kind, Run, job_and_source, settled_again
+from choral.run.signatures import vault_of
+from choral.run.study import Study, settle
+from choral.secagg.masks import Stream
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AskedAnswer:
+    """An answer with its question, what it cost, and against whom that holds."""
+
+    question: Question
+    answer: Answer
+    privacy: AnswerPrivacy
+    number: int
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The numbers, each with its interval, which includes the noise."""
+        return self.answer.rows
+
+    @property
+    def frame(self) -> Any:  # noqa: ANN401 - pandas is optional
+        """The same as a data frame of pandas."""
+        return self.answer.frame
+
+    @property
+    def test(self) -> Mapping[str, float] | None:
+        """The statistic and p of a test, where the question has one."""
+        return self.answer.test
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether intervals are approximate, for so much noise."""
+        return self.answer.is_rough
+
+    def to_dict(self) -> dict[str, object]:
+        """The answer as plain values for JSON."""
+        answer = self.answer
+        return {
+            "number": self.number,
+            "question": json.loads(self.question.canonical()),
+            "words": self.question.words(),
+            "rows": answer.rows,
+            "is_rough": answer.is_rough,
+            "test": None if answer.test is None else dict(answer.test),
+            "block": answer.block,
+            "sentences": list(answer.sentences),
+            "privacy": self.privacy.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedQuestion:
+    """What a question would cost and how wide its interval would be; nothing was asked."""
+
+    question: Question
+    expected: Expected
+    deviation: float
+    privacy: AnswerPrivacy
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan as plain values for JSON."""
+        return {
+            "question": json.loads(self.question.canonical()),
+            "words": self.question.words(),
+            "noise_sd": self.deviation,
+            "expected_width": self.expected.width,
+            "sentence": self.expected.sentence,
+            "privacy": self.privacy.to_dict(),
+        }
+
+
+def answer_privacy(
+    price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False
+) -> AnswerPrivacy:
+    """What one answer costs at this price, and all of the study's together."""
+    helpers = f", helped by {colluders} of the devices" if colluders else ""
+    return AnswerPrivacy(
+        rule=private_sums.RULE,
+        delta=delta,
+        adjacency=ADJACENCY,
+        epsilon=epsilon_of([price.everyone], delta),
+        epsilon_in_all=epsilon_of([price.reserved], delta),
+        adversary=EVERYONE,
+        epsilon_sum=epsilon_of([price.summed or price.everyone], delta),
+        epsilon_sum_in_all=epsilon_of([price.reserved_of_sums], delta),
+        adversary_sum=f"a server that sees only sums{helpers}",
+        asked=asked,
+        most=price.most,
+        from_register=from_register,
+    )
+
+
+def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
+    """What an opened sum says, wherever it was opened."""
+    question = Question.read(found.question.encode())
+    answer = catalogue.estimate(
+        question,
+        terms.columns,
+        np.array(found.total, dtype=np.float64) / found.factor,  # type: ignore[arg-type]
+        rows=found.rows,
+        deviation=found.scale * math.sqrt(len(found.included)) / found.factor,
+    )
+    return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
+
+
+def answered(checked: CheckedQuestion, opened: Opened, number: int) -> AnsweredQuestion:
+    """A question with its opened sum, as the register keeps it."""
+    return AnsweredQuestion(
+        number=number,
+        question=checked.question.canonical().decode(),
+        words=checked.question.words(),
+        at=now(),
+        included=opened.included,
+        rows=int(opened.total[-1]),
+        l2=checked.summand.l2,
+        factor=checked.noise.factor,
+        scale=checked.noise.scale,
+        total=tuple(int(value) for value in opened.total[:-1]),
+    )
+
+
+class Inquiry:
+    """The questions of one study: each is charged to every device's ledger in the folder, and kept in its register."""
+
+    def __init__(self, kind: KindName, study: Study, *, folder: Path, drop: float = 0.0) -> None:
+        if not (keeps_ledgers(study) and study.data.tables):
+            raise ConfigError(
+                "CH104",
+                "questions need tables with named columns, privacy, and a ledger for each device.",
+                fix="Give a file or a data frame, [privacy] epsilon, and at most 256 devices.",
+            )
+        self.kind, self.study, self.folder, self.drop = kind, study, folder, drop
+        check_columns(study.job, study.data.tables[0])
+        self.terms = AskTerms.of(study.job, run=study.plan.digest, devices=study.plan.devices)
+        self.register = Register(folder)
+
+    def ask(self, question: Question) -> AskedAnswer:
+        """The answer, from the register if this was asked before, else from all devices, each of which pays."""
+        data = question.canonical()
+        checked = self.terms.read(data)
+        known = self.register.find(data)
+        found = known or self._answered(checked)
+        return self.told(found, from_register=known is not None)
+
+    def plan(self, question: Question) -> PlannedQuestion:
+        """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
+        checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
+        rows, deviation = sum(table.rows for table in self.study.data.tables), _deviation(checked, devices)
+        expected = catalogue.expected(question, self.terms.columns, rows=rows, deviation=deviation)
+        return PlannedQuestion(
+            question=question, expected=expected, deviation=deviation, privacy=self._privacy(from_register=False)
+        )
+
+    def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
+        """What an opened sum says: all of it follows from the register."""
+        return answer_of(self.terms, found, self._privacy(from_register=from_register))
+
+    def _privacy(self, *, from_register: bool) -> AnswerPrivacy:
+        return answer_privacy(
+            self.terms.price,
+            delta=self.study.job.privacy.delta,
+            colluders=self.terms.secure.colluders,
+            asked=self.register.last,
+            from_register=from_register,
+        )
+
+    def _answered(self, checked: CheckedQuestion) -> AnsweredQuestion:
+        with Books(self.study, self.folder / "ledgers") as books:
+            number = self._next_number(books)
+            cohort = self._willing(books, number)
+            opened = _SUMS[self.kind](self, checked, books, cohort, number)
+        found = answered(checked, opened, number)
+        self.register.add(found)
+        return found
+
+    def _next_number(self, books: Books) -> int:
+        """One more than any turn that was charged or answered: what failed after it was paid for is asked anew."""
+        plan = self.terms.plan
+        charged = (charge.round for ledger in books.ledgers for charge in ledger.balance.charges if charge.plan == plan)
+        return max(self.register.last, *charged, 0) + 1
+
+    def _willing(self, books: Books, number: int) -> list[int]:
+        """The devices that can pay; where they are too few, the refusal of one of the others."""
+        willing, refusals = [], []
+        for device, ledger in enumerate(books.ledgers):
+            try:
+                self.terms.check(ledger, number)
+                willing.append(device)
+            except LedgerError as error:
+                refusals.append(error)
+        if refusals and len(willing) < self.terms.secure.smallest_sum:
+            raise refusals[0]
+        return willing
+
+    def _stream(self, device: int) -> Callable[[int], Stream]:
+        """The noise of a device's answers: from the seed if somebody chose one, else from the system's entropy."""
+
+        def stream(number: int) -> Stream:
+            if not self.study.seeded:
+                return Stream.fresh()
+            text = f"choral/1|{self.study.seed}|question|{number}|{device}"
+            return Stream(hashlib.sha256(text.encode()).digest())
+
+        return stream
+
+
+def begun(kind: Kind, data: DataSource, settings: dict[str, Any], *, out: Path, drop: float = 0.0) -> Inquiry:
+    """The questions of a new run: its folder has what `choral resume` needs to train in it, from the same ledgers."""
+    job, source = job_and_source(data, settings)
+    study = settle(job, source, keep_tables=True)
+    inquiry = Inquiry(kind, study, folder=out, drop=drop)  # refused before a folder is made
+    Run(kind, study, folder=RunFolder.create(out), drop=drop).begin()
+    return inquiry
+
+
+def gone_on(path: str | Path, data: DataSource = None) -> Inquiry:
+    """The questions of a run that has begun, in its folder."""
+    about, study = settled_again(path, data, keep_tables=True)
+    return Inquiry(about.kind, study, folder=Path(path), drop=about.drop or 0.0)
+
+
+def _deviation(checked: CheckedQuestion, devices: int) -> float:
+    return checked.noise.deviation * math.sqrt(devices)
+
+
+def _simulated(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: Sequence[int], number: int) -> Opened:
+    """The sum without masks, which cancel."""
+    turn = Turn(QUESTIONS + number, 0)
+    included = tuple(device for device in cohort if not drops_out(asked.study.seed, asked.drop, turn, device))
+    total: NDArray[np.int64] = np.zeros(checked.length, np.int64)
+    for device in included:
+        books.ledgers[device].charge(asked.terms.charge(number))
+        own = checked.answer(asked.study.data.tables[device])
+        total += checked.codec.noisy(own, asked._stream(device)(number))
+    if len(included) < asked.terms.secure.smallest_sum:
+        raise SumError(
+            "CH503",
+            f"{len(included)} of {len(cohort)} devices answered, {asked.terms.secure.smallest_sum} needed; "
+            "charged to be safe.",
+            where=f"question {number}:",
+            fix="Ask again: that is another charge.",
+        )
+    return Opened(total=total, included=included)
+
+
+def _rehearsed(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: Sequence[int], number: int) -> Opened:
+    """The sum that the server opens; devices and server have their own copies of everything."""
+    study, keys = asked.study, asked.folder / DEVICES
+    vaults = [vault_of(name, device, keys) for device, name in enumerate(study.data.records.names)]
+    terms = terms_of(study, vaults)
+    devices = [
+        Respondent(
+            terms,
+            vault,
+            preparation(
+                asked.terms,
+                ledger=books.ledgers[device],
+                table=partial(study.data.tables.__getitem__, device),
+                noise=asked._stream(device),
+                note=lambda _number, _words: None,
+            ),
+        )
+        for device, vault in enumerate(vaults)
+    ]
+    data = checked.question.canonical()
+    of_question = terms.asked(data, secure=asked.terms.secure, codec=checked.codec, length=checked.length)
+    transport = DroppingTransport(of_question, MemoryTransport(devices), rate=asked.drop, seed=study.seed)
+    opened = Wire(of_question, transport).attempt(Turn(QUESTIONS + number, 0), cohort, np.empty(0, np.float32))
+    return Opened(total=opened.integers, included=tuple(terms.numbers[name] for name in opened.included))
+
+
+_SUMS: dict[str, Callable[[Inquiry, CheckedQuestion, Books, Sequence[int], int], Opened]] = {
+    "simulation": _simulated,
+    "rehearsal": _rehearsed,
+}

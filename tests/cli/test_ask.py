@@ -1,0 +1,112 @@
+"""choral ask: a question typed, its answer with interval and privacy, the register, training and verify after it."""
+
+import json
+
+import pytest
+
+import choral
+from choral.cli import main
+from tests.run.test_inquiry import frame
+
+TOML = """\
+privacy.epsilon = 4.0
+privacy.delta = 1e-4
+[ask]
+epsilon = 2.0
+most = 4
+[federation]
+devices = 6
+cohort = 4
+rounds = 2
+colluders = 0
+[local]
+steps = 1
+batch = 20
+step_size = 0.5
+clip = 1.0
+sampling = "partition"
+[data]
+csv = "people.csv"
+label = "sick"
+classes = ["no", "yes"]
+[data.columns]
+age.bounds = [0, 100]
+smoker.levels = ["no", "yes"]
+sex.levels = ["f", "m"]
+[run]
+seed = 5
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    frame().to_csv(tmp_path / "people.csv", index=False)
+    (tmp_path / "choral.toml").write_text(TOML)
+    return tmp_path / "choral.toml"
+
+
+def told(capsys, *words):
+    status = main([str(word) for word in words])
+    printed = capsys.readouterr()
+    return status, printed.out + printed.err
+
+
+def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path):
+    out = tmp_path / "study"
+    status, text = told(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
+    assert status == 0 and "yes · m" in text and "95 %:" in text
+    for part in ("rule S8, δ = 0.0001, one record replaced", "against the server and all other devices together",
+                 "against a server that sees only sums", "1 of 4 questions are asked"):  # fmt: skip
+        assert part in text
+    status, again = told(capsys, "ask", out, "table", "smoker", "--by", "sex", "--json")
+    assert json.loads(again)["privacy"]["from_register"] is True
+    status, planned = told(capsys, "ask", out, "count", "--where", "age>=60", "--plan")
+    assert status == 0 and "nothing was asked" in planned and "1 of 4" in planned
+    assert told(capsys, "verify", out)[0] == 0
+    assert told(capsys, "ask", out, "count", "--where", "age>=60", "--where", "sex=f")[0] == 0
+    status, trained = told(capsys, "resume", out, "--quiet")
+    assert status == 0 and "rule S1 and S8" in trained
+    status, verified = told(capsys, "verify", out)
+    assert status == 0 and "ok  every question was asked as the study allows" in verified
+    assert told(capsys, "ask", out, "count", "--where", "sex=m")[0] == 1  # signed and hashed: nothing is added
+
+
+@pytest.mark.parametrize(("change", "complaint"), [
+    ({"scale": 1024}, "sensitivity, factor and noise are not those of the question"),
+    ({"l2": 1.0}, "sensitivity, factor and noise are not those of the question"),
+    ({"question": '{"name":"table","parameters":{"columns":["sex"]}}'}, "do not say what was asked"),
+    ({"number": 3}, "question 3 was answered, but not charged"),
+])  # fmt: skip
+def test_verify_finds_what_was_changed_in_the_register(job, capsys, tmp_path, change, complaint):
+    out = tmp_path / "study"
+    told(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
+    line = json.loads((out / "questions.jsonl").read_text())
+    (out / "questions.jsonl").write_text(json.dumps(line | change) + "\n")
+    status, text = told(capsys, "verify", out)
+    assert status == 1 and complaint in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("words", "code", "status"), [
+    (["count", "--where", "age"], "CH102", 2),
+    (["table", "weight"], "CH321", 2),
+    (["trees"], "CH608", 1),
+    (["table", "smoker", "--set", "cuts={"], "CH102", 2),
+    (["table", "smoker", "--by", "site"], "CH102", 2),
+])  # fmt: skip
+def test_a_question_that_can_not_be_asked_is_one_line_and_leaves_nothing_charged(
+    job, capsys, words, code, status, tmp_path
+):
+    out = tmp_path / "study"
+    found, text = told(capsys, "ask", job, *words, "--out", out)
+    assert found == status and text.startswith(code)
+    assert not (out / "ledgers").exists()
+
+
+def test_python_asks_with_the_names_of_the_catalogue(job, tmp_path):
+    asked = choral.study(job, out=tmp_path / "study")
+    counts = asked.ask.table(columns=["smoker"], where="age>=60")
+    assert list(counts.frame.smoker) == ["no", "yes"] and counts.is_rough is False and counts.test is None
+    assert choral.study(tmp_path / "study").ask.table(columns=["smoker"], where=["age>=60"]).privacy.from_register
+    assert asked.plan.count(where="sex=f").deviation > 0
+    with pytest.raises(AttributeError, match="there is no question 'tree'"):
+        asked.ask.tree()

@@ -1,0 +1,129 @@
+"""Questions between organisations: put by the coordinator, asked between rounds, charged and logged at every site."""
+
+import json
+
+import pytest
+
+from choral.asking.question import Question
+from choral.cli import main
+from choral.deploy.asking import put
+from choral.deploy.serving import run_folder
+from choral.errors import RunError, StorageError, TrustError
+from choral.privacy.ledger import Ledger
+from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
+from choral.record import read_run, read_site_questions
+from choral.report.verify import verify
+from choral.run.questions import plan_of_questions
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
+
+ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
+ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table"]\n'
+SMOKERS = Question(name="table", parameters={"columns": ["smokes"]})
+OLD = Question(name="count", parameters={"where": [{"column": "age", "at_least": 60}]})
+
+
+@pytest.fixture(scope="module")
+def approved(tmp_path_factory):
+    made = Consortium(tmp_path_factory.mktemp("asking"), job=ASKING)
+    made.approve()
+    return made
+
+
+@pytest.fixture
+def consortium(approved, tmp_path):
+    return approved.copy(tmp_path)
+
+
+def folder_of(consortium):
+    return run_folder(consortium.study, consortium.agreement).path
+
+
+def asked(home, study):
+    plan = plan_of_questions(study.run_name)
+    return [charge.round for charge in Ledger.read(home.ledger_path).balance.charges if charge.plan == plan]
+
+
+def test_a_question_is_asked_before_the_next_round_and_training_goes_on(consortium, capsys):
+    study, folder = consortium.agreement, folder_of(consortium)
+    assert put(folder, study, SMOKERS) is None and put(folder, study, OLD) is None
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    told = put(folder, study, SMOKERS)
+    assert told.privacy.from_register and {row["smokes"] for row in told.rows} == {"no", "yes"}
+    record = read_run(folder)
+    assert len(record.rounds) == 1
+    found = verify(folder)
+    assert found.good and any("every question was asked" in one.check for one in found)
+    for name, home in consortium.homes.items():
+        assert asked(home, study) == [1, 2]
+        lines = list(read_site_questions(home.path))
+        assert {line.words for line in lines} == {SMOKERS.words(), OLD.words()}
+        assert main(["device", "questions", "--home", str(home.path)]) == 0
+        assert SMOKERS.words() in " ".join(capsys.readouterr().out.split()), name
+    kept = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+    assert [line["rows"] for line in kept] == [240, 240]  # three sites of 80 rows: exact, and never one site's
+    with pytest.raises(StorageError, match=r"CH800 .*is finished"):
+        put(folder, study, Question(name="count", parameters={"where": [{"column": "age", "below": 60}]}))
+
+
+def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):
+    words = ["ask", str(consortium.study), "table", "smokes"]
+    assert main(words) == 0 and "asks it before its next round" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, "--json"]) == 0 and json.loads(capsys.readouterr().out)["waiting"] is True
+    assert main(["ask", str(consortium.study), "km"]) == 1  # not among the names that [ask] allows
+
+
+def test_a_question_that_fails_is_told_and_stops_no_round(consortium):
+    study, folder = consortium.agreement, folder_of(consortium)
+    put(folder, study, SMOKERS)
+    waiting = next((folder / "waiting").iterdir())
+    waiting.write_bytes(b'{"name":"km","parameters":{}}')  # by somebody who can write here; no site would answer it
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    assert len(read_run(folder).rounds) == 1
+    with pytest.raises(RunError, match="CH608"):
+        put(folder, study, SMOKERS)
+    assert all(asked(home, study) == [] for home in consortium.homes.values())
+
+
+def test_a_site_refuses_what_its_study_may_not_ask_whatever_the_server_says(consortium):
+    def answer(agent, question, number):
+        frame = encode(Inquire(turn=Turn(QUESTIONS + number, 0), question=question))
+        message, _ = decode(agent.answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+        return message
+
+    home = consortium.homes[NAMES[0]]
+    with agents({NAMES[0]: home}) as running:
+        agent = running[NAMES[0]]
+        for number, (data, code) in enumerate(
+            [
+                (b'{"name":"mean","parameters":{"column":"age"}}', "CH608"),
+                (b'{"name":"table","parameters":{"columns":["name"]}}', "CH321"),
+                (b'{"name": "table","parameters":{"columns":["smokes"]}}', "CH102"),
+            ],
+            start=1,
+        ):
+            said = answer(agent, data, number)
+            assert isinstance(said, Refusal) and said.code == code
+        assert not isinstance(answer(agent, SMOKERS.canonical(), 9), Refusal)
+    assert asked(home, consortium.agreement) == []
+    assert not list(read_site_questions(home.path))
+
+
+def test_an_approval_shows_and_reserves_what_may_be_asked(consortium):
+    home, study = consortium.homes[NAMES[1]], consortium.agreement
+    ledger = Ledger.read(home.ledger_path)
+    assert ledger.balance.uploads_of(plan_of_questions(study.run_name)) == 3
+    assert ledger.balance.reserved <= 4.0
+    with pytest.raises(TrustError, match=r"CH603 .*the policy grants 1"):
+        consortium.approve(NAMES[1], epsilon=1.0)
+
+
+def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
+    silent = ASKING.partition("[ask]")[0].replace("cohort = 3", "cohort = 2")
+    made = Consortium(tmp_path, names=NAMES[:2], job=silent)
+    made.approve(NAMES[0])
+    with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
+        frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=SMOKERS.canonical()))
+        message, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+        assert message.code == "CH608"
