@@ -142,7 +142,7 @@ def head(run: "Run") -> str:
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
     lines = [
         f"choral {__version__} · {study.name} · {study.source}, "
-        f"{len(study.data.records.labels):,} people on {plan.devices:,} devices",
+        f"{len(study.data.records.labels):,} rows on {plan.devices:,} devices",
         kind,
         *study.data.notes,
         "",
@@ -154,6 +154,7 @@ def head(run: "Run") -> str:
 def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.privacy.mechanisms import mechanism_of
+    from choral.privacy.rules import adjacency_of
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -169,7 +170,8 @@ def plan_lines(study: "Study") -> list[str]:
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if plan.noise > 0:
-        lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, one record replaced, against")
+        lines.append(f"       every device ends at {ends} (δ = {study.limits[0].delta:g},")
+        lines.append(f"       {adjacency_of(plan)}, against")
         lines.append("       the server and all other devices together); beyond it refuses")
     return lines
 
@@ -241,6 +243,7 @@ def claims(privacy: "Statement") -> str:
         f"PROVED     ε = {up(proved.epsilon)} against {proved.adversary}",
         f"           (rule {proved.rule}, {terms})",
     ]
+    lines += [f"           {line}" for line in of_several(privacy)]
     if summed:
         lines += [
             f"           ε = {up(summed.epsilon)} with the secure sum, against {summed.adversary}",
@@ -254,6 +257,20 @@ def claims(privacy: "Statement") -> str:
         f"           ({published.rule}, {terms}; {told})",
     ]
     return "\n".join(lines)
+
+
+def of_several(privacy: "Statement") -> list[str]:
+    """What several rows of one person cost, where one record is the unit; the terms are those of the first ε."""
+    if (several := privacy.several) is None:
+        return []
+
+    def at_most(epsilon: float | None) -> str:
+        return "no bound" if epsilon is None else f"ε = {up(epsilon)}"
+
+    return [
+        f"{several.rows} rows of one person replaced: {at_most(several.epsilon)}; one row at each of",
+        f"two such sites: {at_most(several.at_two_sites)} (same rule, δ and adversary)",
+    ]
 
 
 def _saved(result: "Result") -> str:

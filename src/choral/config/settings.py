@@ -13,12 +13,14 @@ from choral.plan import (
     PASSES,
     SAMPLINGS,
     SUM_KINDS,
+    UNITS,
     Law,
     NoiseIsAdded,
     Participation,
     Passes,
     Sampling,
     SumKind,
+    Unit,
 )
 from choral.server_step import DEFAULT, STEPS
 
@@ -36,6 +38,7 @@ class PrivacySettings:
     noise: float | None = _setting(Number(above=0, or_equal=True))
     law: Law = _setting(Text(choices=LAWS), "gaussian")
     noise_is_added: NoiseIsAdded = _setting(Text(choices=NOISE_IS_ADDED), "every step")
+    unit: Unit = _setting(Text(choices=UNITS), "record")
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
 
@@ -85,6 +88,8 @@ class DataSettings:
     ignore: list[str] | None = _setting(ListOf(item=Text()))
     device_column: str | None = _setting(Text())
     limit_column: str | None = _setting(Text())
+    person: str | None = _setting(Text(suggest='"patient_id"'))
+    rows_per_person: int | None = _setting(Whole(least=1, suggest="5"))
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
     delimiter: str = _setting(Text(), ",")

@@ -21,13 +21,13 @@ __all__ = [
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Law = Literal["gaussian", "discrete_gaussian", "skellam"]
-Unit = Literal["record"]
+Unit = Literal["record", "person"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
-UNITS: tuple[Unit, ...] = ("record",)
+UNITS: tuple[Unit, ...] = ("record", "person")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
@@ -98,9 +98,10 @@ class Plan:
 
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
-    `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
-    all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`; `noise` is that of
-    the upload, and rows are at most `row_length` long.
+    `unit` is what may differ between two neighbouring tables: a record, or all rows of a person, of which at most
+    `rows_per_person` are used; `rows` and `batch` then count persons. With `noise_is_added` "once" (rule S7)
+    every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
+    `noise` is that of the upload, and rows are at most `row_length` long.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -123,6 +124,7 @@ class Plan:
     unit: Unit = "record"
     noise_is_added: NoiseIsAdded = "every step"
     row_length: float = 0.0
+    rows_per_person: int = 0
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -140,7 +142,19 @@ class Plan:
         require_law(self.law, local_steps=1 if self.once else self.local_steps, sampling=self.sampling)
         require_one_of("unit", self.unit, UNITS)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
+        self._require_persons()
         self._require_once()
+
+    def _require_persons(self) -> None:
+        """How many rows of a person are used is said where the unit is a person, and only there."""
+        if self.unit == "person":
+            require_whole("rows_per_person", self.rows_per_person, most=2**16)
+        elif self.rows_per_person:
+            raise PlanError(
+                "CH204",
+                f'rows_per_person = {self.rows_per_person!r} with unit = "{self.unit}".',
+                fix='Leave it out, or use unit = "person".',
+            )
 
     def _require_once(self) -> None:
         """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
@@ -209,7 +223,8 @@ class Plan:
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
-        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0)}
+        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
+                 ("rows_per_person", 0)}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

@@ -18,7 +18,7 @@ from choral.planner.options import (
 from choral.planner.reasons import Choice, advice, choices
 from choral.planner.task import PlanningTask, Wanted, task_of, usual_cohort
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import adjacency_of
 
 __all__ = ["Choice", "Option", "Proposal", "once_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort"]
 
@@ -46,7 +46,7 @@ class Proposal:
     def to_dict(self) -> dict[str, object]:
         """Everything as plain values, for `choral plan --json`."""
         return {
-            "budget": asdict(self.budget) | {"adjacency": ADJACENCY},
+            "budget": asdict(self.budget) | {"adjacency": adjacency_of(self.plan)},
             "plan": self.plan.to_dict() | {"digest": self.plan.digest},
             "rounds_each": self.chosen.part.rounds,
             "chosen": self.chosen.to_dict(),

@@ -12,6 +12,7 @@ from choral.plan import (
     Law,
     Plan,
     Sampling,
+    Unit,
     require_keywords,
     require_number,
     require_one_of,
@@ -49,6 +50,8 @@ class _Wishes(TypedDict, total=False):
     dropouts: int | None
     row_length: float | None
     trust: Trust
+    unit: Unit
+    rows_per_person: int
 
 
 class Wanted(_Wishes):
@@ -228,8 +231,9 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     planned = {name: given[name] for name in (*stopgaps, "local_steps") if name in given}
     sampling = given.get("sampling", usual_sampling(law))
     draft = Plan(
-        devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law, **(stopgaps | planned)
-    )
+        devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law,
+        **(stopgaps | planned | {name: given[name] for name in ("unit", "rows_per_person") if name in given}),
+    )  # fmt: skip
     crowd = {name: given.get(name, cohort // 5) for name in ("colluders", "dropouts")}
     for name, value in crowd.items():
         require_whole(name, value, least=0)

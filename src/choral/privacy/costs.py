@@ -66,7 +66,14 @@ class Costs:
         event, summed = self.event(device, rounds_before), self.sum_event(device, rounds_before)
         by = self.rule(device)
         return Charge(
-            rule=by.rule, plan=run, round=round, attempt=attempt, event=event, adversary=by.adversary, summed=summed
+            rule=by.rule,
+            plan=run,
+            round=round,
+            attempt=attempt,
+            event=event,
+            adversary=by.adversary,
+            summed=summed,
+            adjacency=by.adjacency,
         )
 
     def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
@@ -74,7 +81,8 @@ class Costs:
         by = self.rule(device)
         events = tuple(self.event(device, before) for before in uploads)
         summed = tuple(event for before in uploads if (event := self.sum_event(device, before)) is not None)
-        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed)
+        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed,
+                           adjacency=by.adjacency)  # fmt: skip
 
     def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""

@@ -4,13 +4,15 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Law, Passes, Plan, Sampling, SecureSum, require_keywords, require_number, require_whole
+from choral.plan import Law, Passes, Plan, Sampling, SecureSum, Unit, require_keywords, require_number, require_whole
 
 
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
     law: Law
+    unit: Unit
+    rows_per_person: int
     secure_sum: bool
     colluders: int
     dropouts: int

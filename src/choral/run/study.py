@@ -21,9 +21,10 @@ from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import KINDS, Model
 from choral.learning.once import LocalWork, places_of
+from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
 from choral.learning.records import by
-from choral.learning.splits import Split, hold_out
+from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import once_numbers, proposal_of, task_of, usual_cohort
@@ -47,7 +48,7 @@ class Study:
     seeded: bool  # somebody chose the seed, so the noise can be foreseen
     data: Dataset = field(repr=False)  # of a deployment its columns and its devices, without any row
     split: Split = field(repr=False)
-    rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for
+    rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for; persons where they are the unit
     model: Model
     plan: Plan
     secure: SecureSum
@@ -60,6 +61,11 @@ class Study:
     def participation(self) -> Participation:
         """How cohorts are drawn."""
         return self.job.federation.participation
+
+    @property
+    def trained(self) -> Model:
+        """The model of one unit of the plan: what a device trains on its records, or on its persons."""
+        return model_of_units(self.model, self.plan)
 
     @cached_property
     def costs(self) -> Costs:
@@ -91,7 +97,7 @@ def settle(
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
     data, told = _load(job, source, dealt)
-    split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
+    split = split_units(data.records, data.persons, job.data.rows_per_person, dealt, job.data.validation, job.data.test)
     check_delta(job, int(split.train.sizes.sum()))
     reached()
     model = model_of(job, shape=data.records.shape, classes=len(data.classes))
@@ -140,6 +146,7 @@ def _load(job: Job, source: DataSource, seed: int) -> tuple[Dataset, str]:
         ignore=settings.ignore or (),
         device_column=settings.device_column,
         limit_column=settings.limit_column,
+        person=settings.person,
         devices=job.federation.devices,
         delimiter=settings.delimiter,
         partition=settings.partition,
@@ -301,6 +308,11 @@ def _given(job: Job) -> dict[str, Any]:
     }
 
 
+def _unit(job: Job) -> dict[str, Any]:
+    """What the plan protects: one record, or all rows of a person."""
+    return {"unit": job.privacy.unit, "rows_per_person": job.data.rows_per_person or 0}
+
+
 def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorical]) -> float:
     """R: as is said, else the longest row that the columns allow, with its intercept.
 
@@ -328,10 +340,10 @@ def _plan_once(job: Job, model: Model, *, devices: int, rows: int, row_length: f
     proposed = asdict(proposal) | {"cohort": cohort, "batch": rows}
     plan = Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, law=privacy.law,
-        noise_is_added="once", row_length=row_length,
+        noise_is_added="once", row_length=row_length, **_unit(job),
         **{name: proposed[name] if value is None else value for name, value in given.items()},
     )  # fmt: skip
-    work, places = LocalWork.of(plan), places_of(plan, rows)
+    work, places, model = LocalWork.of(plan), places_of(plan, rows), model_of_units(model, plan)
     work.check(model, places)
     if (needed := work.steps(model, places)) > plan.local_steps and None not in (job.local.steps, job.local.step_size):
         raise PlanError(
@@ -351,7 +363,7 @@ def left_open(job: Job) -> tuple[str, ...]:
 
 def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
     """The job's numbers as a plan: what is not given the planner proposes, the noise is solved from the budget."""
-    local, privacy, given = job.local, job.privacy, _given(job)
+    privacy, given, unit = job.privacy, _given(job), _unit(job)
     for name, most in (("cohort", devices), ("batch", rows)):
         if given[name] is not None and given[name] > most:
             raise PlanError("CH204", f"{name} = {given[name]:,} of {most:,}.", fix=f"Use at most {most:,}.")
@@ -367,12 +379,13 @@ def _plan(job: Job, model: Model, *, devices: int, rows: int) -> Plan:
             sampling=job.sampling,
             law=privacy.law,
             **given,
+            **unit,
         )
         proposed = proposal_of(task).plan  # without noise a cohort may be one device
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     plan = Plan(
-        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=local.passes,
-        law=privacy.law, **given,
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling, passes=job.local.passes,
+        law=privacy.law, **given, **unit,
     )  # fmt: skip
     return _with_noise(job, plan)
 

@@ -72,21 +72,22 @@ class NoiseOnce(Mechanism):
         event = _uploads(part, part.rounds, noises)
         carried = "its own noise" if noises == 1 else f"the noise of {noises} honest devices"
         certificate = (
-            f"convex loss, steps below 2/L: one record moves an upload by at most {movement(part):.4g}; "
+            f"convex loss, steps below 2/L: one {part.unit} moves an upload by at most {movement(part):.4g}; "
             f"what is seen carries {carried}{'; one secret Poisson draw per round' * part.sampled}"
         )
         return Loss(rule="S7", event=event, adversary=adversary, certificate=certificate)
 
     def protection(self, plan: Plan) -> str:
         """What is done to an upload before it leaves, for the list of releases."""
-        return f"clipping to {plan.clip:.3g} per record, {self.noise} {plan.noise:.4g} once"
+        return f"clipping to {plan.clip:.3g} per {plan.unit}, {self.noise} {plan.noise:.4g} once"
 
     def described(self, plan: Plan) -> str:
-        """How the mechanism protects a record, for the report."""
+        """How the mechanism protects a unit, for the report."""
         return (
             f"Training on {'the rows of one secret draw per round' if plan.sampling == 'poisson' else 'all rows'} "
             f"without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
-            f"{plan.clip:.3g} a record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the upload"
+            f"{plan.clip:.3g} per {plan.unit}; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, "
+            "on the upload"
         )
 
 
