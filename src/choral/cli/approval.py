@@ -44,7 +44,11 @@ def _devices(told: "Preview") -> list[str]:
     return lines
 
 
-_COUNTED = {"record": "{count:,} rows of", "person": "the rows of {count:,} persons,"}
+_COUNTED = {
+    "record": "{count:,} rows of",
+    "person": "the rows of {count:,} persons,",
+    "device": "{count:,} rows of",
+}
 
 
 def _reads(told: "Preview") -> list[str]:
@@ -56,6 +60,8 @@ def _reads(told: "Preview") -> list[str]:
 
 
 def _protects(told: "Preview") -> list[str]:
+    if told.unit == "device":
+        return [f"PROTECTS  {told.adjacency}: ε is the most that this site can lose by all of its rows together"]
     if told.unit == "person":
         return [
             f"PROTECTS  {told.adjacency}: ε is the most that a person can lose by all of the rows here. "

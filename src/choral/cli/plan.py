@@ -165,7 +165,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     yield f"NEXT       choral simulate {file}"
 
 
-_COUNTED: dict[Unit, str] = {"record": "rows", "person": "persons"}
+_COUNTED: dict[Unit, str] = {"record": "rows", "person": "persons", "device": "rows"}
 
 
 def _range(numbers: "NDArray[np.integer[Any]]") -> dict[str, int]:

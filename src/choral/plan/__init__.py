@@ -21,13 +21,13 @@ __all__ = [
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Law = Literal["gaussian", "discrete_gaussian", "skellam"]
-Unit = Literal["record", "person"]
+Unit = Literal["record", "person", "device"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
-UNITS: tuple[Unit, ...] = ("record", "person")
+UNITS: tuple[Unit, ...] = ("record", "person", "device")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
@@ -99,7 +99,8 @@ class Plan:
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
     `unit` is what may differ between two neighbouring tables: a record, or all rows of a person, of which at most
-    `rows_per_person` are used; `rows` and `batch` then count persons. With `noise_is_added` "once" (rule S7)
+    `rows_per_person` are used; `rows` and `batch` then count persons. Where it is a whole device, `clip` bounds its
+    update and `noise` is that of the update (rule S4). With `noise_is_added` "once" (rule S7)
     every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
     `noise` is that of the upload, and rows are at most `row_length` long.
 
@@ -138,9 +139,10 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
-        # Where noise is added once, it is added to one upload, however many local steps there are.
-        require_law(self.law, local_steps=1 if self.once else self.local_steps, sampling=self.sampling)
         require_one_of("unit", self.unit, UNITS)
+        # Noise on the upload is added to it once, however many local steps there are.
+        steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
+        require_law(self.law, local_steps=steps, sampling="partition" if self.unit == "device" else sampling)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
         self._require_persons()
         self._require_once()
@@ -158,6 +160,13 @@ class Plan:
 
     def _require_once(self) -> None:
         """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
+        if self.once and self.unit == "device":
+            raise PlanError(
+                "CH204",
+                'noise_is_added = "once" with unit = "device".',
+                why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
+                fix="Leave noise_is_added out.",
+            )
         if not self.once:
             if self.row_length:
                 raise PlanError(
@@ -174,6 +183,11 @@ class Plan:
         return self.noise_is_added == "once"
 
     @property
+    def on_upload(self) -> bool:
+        """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
+        return self.once or self.unit == "device"
+
+    @property
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size
@@ -181,12 +195,12 @@ class Plan:
     @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in units of the parameters."""
-        return self.noise if self.once else self.step_size * self.noise
+        return self.noise if self.on_upload else self.step_size * self.noise
 
     @property
     def upload_bound(self) -> float:
-        """B, the longest upload where noise is added once."""
-        return UPLOAD_ROOM * self.clip * self.local_time
+        """B, the longest upload where noise is added to it."""
+        return self.clip if self.unit == "device" else UPLOAD_ROOM * self.clip * self.local_time
 
     @property
     def gaussian(self) -> bool:

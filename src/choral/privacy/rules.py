@@ -23,7 +23,7 @@ def adjacency_of(plan: Plan) -> str:
     """
     if plan.unit == "person":
         return f"one person replaced (all of at most {plan.rows_per_person} rows)"
-    return ADJACENCY
+    return DEVICE_ADJACENCY if plan.unit == "device" else ADJACENCY
 
 
 @dataclass(frozen=True, kw_only=True)

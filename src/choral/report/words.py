@@ -191,7 +191,8 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
 
 
-_OF_A_UNIT: dict[Unit, str] = {"record": "records a person has", "person": "tables of rows a person has"}
+_OF_A_UNIT: dict[Unit, str] = {"record": "records a person has", "person": "tables of rows a person has",
+                               "device": "tables a device has"}  # fmt: skip
 
 
 def statement(record: RunRecord) -> tuple[str, ...]:
@@ -199,9 +200,10 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     about, plan = record.about, record.about.plan
     done = len(record.rounds)
     least = "at least " if about.traits.deployed else ""  # how many exactly, only the sites know
+    counted = count(about.records, "person" if plan.unit == "person" else "record")
     what = (
         f"{label(record)[0].capitalize()}: a {about.model.kind} model was trained on {least}"
-        f"{count(about.records, plan.unit)} that stayed on {count(plan.devices, 'device')}, "
+        f"{counted} that stayed on {count(plan.devices, 'device')}, "
         f"in {count(done, 'round')} of {plan.rounds:,} planned."
     )
     if record.result is None:
@@ -286,8 +288,9 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _whose(plan: Plan) -> str:
-    adjacency = adjacency_of(plan)
-    return f"One {plan.unit} of one device: {adjacency} by any other."
+    if plan.unit == "device":
+        return f"One device: {adjacency_of(plan)} by any others."
+    return f"One {plan.unit} of one device: {adjacency_of(plan)} by any other."
 
 
 def _masking(about: About) -> str:

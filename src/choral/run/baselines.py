@@ -28,7 +28,7 @@ def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
     """
     plan, start = study.plan, study.model.start(0)
     free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=_calm_step(study))
-    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0)}
+    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0, update_noise=0.0)}
     models = [_together(study, recipe, watch, label) for label, recipe in recipes.items()]
     best = max(models, key=lambda parameters: _merit(study, parameters, study.split.validation))
     steps = plan.local_steps * rounds_each(plan)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from choral.plan import Plan
 from choral.privacy.exposure import Exposure, in_crowd
-from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE
+from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE, CLIPPED_UPDATES
 from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM
 from choral.privacy.mechanisms.noise_once import NOISE_ONCE
 from choral.privacy.mechanisms.partition import PARTITION
@@ -13,7 +13,7 @@ from choral.privacy.mechanisms.poisson import POISSON
 from choral.privacy.rules import Loss, Mechanism, adjacency_of
 
 # In the order in which they are asked whether a plan is theirs; a new mechanism is one entry.
-MECHANISMS: list[Mechanism] = [*NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
+MECHANISMS: list[Mechanism] = [*CLIPPED_UPDATES, *NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM]
 
 
 def mechanism_of(plan: Plan) -> Mechanism:
