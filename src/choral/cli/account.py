@@ -86,8 +86,8 @@ def _table(told: Account, several: dict[str, Any] | None) -> list[str]:
     lines += _entry(everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", everyone.because)
     if several is not None:
         terms = f"rule {everyone.rule}, against {everyone.adversary}"
-        lines += _entry(several["epsilon"], f"{several['rows']} rows of one person replaced", terms)
-        lines += _entry(several["at_two_sites"], "one row at each of two such sites replaced", terms)
+        lines += _entry(several["epsilon"], terms, f"{several['rows']} rows of one person replaced")
+        lines += _entry(several["at_two_sites"], terms, "one row at each of two such sites replaced")
     lines += ["WITH THE SECURE SUM"]
     if summed:
         lines += _entry(summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", summed.certificate)

@@ -241,7 +241,7 @@ def of_several(privacy: Statement) -> tuple[str, ...]:
     terms = f"δ = {small(privacy.delta)}, rule {privacy.against_everyone.rule}, {privacy.against_everyone.adversary}"
 
     def at_most(epsilon: float | None) -> str:
-        return "nothing is proved" if epsilon is None else f"it is ε\xa0≤\xa0{up(epsilon)}"
+        return "nothing is proved" if epsilon is None else f"at most ε\xa0=\xa0{up(epsilon)} is lost"
 
     return (
         f"Rows are counted, not persons. For a person with {count(several.rows, 'row')} at one site, all of them "
