@@ -59,5 +59,5 @@ def test_the_unit_is_a_record_and_changes_no_digest():
     fields = {**given, "local_steps": 1, "sampling": "poisson", "passes": "continue"}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     assert plan.digest == hashlib.sha256(text.encode()).hexdigest()
-    with pytest.raises(PlanError, match=r'CH200 unit = \'person\'. Must be "record".'):
-        Plan(**given, unit="person")
+    with pytest.raises(PlanError, match=r'CH200 unit = \'house\'. Must be "record"'):
+        Plan(**given, unit="house")

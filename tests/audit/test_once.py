@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from choral.audit.once import once_case
+from choral.learning import once
 from choral.privacy.mechanisms.noise_once import movement
 
 FEW = 100_000
@@ -29,6 +30,23 @@ def test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved
 def test_fewer_noises_than_are_counted_are_refuted():
     """Four are claimed, and three are there."""
     assert not once_case(epsilon=2.0, trainings=FEW, honest=3).measure().survived
+
+
+def test_a_person_with_five_rows_is_protected_as_is_proved():
+    found = once_case(epsilon=2.0, trainings=FEW, unit="person").measure()
+    assert found.trial.loss.adjacency == "one person replaced (all of at most 5 rows)"
+    assert found.survived and found.share_of_mu >= 0.8
+
+
+@pytest.mark.parametrize("planted", ["clipped row by row", "half of the clip is charged"])
+def test_persons_that_are_not_clipped_as_one_are_refuted(planted, monkeypatch):
+    case = once_case(epsilon=2.0, trainings=FEW, unit="person")
+    if planted == "clipped row by row":  # every row of a person counts in full
+        rows_of_persons = once._rows_of_persons
+        monkeypatch.setattr(once, "_rows_of_persons", lambda *given: (*rows_of_persons(*given)[:2], np.ones(20)))
+    else:
+        case = replace(case, noise_share=0.5)
+    assert not case.measure().survived
 
 
 def test_half_of_the_movement_is_refuted():

@@ -6,8 +6,9 @@ import pytest
 import choral.cli as front
 from choral.cli import account as verb
 from choral.errors import PlanError
-from choral.privacy.account import account
-from choral.privacy.exposure import Exposed
+from choral.privacy.account import account, several_rows
+from choral.privacy.exposure import Exposed, Exposure
+from choral.record import ClaimOfSums
 
 FLAGS = {
     "rounds": 13,
@@ -36,14 +37,17 @@ def test_json_is_the_object_of_the_function(capsys):
     assert front.main(words({"local-steps": 1}, "--sampling", "partition", "--colluders", "2", "--json")) == 0
     printed = json.loads(capsys.readouterr().out)
     numbers = {name.replace("-", "_"): value for name, value in FLAGS.items()}
-    assert printed == account(**(numbers | {"local_steps": 1}), sampling="partition", colluders=2).to_dict()
+    given = numbers | {"local_steps": 1, "sampling": "partition", "colluders": 2}
+    here, twice = several_rows(Exposure.of(**{name: given[name] for name in given if name != "delta"}), 1e-4)
+    assert printed.pop("several") == {"rows": 5, "epsilon": here, "at_two_sites": twice}
+    assert printed == account(**given).to_dict()
 
 
 def test_the_flags_are_the_arguments_of_the_function():
     parser = argparse.ArgumentParser()
     verb.configure(parser)
     flags = {action.dest: action for action in parser._actions if action.dest != "help"}
-    assert flags.keys() == {"delta", *Exposed.__annotations__}
+    assert flags.keys() == {"delta", "together", *Exposed.__annotations__}
     assert {name for name, flag in flags.items() if flag.required} == {"delta", *Exposed.__required_keys__}
 
 
@@ -61,7 +65,7 @@ def test_the_table_fits_eighty_columns_and_says_proved_first(capsys):
 def test_every_epsilon_names_its_rule_and_its_adversary(capsys):
     assert front.main(words({"local-steps": 1})) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("ε")]
-    assert len(lines) == 6
+    assert len(lines) == 8
     for line in lines:
         assert "against" in line
         assert any(rule in line for rule in ("S1", "S2", "S3", "S5", "Theorem 1", "DP-SGD"))
@@ -75,7 +79,10 @@ def test_no_epsilon_is_printed_smaller_than_it_is(noise, capsys):
         **{name.replace("-", "_"): value for name, value in FLAGS.items()} | {"noise": noise, "local_steps": 1}
     )
     proved, single = told.proved, told.dp_sgd
-    true = [proved.against_everyone, proved.with_secure_sum, told.paper, told.paper_without_secure_sum]
+    numbers = {name.replace("-", "_"): value for name, value in FLAGS.items() if name != "delta"}
+    several = several_rows(Exposure.of(**numbers | {"noise": noise, "local_steps": 1}), 1e-4)
+    rows = [ClaimOfSums(rule="S5", epsilon=epsilon, certificate="", adversary="") for epsilon in several]
+    true = [proved.against_everyone, *rows, proved.with_secure_sum, told.paper, told.paper_without_secure_sum]
     true += [single.as_printed, single.corrected]
     for shown, loss in zip(printed, true, strict=True):
         assert loss.epsilon <= shown <= 1.001 * loss.epsilon

@@ -286,6 +286,27 @@ MUTANTS = [
         "local_work(model, LocalWork.of(plan), parameters, features, labels, places)",
         "local_work(model, LocalWork.of(plan), parameters, features, labels)",
         "tests/run/test_once.py::test_the_number_of_steps_tells_nothing_of_who_was_drawn"),
+    # Units of privacy
+    bug("a person whose rows are clipped one by one", "choral.learning.once:_rows_of_persons",
+        "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
+        "tests/learning/test_persons.py::"
+        "test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_says"),
+    bug("persons that are drawn by their rows", "choral.learning.persons:grouped",
+        "np.argsort(np.argsort(first))[code.ravel()]", "np.arange(len(persons)) % len(first)",
+        "tests/learning/test_persons.py::test_replacing_a_person_changes_no_other_unit"),
+    bug("a person's charge that says record", "choral.privacy.mechanisms:against_everyone",
+        "adjacency_of(part)", "'one record replaced'",
+        "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
+    bug("a device's update clipped to twice its bound", "choral.learning.local:Recipe.of",
+        "cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=plan.clip,"
+        " update_noise=noise, strict=plan.strict)",
+        "cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=2 * plan.clip,"
+        " update_noise=noise, strict=plan.strict)",
+        "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
+    bug("five rows at the price of one", "choral.privacy.groups:_scaled",
+        "rows * event.mu", "event.mu",
+        "tests/privacy/test_groups.py::"
+        "test_gaussians_of_k_rows_have_k_times_the_mu_and_zcdp_k_squared_times_the_rho"),
     bug("a limit for sums that nobody checks", "choral.privacy.balances:Balances.check",
         "self.sum_epsilon is not None", "False",
         "tests/privacy/test_balances.py::test_either_limit_refuses_and_says_against_whom"),

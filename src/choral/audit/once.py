@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from choral.audit.verdict import Finding, Trial
 from choral.learning.models import Model, linear
 from choral.learning.once import LocalWork, local_work, with_noise
-from choral.plan import Budget, Plan, SecureSum
+from choral.learning.persons import grouped, model_of_units
+from choral.plan import Budget, Plan, SecureSum, Unit
 from choral.privacy.calibrate import loss_under, smallest_noise
 from choral.privacy.exposure import exposure_of
 from choral.privacy.mechanisms.noise_once import movement
@@ -26,6 +27,7 @@ TRAININGS = 400_000
 COMPANY = 10
 FAR_OFF = 1000.0  # a label that no model of a few rounds comes near
 STEEP = 1000.0  # the canary's feature: the weight and not the intercept takes its gradient
+VISITS = 5  # rows of a person, where persons are replaced
 BLOCK = 2**15  # trainings at a time
 
 Table = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -48,8 +50,8 @@ class OnceCase:
 
     @property
     def model(self) -> Model:
-        """One weight and an intercept, least squares."""
-        return linear(self.worlds[0][0].shape[1])
+        """One weight and an intercept, least squares; of a person's rows where a person is the unit."""
+        return model_of_units(linear(1), self.plan)
 
     def clean(self, world: int) -> NDArray[np.float64]:
         """What the canary's device computes in a world, from a model that the server made up."""
@@ -92,6 +94,18 @@ class OnceCase:
         return {"case": self.name, "sees": self.sees, "plan": self.plan.to_dict()}
 
 
+def persons(count: int = 4, rows: int = VISITS) -> tuple[Table, Table]:
+    """Two tables of persons: all rows of the first pull one way or the other, all others are zeros."""
+    whose = np.repeat(np.arange(count), rows)
+
+    def units(side: int) -> Table:
+        features, labels = np.zeros((len(whose), 1), np.float32), np.zeros(len(whose), np.float32)
+        features[whose == 0], labels[whose == 0] = STEEP, side * FAR_OFF
+        return grouped(features, labels, whose, rows), np.zeros(count, np.float32)
+
+    return units(-1), units(1)
+
+
 def canaries(rows: int = 4) -> tuple[Table, Table]:
     """Two tables of one feature: the first record pulls one way or the other, all others are zeros."""
     features = np.zeros((rows, 1), np.float32)
@@ -113,20 +127,23 @@ def once_case(
     step_size: float = 0.05,
     row_length: float = 2.0,
     worlds: tuple[Table, Table] | None = None,
+    unit: Unit = "record",
 ) -> OnceCase:
     """The case with the least noise for which rule S7 proves `epsilon` with the secure sum; nothing is trained yet.
 
-    `honest` is how many noises are really there, where that is not what the rule counts.
+    `honest` is how many noises are really there, where that is not what the rule counts. With the `unit` "person" it is
+    a person with five rows that is replaced.
 
     >>> case = once_case(epsilon=2.0)
     >>> case.trial.loss.rule, case.honest, 1.99 < case.trial.epsilon <= 2.0
     ('S7', 4, True)
     """
-    worlds = worlds or canaries()
+    worlds = worlds or (persons() if unit == "person" else canaries())
     rows = len(worlds[0][1])
     plan = Plan(
         devices=COMPANY, cohort=COMPANY, rounds=3, rows=rows, batch=rows, local_steps=local_steps, step_size=step_size,
         clip=1.0, noise=1.0, sampling="partition", noise_is_added="once", row_length=row_length,
+        unit=unit, rows_per_person=VISITS if unit == "person" else 0,
     )  # fmt: skip
     secure = SecureSum.for_cohort(COMPANY)
     part = exposure_of(plan, secure, rows=rows, rounds=plan.rounds)
@@ -142,4 +159,5 @@ def once_case(
         honest=part.honest_noises if honest is None else honest,
         claimed=part.honest_noises,
         worlds=worlds,
+        name="person" if unit == "person" else "s7",
     )

@@ -7,10 +7,13 @@ takes part, --rows its own records, --noise the standard deviation on its averag
 import argparse
 import json
 import textwrap
+from typing import Any
 
-from choral.plan import LAWS, PASSES, SAMPLINGS
-from choral.privacy.account import account
+from choral.plan import LAWS, PASSES, SAMPLINGS, UNITS
+from choral.privacy.account import account, several_rows
 from choral.privacy.display import figures_up
+from choral.privacy.exposure import Exposure
+from choral.privacy.groups import EXAMPLE
 from choral.record import Account
 
 EPILOG = """\
@@ -50,20 +53,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dropouts", type=int, default=0, metavar="N", help="devices that may be missing from a sum")
     parser.add_argument("--step-size", type=float, metavar="N", help="η, for the rules on several local steps")
     parser.add_argument("--smoothness", type=float, metavar="N", help="L of one record's loss, for the same rules")
+    parser.add_argument("--unit", choices=UNITS, default="record", help="what may differ between two tables (record)")
+    parser.add_argument(
+        "--rows-per-person", type=int, default=0, metavar="N", help="rows of a person that are used, with --unit person"
+    )
+    parser.add_argument(
+        "--together", type=int, default=EXAMPLE, metavar="N", help=f"rows of one person, for their cost ({EXAMPLE})"
+    )
     parser.add_argument("--convex", action="store_true", help="clipped steps are those of a convex loss")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the account as a table, or as one JSON object."""
-    told = account(**{name: value for name, value in vars(args).items() if name not in ("json", "debug", "run")})
-    print(json.dumps(told.to_dict()) if args.json else "\n".join(_table(told)))
+    left_out = ("json", "debug", "run", "together")
+    numbers = {name: value for name, value in vars(args).items() if name not in left_out}
+    told = account(**numbers)
+    several = None
+    if args.unit == "record":
+        part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
+        here, twice = several_rows(part, told.delta, args.together)
+        several = {"rows": args.together, "epsilon": here, "at_two_sites": twice}
+    if args.json:
+        print(json.dumps(told.to_dict() | ({} if several is None else {"several": several})))
+    else:
+        print("\n".join(_table(told, several)))
     return 0
 
 
-def _table(told: Account) -> list[str]:
+def _table(told: Account, several: dict[str, Any] | None) -> list[str]:
     everyone, summed = told.proved.against_everyone, told.proved.with_secure_sum
     lines = [f"ONE DEVICE · δ = {told.delta:g} · {told.adjacency}", "", "PROVED"]
     lines += _entry(everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", everyone.because)
+    if several is not None:
+        terms = f"rule {everyone.rule}, against {everyone.adversary}"
+        lines += _entry(several["epsilon"], terms, f"{several['rows']} rows of one person replaced")
+        lines += _entry(several["at_two_sites"], terms, "one row at each of two such sites replaced")
     lines += ["WITH THE SECURE SUM"]
     if summed:
         lines += _entry(summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", summed.certificate)

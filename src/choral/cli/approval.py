@@ -44,15 +44,29 @@ def _devices(told: "Preview") -> list[str]:
     return lines
 
 
+_COUNTED = {
+    "record": "{count:,} rows of",
+    "person": "the rows of {count:,} persons,",
+    "device": "{count:,} rows of",
+}
+
+
 def _reads(told: "Preview") -> list[str]:
     values = " or ".join(told.classes) or "a number"
     return [
-        f"READS     {told.rows:,} rows of the columns {', '.join(told.columns)}",
+        f"READS     {_COUNTED[told.unit].format(count=told.rows)} the columns {', '.join(told.columns)}",
         f"          and the label {told.label} ({values}); one round was tried here, and nothing was sent",
     ]
 
 
-def _protects(_: "Preview") -> list[str]:
+def _protects(told: "Preview") -> list[str]:
+    if told.unit == "device":
+        return [f"PROTECTS  {told.adjacency}: ε is the most that this site can lose by all of its rows together"]
+    if told.unit == "person":
+        return [
+            f"PROTECTS  {told.adjacency}: ε is the most that a person can lose by all of the rows here. "
+            "A person with rows at other sites or in other homes can lose more",
+        ]
     return [
         "PROTECTS  one row: ε is the most that one row of this table can lose. A person with several "
         "rows here, or with rows at other sites or in other homes, can lose more",

@@ -15,6 +15,7 @@
   choral audit --case s6                 rule S6: it sees a device's integers
   choral audit --case s7                 rule S7: it sees sums with noise once
   choral audit ask                       rule S8: it sees the sums of answers
+  choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
   choral audit --case float-sum-poisson  the same in a Poisson batch
@@ -131,11 +132,11 @@ def _white_box(args: argparse.Namespace, given: Given) -> int:
 def _once(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.once import once_case
 
-    case = once_case(**given)
+    case = once_case(**given, unit="person" if args.case == "person" else "record")
     _say(
         args,
         f"{case.name}: the adversary sees {case.sees};\n"
-        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} records, "
+        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} {case.plan.unit}s, "
         f"the noise of {case.honest}",
     )
     return _tried(args, case, case.sees)
@@ -221,6 +222,13 @@ def _plan(args: argparse.Namespace) -> int:
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
         study = settle(read(args.plan), reached=done)
+    if study.plan.unit != "record":
+        raise ConfigError(
+            "CH104",
+            f"canaries are single records, and the plan protects a {study.plan.unit}.",
+            where=str(args.plan),
+            fix="Audit the rule: choral audit --case person, or --case s4 for devices.",
+        )
     delta, trainings = study.limits[0].delta, TRAININGS if args.trainings is None else args.trainings
     _say(
         args,
@@ -268,7 +276,7 @@ CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "theorem-1-convex": _theorem_1,
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
-    "s7": _once,
+    **dict.fromkeys(("s7", "person"), _once),
     "ask": _ask,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

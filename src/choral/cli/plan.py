@@ -19,12 +19,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
-from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
+from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS, Unit
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
+from choral.privacy.account import several_rows
 from choral.privacy.display import figures_up
+from choral.privacy.groups import EXAMPLE
 from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import adjacency_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,8 +152,8 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)
     yield (
-        f"FILE   {file} · {study.source}: {int(rows.sum()):,} rows to train on, {_in_words(rows)} "
-        f"on each of {study.plan.devices:,} devices"
+        f"FILE   {file} · {study.source}: {int(rows.sum()):,} {_COUNTED[study.plan.unit]} to train on, "
+        f"{_in_words(rows)} on each of {study.plan.devices:,} devices"
     )
     yield from plan_lines(study)
     yield f"       a device takes part in about {rounds_each(study.plan)} rounds; its limit pays for {allowed}"
@@ -162,6 +164,9 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
         yield "At most, for a device that takes part as often as plan and limit allow:"
         yield from claims(planned).splitlines()
     yield f"NEXT       choral simulate {file}"
+
+
+_COUNTED: dict[Unit, str] = {"record": "rows", "person": "persons", "device": "rows"}
 
 
 def _range(numbers: "NDArray[np.integer[Any]]") -> dict[str, int]:
@@ -176,12 +181,20 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
     plan, chosen = told.plan, told.chosen
     yield from _wrapped(
         "PLAN",
-        f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {ADJACENCY}, rule {chosen.rule}, "
-        f"against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} devices a round · "
-        f"local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · clip {plan.clip:g} · "
-        f"step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
+        f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {adjacency_of(plan)}, "
+        f"rule {chosen.rule}, against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} "
+        f"devices a round · local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · "
+        f"clip {plan.clip:g} · step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
         plain,
     )
+    if plan.unit == "record":
+        here, twice = several_rows(chosen.part, told.budget.delta)
+        yield from _wrapped(
+            "ROWS",
+            f"{EXAMPLE} rows of one person cost ε = {figures_up(here)}, one row at each of two such sites "
+            f"ε = {figures_up(twice)} (against the server and all other devices; δ as above)",
+            plain,
+        )
     yield ""
     yield _head("WHY", plain)
     for line in told.explanation:

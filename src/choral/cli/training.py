@@ -142,7 +142,7 @@ def head(run: "Run") -> str:
     kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
     lines = [
         f"choral {__version__} · {study.name} · {study.source}, "
-        f"{len(study.data.records.labels):,} people on {plan.devices:,} devices",
+        f"{len(study.data.records.labels):,} rows on {plan.devices:,} devices",
         kind,
         *study.data.notes,
         "",
@@ -154,7 +154,7 @@ def head(run: "Run") -> str:
 def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.privacy.mechanisms import mechanism_of
-    from choral.privacy.rules import ADJACENT, seen_by
+    from choral.privacy.rules import adjacency_of, seen_by
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -171,7 +171,7 @@ def plan_lines(study: "Study") -> list[str]:
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
     if plan.noise > 0:
         lines.append(
-            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {ADJACENT[plan.unit]}, against "
+            f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
             f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
         )
     return lines
@@ -245,6 +245,7 @@ def claims(privacy: "Statement") -> str:
         f"PROVED     ε = {up(proved.epsilon)} against {proved.adversary}",
         f"           (rule {proved.rule}, {terms})",
     ]
+    lines += [f"           {line}" for line in of_several(privacy)]
     if summed:
         lines += [
             f"           ε = {up(summed.epsilon)} with the secure sum, against {summed.adversary}",
@@ -258,6 +259,20 @@ def claims(privacy: "Statement") -> str:
         f"           ({published.rule}, {terms}; {told})",
     ]
     return "\n".join(lines)
+
+
+def of_several(privacy: "Statement") -> list[str]:
+    """What several rows of one person cost, where one record is the unit; the terms are those of the first ε."""
+    if (several := privacy.several) is None:
+        return []
+
+    def at_most(epsilon: float | None) -> str:
+        return "no bound" if epsilon is None else f"ε = {up(epsilon)}"
+
+    return [
+        f"{several.rows} rows of one person replaced: {at_most(several.epsilon)}; one row at each of",
+        f"two such sites: {at_most(several.at_two_sites)} (same rule, δ and adversary)",
+    ]
 
 
 def _saved(result: "Result") -> str:

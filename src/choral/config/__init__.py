@@ -252,8 +252,40 @@ def _check_together(job: Job) -> None:
             where=job.where("federation", "cohort"),
             fix=f"Use at most {devices}.",
         )
+    _check_unit(job)
     _ = job.server_step  # CH104 for a number that it does not use
     _check_model(job)
+
+
+def _check_unit(job: Job) -> None:
+    if job.privacy.unit == "device":
+        needed = {"federation": ("cohort", "rounds"), "local": ("steps", "batch", "step_size", "clip")}
+        for table, names in needed.items():
+            if missing := [name for name in names if getattr(getattr(job, table), name) is None]:
+                raise ConfigError(
+                    "CH103",
+                    f'[privacy] unit = "device" needs {", ".join(missing)} in [{table}].',
+                    where=job.where(table),
+                    why="Nothing is proposed for updates that are clipped as a whole.",
+                    fix="Set them; clip is the longest update of a device.",
+                )
+    wanted = job.privacy.unit == "person"
+    for key, example in (("person", '"patient_id"'), ("rows_per_person", "5")):
+        given = getattr(job.data, key) is not None
+        if wanted and not given:
+            raise ConfigError(
+                "CH103",
+                f'[privacy] unit = "person" needs {key} in [data].',
+                where=job.where("data"),
+                fix=f"Set {key} = {example}, say.",
+            )
+        if given and not wanted:
+            raise ConfigError(
+                "CH104",
+                f'[data] has {key}, and [privacy] unit = "{job.privacy.unit}" does not use it.',
+                where=job.where("data", key),
+                fix='Set unit = "person" in [privacy], or take it out (ignore = [...] leaves a column out).',
+            )
 
 
 def _check_model(job: Job) -> None:

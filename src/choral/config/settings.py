@@ -14,6 +14,7 @@ from choral.plan import (
     PASSES,
     SAMPLINGS,
     SUM_KINDS,
+    UNITS,
     Against,
     Law,
     NoiseIsAdded,
@@ -21,6 +22,7 @@ from choral.plan import (
     Passes,
     Sampling,
     SumKind,
+    Unit,
 )
 from choral.server_step import STEPS
 
@@ -38,6 +40,7 @@ class PrivacySettings:
     noise: float | None = _setting(Number(above=0, or_equal=True))
     law: Law = _setting(Text(choices=LAWS), "gaussian")
     against: Against = _setting(Text(choices=AGAINST), "everyone")
+    unit: Unit = _setting(Text(choices=UNITS), "record")
     noise_is_added: NoiseIsAdded | None = _setting(Text(choices=NOISE_IS_ADDED))
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
 
@@ -90,6 +93,8 @@ class DataSettings:
     ignore: list[str] | None = _setting(ListOf(item=Text()))
     device_column: str | None = _setting(Text())
     limit_column: str | None = _setting(Text())
+    person: str | None = _setting(Text(suggest='"patient_id"'))
+    rows_per_person: int | None = _setting(Whole(least=1, suggest="5"))
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
     delimiter: str = _setting(Text(), ",")

@@ -28,7 +28,7 @@ from choral.privacy.events import epsilon_of
 from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Charge, Ledger
 from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import ADJACENCY, seen_by
+from choral.privacy.rules import seen_by
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement, Enrolled, check_names
@@ -205,10 +205,10 @@ class Home:
     def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
         """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
         table = study.table_in(data)
-        features, labels = study.encoded(table)
+        features, labels = study.units_of(table)
         digest = study.digest_of(table)
         trainer = trainer_of(
-            study.settled.model,
+            study.settled.trained,
             study.plan,
             features,
             labels,
@@ -302,7 +302,7 @@ class Home:
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
-                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({ADJACENCY}, "
+                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
@@ -331,7 +331,8 @@ class Home:
             upload_bytes=terms.upload_bytes,
             download_bytes=terms.model_bytes,
             rule=by.rule,
-            adjacency=ADJACENCY,
+            adjacency=by.adjacency,
+            unit=study.plan.unit,
             adversary=by.adversary,
             law=study.plan.law,
             noise=study.plan.noise,

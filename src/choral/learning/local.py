@@ -61,14 +61,18 @@ class Recipe:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
         plain = self.steps == 1 and self.noise == self.momentum == 0 and self.clip < math.inf == self.update_clip
-        if self.strict and not plain:
-            raise PlanError("CH204", "a strict recipe is one step with a clip and without noise of its own.",
+        whole = self.noise == self.update_noise == 0 and self.update_clip < math.inf
+        if self.strict and not (plain or whole):
+            raise PlanError("CH204", "a strict recipe is one step with a clip, or a clipped update, without noise.",
                             fix="Use Recipe.of(plan).")  # fmt: skip
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The recipe that the plan describes."""
         noise = 0.0 if plan.strict else plan.noise
+        if plan.unit == "device":
+            return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=plan.clip,
+                       update_noise=noise, strict=plan.strict)  # fmt: skip
         return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, clip=plan.clip, noise=noise,
                    strict=plan.strict)  # fmt: skip
 

@@ -23,6 +23,7 @@ from choral.learning.batches.batch import Source
 from choral.learning.fit import require_rows
 from choral.learning.models import Link, Model, slopes
 from choral.learning.noise import secure_normal
+from choral.learning.persons import LABEL, USED
 from choral.learning.records import Labels
 from choral.plan import MOST_ROUNDING, Plan, require_number, require_whole
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
@@ -86,6 +87,7 @@ class LocalWork:
 
     def smoothness(self, model: Model) -> float:
         """L of one row's loss, or CH204 for a model of which nothing is proved."""
+        model = model.of_rows or model
         if len(model.widths) != 2:
             raise PlanError(
                 "CH204",
@@ -106,13 +108,15 @@ class LocalWork:
     def rounding(self, model: Model, rows: int) -> float:
         """e: by what share of Δ the rounding of float64 can move two neighbouring tables further apart.
 
-        After the first step the two worlds stand at different models, so the rounding of every row may differ.
+        After the first step the two worlds stand at different models, so the rounding of every row may differ. Where
+        a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms.
         """
-        d, m, v = model.widths[0] + 1, self.covered(rows), LARGEST_MODEL
+        each, (of_rows, k) = (0, (model, 1)) if model.of_rows is None else (2, (model.of_rows, model.row[0]))
+        d, m, v = of_rows.widths[0] + 1, self.covered(rows), LARGEST_MODEL
         rate = self.local_time / self.steps(model, rows) / self.divisor  # η/γ
         slope = self.row_length / self.clip * ((d + 4) * self.row_length * v / 2 + 8)
         moves = 20 if self.pull else 12  # roundings of vectors as long as the model, in one step
-        per_step = m * (slope + m + 16) + (d + moves) * v / (rate * self.clip)
+        per_step = m * (slope + m * k + 16 + each) + (d + moves) * v / (rate * self.clip)
         return 4 * _UNIT * per_step
 
     def check(self, model: Model, rows: int) -> None:
@@ -151,10 +155,14 @@ def local_work(
             fix="Use a shorter local time, or features within about ±1.",
         )
     steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
-    rows = np.zeros((size, model.features + 1))
+    if model.of_rows is not None:
+        model, size = model.of_rows, size * model.row[0]
+        features, labels, own = _rows_of_persons(model, features)
+    else:
+        own = np.ones(len(labels))
+    rows, weights, classes = np.zeros((size, model.features + 1)), np.zeros(size), np.zeros(size, labels.dtype)
     rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
-    classes = np.zeros(size, labels.dtype)
-    classes[: len(labels)] = labels
+    weights[: len(labels)], classes[: len(labels)] = own, labels
     step_size = work.local_time / steps
     numbers = np.array([
         step_size * work.parts / work.divisor, work.clip, work.row_length, work.upload_bound,
@@ -162,8 +170,22 @@ def local_work(
     ])  # fmt: skip
     with jax.enable_x64(True):
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
-        update = _work(model.link, start, rows, classes, np.arange(size) < len(labels), numbers, steps, work.parts)
+        update = _work(model.link, start, rows, classes, weights, numbers, steps, work.parts)
         return np.asarray(update).ravel()
+
+
+def _rows_of_persons(
+    model: Model, units: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], Labels, NDArray[np.float64]]:
+    """Features, labels and weights of all rows of these persons: a person's loss is the mean over the used rows.
+
+    Each row's slope is clipped, not that of the person: the mean of convex losses is convex, with the same G and L,
+    whereas a person's clipped gradient would be the gradient of no convex loss.
+    """
+    rows, used = units.reshape(-1, units.shape[-1]), units[..., USED]
+    weights = used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)
+    labels = rows[:, LABEL].astype(np.int32 if model.classes else np.float32)
+    return rows[:, :LABEL], labels, weights.ravel()
 
 
 def noisy_upload(
@@ -255,25 +277,27 @@ def padded(rows: int) -> int:
 
 @partial(jax.jit, static_argnames=("link", "parts"))
 def _work(
-    link: Link, start: Array, rows: Array, labels: Array, used: Array, numbers: Array, steps: Array, parts: int
+    link: Link, start: Array, rows: Array, labels: Array, weights: Array, numbers: Array, steps: Array, parts: int
 ) -> Array:
     rate, clip, row_length, bound, home = numbers
     lengths = _norms(rows)
     # A row that is not finite has no say, as in `learning.local`.
-    used = used & jnp.isfinite(lengths)
+    used = (weights > 0) & jnp.isfinite(lengths)
     scale = jnp.where(used, jnp.minimum(1, row_length / jnp.maximum(lengths, row_length)), 0)
     rows = jnp.where(used[:, None], rows * scale[:, None], 0)
     lengths = jnp.where(used, lengths * scale, 0)
 
     # Row i is in part i mod parts: a choice that no value has a say in.
-    rows, labels, used, lengths = (one.reshape(-1, parts, *one.shape[1:]) for one in (rows, labels, used, lengths))
+    rows, labels, weights, lengths, used = (
+        one.reshape(-1, parts, *one.shape[1:]) for one in (rows, labels, weights, lengths, used)
+    )
 
     def step(number: int, model: Array) -> Array:
         now = number % parts
         mine = rows[:, now]
         slope = slopes(link, mine @ model, labels[:, now])
         longest = jnp.maximum(lengths[:, now] * _norms(slope), clip)
-        factor = jnp.where(used[:, now], clip / longest, 0)
+        factor = jnp.where(used[:, now], weights[:, now] * (clip / longest), 0)
         moved = model - rate * (mine.T @ (slope * factor[:, None])) - home * (model - start)
         return _within(LARGEST_MODEL, moved)
 

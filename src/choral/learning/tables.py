@@ -43,6 +43,7 @@ class Dataset:
     columns: tuple[Numeric | Categorical, ...] = ()  # none if the features were given as arrays
     target: Numeric | None = None  # how the label is scaled, where it is a number
     limits: tuple[float, ...] = ()  # each device's own ε, where a column names it
+    persons: NDArray[Any] | None = None  # whose each row of the records is, where a column says so
     notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()  # each device's rows as they are, where somebody wants to ask about them
 
@@ -62,6 +63,7 @@ def load(
     ignore: Sequence[str] = (),
     device_column: str | None = None,
     limit_column: str | None = None,
+    person: str | None = None,
     devices: int | None = None,
     partition: Partition = "even",
     skew: float = 0.5,
@@ -73,7 +75,8 @@ def load(
 ) -> Dataset:
     """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
 
-    With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes.
+    With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
+    names the column that says whose a row is: rows of one person are dealt to one device.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
@@ -82,11 +85,11 @@ def load(
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     labels: Labels
     if isinstance(source, tuple) and len(source) == 2:
-        if column := device_column or limit_column:
+        if column := device_column or limit_column or person:
             raise ConfigError(
                 "CH104",
                 f'column "{column}" is named, but arrays have no columns.',
-                fix="Give a data frame, or leave device_column and limit_column out.",
+                fix="Give a data frame, or leave device_column, limit_column and person out.",
             )
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
@@ -99,7 +102,7 @@ def load(
             classes=classes,
             number=number,
             declared=columns or {},
-            ignore={*ignore, *filter(None, (device_column, limit_column))},
+            ignore={*ignore, *filter(None, (device_column, limit_column, person))},
             origin=columns_from,
             deployment=deployment,
         )
@@ -111,8 +114,9 @@ def load(
         raise TableError(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
+    owners = None if person is None else names_in(person, [table for _, table in tables])
     shares = _shares(
-        tables, labels, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
+        tables, labels, owners, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
     )
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
@@ -138,6 +142,7 @@ def load(
         columns=tuple(kinds),
         target=number,
         limits=_limits(tables, limit_column, keep),
+        persons=None if owners is None else owners[np.concatenate(list(keep.values()))],
         notes=notes,
         tables=_dealt(tables, keep) if keep_tables else (),
     )
@@ -343,6 +348,7 @@ def _from_arrays(
 def _shares(
     tables: list[tuple[str, Table]],
     labels: Labels,
+    persons: NDArray[Any] | None,
     *,
     device_column: str | None,
     devices: int | None,
@@ -352,14 +358,7 @@ def _shares(
 ) -> dict[str, NDArray[np.intp]]:
     """Which rows of the joined tables each device holds."""
     if device_column is not None:
-        cells = [cell for _, table in tables for cell in table.cells(device_column)]
-        if nobodys := [row for row, cell in enumerate(cells, start=1) if is_missing(cell)]:
-            raise TableError(
-                "CH301",
-                f'column "{device_column}": {len(nobodys):,} empty cells (first at row {nobodys[0]:,}).',
-                fix="Name the device that holds the row, or take the row out.",
-            )
-        owners = np.array([level_of(cell) for cell in cells])
+        owners = names_in(device_column, [table for _, table in tables])
         return {str(name): np.flatnonzero(owners == name) for name in np.unique(owners)}
     if len(tables) > 1:
         ends = np.cumsum([table.rows for _, table in tables])
@@ -370,9 +369,26 @@ def _shares(
             "one table, but nothing says how many devices share it.",
             fix='Set devices = … in [federation], or device_column = "…" in [data], or give one file a device.',
         )
-    dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
+    if persons is None:
+        dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
+    else:  # whole persons, each by the label of the first row
+        _, first, whose = np.unique(persons, return_index=True, return_inverse=True)
+        shares = deal(labels[first], devices=devices, partition=partition, skew=skew, seed=seed)
+        dealt = [np.flatnonzero(np.isin(whose, share)) for share in shares]
     width = len(str(devices))
     return {f"device {number:0{width}}": rows for number, rows in enumerate(dealt, start=1)}
+
+
+def names_in(column: str, tables: Sequence[Table]) -> NDArray[Any]:
+    """The name that a column gives to each row of the joined tables; CH301 for a row without one."""
+    cells = [cell for table in tables for cell in table.cells(column)]
+    if nobodys := [row for row, cell in enumerate(cells, start=1) if is_missing(cell)]:
+        raise TableError(
+            "CH301",
+            f'column "{column}": {len(nobodys):,} empty cells (first at row {nobodys[0]:,}).',
+            fix="Name the device or person of the row, or take the row out.",
+        )
+    return np.array([level_of(cell) for cell in cells])
 
 
 def _limits(

@@ -21,13 +21,13 @@ __all__ = [
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Law = Literal["gaussian", "discrete_gaussian", "skellam"]
-Unit = Literal["record"]
+Unit = Literal["record", "person", "device"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
-UNITS: tuple[Unit, ...] = ("record",)
+UNITS: tuple[Unit, ...] = ("record", "person", "device")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
@@ -100,10 +100,13 @@ class Plan:
 
     `rows` is m, the records of the smallest device that takes part; docs/notation.md has the paper's symbols. `law` is
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
-    `unit` is what may differ between two neighbouring tables. With `noise_is_added` "once" (rule S7) every step is over
-    all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`; `noise` is that of
-    the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn back to the model
-    that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step uses one.
+    `unit` is what may differ between two neighbouring tables: a record, or all rows of a person, of which at most
+    `rows_per_person` are used; `rows` and `batch` then count persons. Where it is a whole device, `clip` bounds its
+    update and `noise` is that of the update (rule S4). With `noise_is_added` "once" (rule S7)
+    every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
+    `noise` is that of the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn
+    back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
+    uses one.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -128,6 +131,7 @@ class Plan:
     row_length: float = 0.0
     pull: float = 0.0
     parts: int = 1
+    rows_per_person: int = 0
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -141,14 +145,34 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
-        # Where noise is added once, it is added to one upload, however many local steps there are.
-        require_law(self.law, local_steps=1 if self.once else self.local_steps, sampling=self.sampling)
         require_one_of("unit", self.unit, UNITS)
+        # Noise on the upload is added to it once, however many local steps there are.
+        steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
+        require_law(self.law, local_steps=steps, sampling="partition" if self.unit == "device" else sampling)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
+        self._require_persons()
         self._require_once()
+
+    def _require_persons(self) -> None:
+        """How many rows of a person are used is said where the unit is a person, and only there."""
+        if self.unit == "person":
+            require_whole("rows_per_person", self.rows_per_person, most=2**16)
+        elif self.rows_per_person:
+            raise PlanError(
+                "CH204",
+                f'rows_per_person = {self.rows_per_person!r} with unit = "{self.unit}".',
+                fix='Leave it out, or use unit = "person".',
+            )
 
     def _require_once(self) -> None:
         """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
+        if self.once and self.unit == "device":
+            raise PlanError(
+                "CH204",
+                'noise_is_added = "once" with unit = "device".',
+                why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
+                fix="Leave noise_is_added out.",
+            )
         if not self.once:
             for name, unused in (("row_length", 0.0), ("pull", 0.0), ("parts", 1)):
                 if getattr(self, name) != unused:
@@ -161,18 +185,23 @@ class Plan:
         require_number("row_length", self.row_length)
         require_number("pull", self.pull, closed=True)
         require_whole("parts", self.parts, most=self.rows)
-        if self.parts > 1 and (self.pull or not self.partitioned):
+        if self.parts > 1 and (self.pull or not self.partitioned or self.unit != "record"):
             raise PlanError(
                 "CH204",
-                f'parts = {self.parts} with pull = {self.pull:g} and sampling = "{self.sampling}".',
-                why="Rule S7 is proved for parts of all rows, without a pull home.",
-                fix="Use parts = 1, or leave pull and sampling out.",
+                f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{self.sampling}", unit = "{self.unit}".',
+                why="Rule S7 is proved for parts of all rows, without a pull home, where a unit is one row.",
+                fix="Use parts = 1, or leave pull, sampling and unit out.",
             )
 
     @property
     def once(self) -> bool:
         """Whether a device trains without noise and adds noise once, to what it uploads (rule S7)."""
         return self.noise_is_added == "once"
+
+    @property
+    def on_upload(self) -> bool:
+        """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
+        return self.once or self.unit == "device"
 
     @property
     def local_time(self) -> float:
@@ -182,12 +211,12 @@ class Plan:
     @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in units of the parameters."""
-        return self.noise if self.once else self.step_size * self.noise
+        return self.noise if self.on_upload else self.step_size * self.noise
 
     @property
     def upload_bound(self) -> float:
-        """B, the longest upload where noise is added once."""
-        return UPLOAD_ROOM * self.clip * self.local_time
+        """B, the longest upload where noise is added to it."""
+        return self.clip if self.unit == "device" else UPLOAD_ROOM * self.clip * self.local_time
 
     @property
     def gaussian(self) -> bool:
@@ -224,8 +253,8 @@ class Plan:
 
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
-        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0)}
-        usual |= {("pull", 0.0), ("parts", 1)}
+        usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
+                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0)}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

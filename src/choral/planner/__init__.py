@@ -30,7 +30,7 @@ from choral.planner.task import (
     usual_cohort,
 )
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import adjacency_of
 
 __all__ = [
     "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "adds_noise_once", "once_numbers",
@@ -64,7 +64,7 @@ class Proposal:
     def to_dict(self) -> dict[str, object]:
         """Everything as plain values, for `choral plan --json`."""
         return {
-            "budget": asdict(self.budget) | {"adjacency": ADJACENCY},
+            "budget": asdict(self.budget) | {"adjacency": adjacency_of(self.plan)},
             "plan": self.plan.to_dict() | {"digest": self.plan.digest},
             "rounds_each": self.chosen.part.rounds,
             "chosen": self.chosen.to_dict(),

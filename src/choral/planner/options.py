@@ -12,7 +12,7 @@ from choral.privacy.calibrate import calibrated, most_rounds
 from choral.privacy.display import figures_up
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import MECHANISMS, against_everyone, with_secure_sum
-from choral.privacy.rules import ADJACENCY, Loss
+from choral.privacy.rules import Loss, adjacency_of
 
 _ROUNDS = (5, 10, 15, 20, 30, 40, 50, 75, 100)
 _LOCAL_STEPS = (1, 2, 5, 10)  # what worked in practice; the bound itself would allow few
@@ -189,7 +189,7 @@ def unreachable(task: PlanningTask, given: str, reached: float, ways: str) -> Pl
     return PlanError(
         "CH201",
         f"epsilon {task.budget.epsilon:g} is not reachable with {given}. Reachable now: ε ≥ {figures_up(reached)} "
-        f"(δ = {task.budget.delta:g}, {ADJACENCY}, rule {rule}, {_AGAINST[task.against]}).",
+        f"(δ = {task.budget.delta:g}, {adjacency_of(task.draft)}, rule {rule}, {_AGAINST[task.against]}).",
         fix=f"Use {ways}.",
     )
 

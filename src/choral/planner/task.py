@@ -18,6 +18,7 @@ from choral.plan import (
     Plan,
     Sampling,
     SecureSum,
+    Unit,
     require_keywords,
     require_number,
     require_one_of,
@@ -58,6 +59,8 @@ class _Wishes(TypedDict, total=False):
     row_length: float | None
     against: Against
     noise_is_added: NoiseIsAdded | None
+    unit: Unit
+    rows_per_person: int
 
 
 class Wanted(_Wishes):
@@ -240,8 +243,9 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
     planned = {name: given[name] for name in (*stopgaps, "local_steps") if name in given}
     sampling = given.get("sampling", usual_sampling(law))
     draft = Plan(
-        devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law, **(stopgaps | planned)
-    )
+        devices=devices, cohort=cohort, rows=rows, noise=1.0, sampling=sampling, law=law,
+        **(stopgaps | planned | {name: given[name] for name in ("unit", "rows_per_person") if name in given}),
+    )  # fmt: skip
     crowd = _crowd(cohort, given.get("colluders"), given.get("dropouts"))
     if crowd["colluders"] + crowd["dropouts"] >= cohort:
         raise PlanError(
@@ -285,7 +289,7 @@ def _once(model: ModelKind, given: Mapping[str, Any]) -> bool:
             why="Rule S7 needs a convex loss.",
             fix=f'Use one of the models {", ".join(CONVEX_LINKS)}, or noise_is_added = "every step".',
         )
-    return adds_noise_once(said, convex=convex, settings=given)
+    return adds_noise_once(said, convex=convex and given.get("unit") != "device", settings=given)
 
 
 def _crowd(cohort: int, colluders: int | None, dropouts: int | None) -> Crowd:

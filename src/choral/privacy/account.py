@@ -6,8 +6,9 @@ from choral.errors import PlanError
 from choral.privacy import published
 from choral.privacy.events import Gaussian, Zcdp
 from choral.privacy.exposure import Exposed, Exposure
+from choral.privacy.groups import EXAMPLE, at_two_sites, of_rows
 from choral.privacy.mechanisms import against_everyone, with_secure_sum
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import adjacency_of
 from choral.privacy.zcdp import require_delta
 from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaValue, Proved
 
@@ -15,8 +16,9 @@ from choral.record import Account, ClaimOfSums, DpSgd, EveryoneClaim, FormulaVal
 def account(*, delta: float, **numbers: Unpack[Exposed]) -> Account:
     """ε of one device's part in a run by every rule, published and proved; `rounds` is the device's own C.
 
-    Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law,
-    secure_sum, colluders, dropouts, step_size, smoothness and convex have the usual values of a run where left out.
+    Needed are rounds, local_steps, cohort, devices, rows, batch, noise, clip and delta. sampling, passes, law, unit,
+    rows_per_person, secure_sum, colluders, dropouts, step_size, smoothness and convex have the usual values of a run
+    where left out.
 
     >>> told = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
     ...                delta=1e-4)
@@ -67,8 +69,19 @@ def account_of(part: Exposure, delta: float) -> Account:
             no_certificate=summed if isinstance(summed, str) else None,
         ),
         delta=delta,
-        adjacency=ADJACENCY,
+        adjacency=adjacency_of(part),
     )
+
+
+def several_rows(part: Exposure, delta: float, rows: int = EXAMPLE) -> tuple[float, float]:
+    """ε for so many rows of one person, and for one row at each of two sites with this exposure, against everyone.
+
+    >>> part = Exposure.of(rounds=4, local_steps=1, cohort=10, devices=16, rows=100, batch=100, noise=0.4, clip=1.0)
+    >>> [round(epsilon, 2) for epsilon in (against_everyone(part).epsilon(1e-5), *several_rows(part, 1e-5))]
+    [0.34, 1.99, 0.5]
+    """
+    events = [against_everyone(part).event]
+    return of_rows(events, rows, delta), at_two_sites(events, delta)
 
 
 def _published(figure: published.Published, delta: float) -> FormulaValue:

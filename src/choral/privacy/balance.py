@@ -8,6 +8,7 @@ is chosen next. docs/accounting.md proves it, docs/ledger.md says it in plain wo
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from choral.errors import LedgerError
@@ -16,7 +17,7 @@ from choral.privacy.cover import counted, currency_of, together
 from choral.privacy.display import figures_up
 from choral.privacy.entries import SUMS, Charge, Reservation
 from choral.privacy.events import Event, Gaussian, Zcdp, epsilon_of
-from choral.privacy.rules import ADJACENCY, EVERYONE
+from choral.privacy.rules import ADJACENCY, EVERYONE, MIXED_ADJACENCY
 
 LEAK = 1 / 16  # the share of δ that is kept for the leaks of later studies, once there are any
 _SLACKS = (1 / 32, 1 / 4)  # of that share, what a later study may take to be covered by a Gaussian
@@ -265,7 +266,7 @@ class Balance:
             "CH401",
             f"device {self.device} refuses {what}: it has {held} ε = {figures_up(self.reserved, 4)} of "
             f"{self.limit.epsilon:.4g}; this would make {figures_up(after, 4)} (δ = {self.limit.delta:.3g}, "
-            f"{ADJACENCY}, rule {entry.rule}, against {entry.adversary}).",
+            f"{_shared((*self.adjacencies, entry.adjacency))}, rule {entry.rule}, against {entry.adversary}).",
             why="Nothing was sent.",
             fix="Only the data owner can raise the limit.",
         )
@@ -289,6 +290,22 @@ class Balance:
         return tuple(dict.fromkeys(charge.adversary for charge in self.charges)) or (EVERYONE,)
 
     @property
+    def adjacencies(self) -> tuple[str, ...]:
+        """What neighbours differ in, by the charges."""
+        return tuple(dict.fromkeys(charge.adjacency for charge in self.charges))
+
+    @property
+    def adjacency(self) -> str:
+        """What neighbours differ in for the ε of all charges together."""
+        return _shared(self.adjacencies)
+
+    @property
     def rules(self) -> tuple[str, ...]:
         """The rules of the charges, in the order of their first use."""
         return tuple(dict.fromkeys(charge.rule for charge in self.charges))
+
+
+def _shared(adjacencies: Iterable[str]) -> str:
+    """What charges of these adjacencies cover together: where they differ, what every one of them covers."""
+    different = set(adjacencies) or {ADJACENCY}
+    return different.pop() if len(different) == 1 else MIXED_ADJACENCY

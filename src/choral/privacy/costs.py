@@ -98,6 +98,7 @@ class Costs:
             event=event,
             adversary=by.adversary,
             summed=summed,
+            adjacency=by.adjacency,
         )
 
     def reservation(self, device: int, uploads: range, *, run: str) -> Reservation:
@@ -105,7 +106,8 @@ class Costs:
         by = self.rule(device)
         events = tuple(self.event(device, before) for before in uploads)
         summed = tuple(event for before in uploads if (event := self.sum_event(device, before)) is not None)
-        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed)
+        return Reservation(rule=by.rule, plan=run, uploads=events, adversary=by.adversary, summed=summed,
+                           adjacency=by.adjacency)  # fmt: skip
 
     def rule(self, device: int) -> Loss:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""

@@ -10,10 +10,11 @@ from choral.errors import PlanError
 from choral.plan import require_whole
 from choral.privacy import events
 from choral.privacy.events import Event
-from choral.privacy.rules import EVERYONE
+from choral.privacy.rules import ADJACENCY, EVERYONE
 
 SUMS = "a server that sees only sums"
 _MOST_UPLOADS = 10**7
+_PLAIN_FIELDS = ("rule", "plan", "adversary", "adjacency")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
@@ -34,6 +35,7 @@ class Charge:
     attempt: int = 0
     adversary: str = EVERYONE
     summed: Event | None = None
+    adjacency: str = ADJACENCY
 
     def __post_init__(self) -> None:
         require_whole("round", self.round, least=0)
@@ -44,12 +46,12 @@ class Charge:
         """The charge as plain values for JSON."""
         plain = {name: getattr(self, name) for name in ("rule", "plan", "round", "attempt", "adversary")}
         both = {"event": self.event} if self.summed is None else {"event": self.event, "summed": self.summed}
-        return plain | {name: events.to_dict(event) for name, event in both.items()}
+        return plain | {name: events.to_dict(event) for name, event in both.items()} | _unusual(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The charge that `to_dict` described; other keys are left alone."""
-        plain = {name: values[name] for name in ("rule", "plan", "round", "attempt", "adversary") if name in values}
+        plain = {name: values[name] for name in (*_PLAIN_FIELDS, "round", "attempt") if name in values}
         summed = events.from_dict(dict(values["summed"])) if "summed" in values else None
         return cls(**plain, event=events.from_dict(dict(values["event"])), summed=summed)
 
@@ -59,8 +61,13 @@ class Charge:
         return replace(self, event=self.summed or self.event, adversary=SUMS, summed=None)
 
 
+def _unusual(entry: "Charge | Reservation") -> dict[str, object]:
+    """What neighbours differ in, where that is not one record: so older ledgers stay as they are."""
+    return {} if entry.adjacency == ADJACENCY else {"adjacency": entry.adjacency}
+
+
 def _require_plain(entry: "Charge | Reservation") -> None:
-    for name in ("rule", "plan", "adversary"):
+    for name in _PLAIN_FIELDS:
         value = getattr(entry, name)
         if not (isinstance(value, str) and _PLAIN.fullmatch(value)):
             kind = type(entry).__name__.lower()
@@ -82,6 +89,7 @@ class Reservation:
     uploads: tuple[Event, ...]
     adversary: str = EVERYONE
     summed: tuple[Event, ...] = ()
+    adjacency: str = ADJACENCY
 
     def __post_init__(self) -> None:
         _require_plain(self)
@@ -100,7 +108,8 @@ class Reservation:
             {"times": n, "event": events.to_dict(event), **({"summed": events.to_dict(summed)} if self.summed else {})}
             for (event, summed), n in pairs.items()
         ]
-        return {"rule": self.rule, "plan": self.plan, "adversary": self.adversary, "uploads": grouped}
+        plain = {"rule": self.rule, "plan": self.plan, "adversary": self.adversary}
+        return {**plain, **_unusual(self), "uploads": grouped}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -112,7 +121,7 @@ class Reservation:
             uploads += [events.from_dict(dict(group["event"]))] * times
             if "summed" in group:
                 summed += [events.from_dict(dict(group["summed"]))] * times
-        plain = {name: values[name] for name in ("rule", "plan", "adversary") if name in values}
+        plain = {name: values[name] for name in _PLAIN_FIELDS if name in values}
         return cls(**plain, uploads=tuple(uploads), summed=tuple(summed))
 
     def first(self, count: int) -> Self:

@@ -4,13 +4,15 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Law, Passes, Plan, Sampling, SecureSum, require_keywords, require_number, require_whole
+from choral.plan import Law, Passes, Plan, Sampling, SecureSum, Unit, require_keywords, require_number, require_whole
 
 
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
     law: Law
+    unit: Unit
+    rows_per_person: int
     secure_sum: bool
     colluders: int
     dropouts: int
@@ -95,8 +97,8 @@ class Exposure(Plan):
 
     @property
     def sampled(self) -> bool:
-        """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing."""
-        return not self.partitioned and self.batch < self.rows
+        """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing, nor devices."""
+        return not self.partitioned and self.batch < self.rows and self.unit != "device"
 
     def uses_after(self, rounds: int) -> int:
         """How often the most-used record of a partition enters a noisy step in a device's first rounds.
@@ -119,7 +121,12 @@ class Exposure(Plan):
 
     @property
     def noise_multiplier(self) -> float:
-        """z = σγ/G, the noise of a step in units of what one record adds to it; σ_uγ/(GT) where it is added once."""
+        """z = σγ/G, the noise of a step in units of what one record adds to it; σ_uγ/(GT) where it is added once.
+
+        Where the unit is a device it is σ_u/S.
+        """
+        if self.unit == "device":
+            return self.noise / self.clip
         return self.noise / self.clip * self.batch / (self.local_time if self.once else 1)
 
     @property

@@ -17,7 +17,6 @@ from choral.privacy.balances import Balances, Price
 from choral.privacy.chain import Body, Chain, Lines, Receipt
 from choral.privacy.entries import SUMS, Charge, Reservation
 from choral.privacy.events import Gaussian, Zcdp
-from choral.privacy.rules import ADJACENCY
 from choral.record import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
 
 __all__ = ["Balance", "Balances", "Charge", "Ledger", "Receipt", "Reservation"]
@@ -174,7 +173,7 @@ class Ledger:
                 epsilon=balance.epsilon,
                 delta=delta,
                 rules=balance.rules,
-                adjacency=ADJACENCY,
+                adjacency=balance.adjacency,
                 adversaries=balance.adversaries,
             ),
             with_secure_sum=self._statement_of_sums(),
@@ -189,7 +188,9 @@ class Ledger:
         if self.sum_epsilon is None and not any(charge.summed for charge in self.balance.charges):
             return None
         sums = self.balances.sums
-        spent = SpentOnSums(epsilon=sums.epsilon, delta=self.limit.delta, adjacency=ADJACENCY, adversary=SUMS)
+        spent = SpentOnSums(
+            epsilon=sums.epsilon, delta=self.limit.delta, adjacency=self.balance.adjacency, adversary=SUMS
+        )
         return LedgerOfSums(limit=self.sum_epsilon, reserved=sums.reserved, spent=spent)
 
     def close(self) -> None:

@@ -176,17 +176,19 @@ def divergence(steps: Steps, order: float) -> float:
     return total
 
 
-def overflow(*, rows: int, batch: int, capacity: int) -> float:
+def overflow(*, rows: int, batch: int, capacity: int, together: int = 1) -> float:
     """A bound on the chance, per step, that the other records alone fill a Poisson batch's fixed capacity.
 
-    Add steps × this to δ: given that they don't, the record's own coin is untouched, so S5 holds as it stands.
+    Add steps × this to δ: given that they don't, the record's own coin is untouched, so S5 holds as it stands. For
+    several records `together` it is the chance that the others leave no room for all of them.
 
     >>> overflow(rows=2440, batch=244, capacity=400) < 1e-20
     True
     """
     rows, batch = require_whole("rows", rows), require_whole("batch", batch, most=rows)
     capacity = require_whole("capacity", capacity, most=rows)
-    others, probability = rows - 1, batch / rows
+    others, probability = rows - together, batch / rows
+    capacity = max(0, capacity + 1 - together)
     if capacity > others:
         return 0.0
     if probability == 1.0 or capacity <= others * probability + 1:

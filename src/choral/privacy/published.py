@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.noise_once import movement
 from choral.privacy.rules import ADJACENCY
 from choral.privacy.zcdp import convert
 
-_NOISE_ONCE = "the formula is about noise in every step; here it is added once, to the upload (Rule S7)"
+_NOISE_ONCE = "the formula is about noise in every step; here it is added once, to the upload (Rule {rule})"
 _OTHER_NOISE = "the formula is about Gaussian noise in every step; here it is whole numbers on the grid (Rule S6)"
 
 
@@ -42,7 +41,7 @@ def theorem_1(part: Exposure) -> Published:
     >>> theorem_1(part).valid
     True
     """
-    if part.once:
+    if part.on_upload:
         return _once(part, part.cohort)
     rho = _passes(part) * local_step(part) / part.cohort
     failed = _failed_hypothesis(part) or _missing_noise(part, part.cohort)
@@ -59,7 +58,7 @@ def without_secure_sum(part: Exposure) -> Published:
     >>> without_secure_sum(part).because
     'each record enters 20 noisy steps (Rule S1)'
     """
-    if part.once:
+    if part.on_upload:
         return _once(part, 1)
     failed = _failed_hypothesis(part)
     because = failed or f"each record enters {part.most_uses} noisy steps (Rule S1)"
@@ -78,12 +77,12 @@ def dp_sgd_corrected(part: Exposure) -> Published:
 
 def _once(part: Exposure, noises: int) -> Published:
     """What the paper's reasoning would give: ρ of an upload, divided by the number of noises in the sum."""
-    rho = part.rounds * (movement(part) / part.noise) ** 2 / 2 / noises
-    return Published(rho=rho, valid=False, because=_NOISE_ONCE)
+    because = _NOISE_ONCE.format(rule="S7" if part.once else "S4")
+    return Published(rho=part.rounds * local_step(part) / noises, valid=False, because=because)
 
 
 def _dp_sgd(part: Exposure, noises: int) -> Published:
-    if part.once:
+    if part.on_upload:
         return _once(part, noises)
     failed = _missing_noise(part, noises) if part.gaussian else _OTHER_NOISE
     if part.local_steps > 1:

@@ -4,14 +4,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from choral.plan import Against, Law, Plan, Sampling, SecureSum, Unit
+from choral.plan import Against, Law, Plan, Sampling, SecureSum
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 
-ADJACENT: dict[Unit, str] = {"record": "one record replaced"}  # what neighbours differ in, by the unit of a plan
-ADJACENCY = ADJACENT["record"]
+ADJACENCY = "one record replaced"  # what neighbouring tables differ in, where the unit is a record
 DEVICE_ADJACENCY = "all records of one device replaced"
+MIXED_ADJACENCY = "one record replaced by another of the same person"  # what every unit covers
 EVERYONE = "the server and all other devices together"
+
+
+def adjacency_of(plan: Plan) -> str:
+    """What neighbouring tables differ in, by the unit of a plan.
+
+    >>> adjacency_of(Plan(devices=2, cohort=2, rounds=1, rows=8, batch=4, step_size=0.5, clip=1.0, noise=1.0,
+    ...                   unit="person", rows_per_person=5))
+    'one person replaced (all of at most 5 rows)'
+    """
+    if plan.unit == "person":
+        return f"one person replaced (all of at most {plan.rows_per_person} rows)"
+    return DEVICE_ADJACENCY if plan.unit == "device" else ADJACENCY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +90,10 @@ class Mechanism(ABC):
         """What is proved of all rounds where the server sees sums only, or why nothing more is."""
 
     def described(self, plan: Plan) -> str:
-        """How the mechanism protects a record, for the report."""
+        """How the mechanism protects a unit, for the report."""
         return (
-            f"Gradients clipped to {plan.clip:g} a record, {self.batches}, {self.noise_in_full} of standard deviation "
-            f"{plan.noise:.4g}{self.exactness} on the device"
+            f"Gradients clipped to {plan.clip:g} per {plan.unit}, {self.batches}, {self.noise_in_full} of standard "
+            f"deviation {plan.noise:.4g}{self.exactness} on the device"
         )
 
     def protection(self, plan: Plan) -> str:

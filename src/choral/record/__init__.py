@@ -14,6 +14,7 @@ from choral.record.losses import (
     Proved,
     PublishedClaim,
     Running,
+    SeveralRows,
     SpentByDevice,
     Statement,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "RoundLine",
     "RunRecord",
     "Running",
+    "SeveralRows",
     "ShownAttack",
     "Sight",
     "Signatures",

@@ -110,6 +110,17 @@ class SpentByDevice(Record, frozen=True, kw_only=True):
     full: bool
 
 
+class SeveralRows(Record, frozen=True, kw_only=True):
+    """What rows of one person cost together where one record is the unit: so many at one site, or one at each of two.
+
+    None is no bound.
+    """
+
+    rows: int
+    epsilon: float | None
+    at_two_sites: float | None
+
+
 _NOTHING = Claim(rule="none", adversary="whoever sees what left the devices", epsilon=math.inf)
 _NO_VALUE = PublishedClaim(rule="none", epsilon=math.inf, valid=False, because="no noise was added")
 
@@ -138,6 +149,7 @@ class Statement(Record, frozen=True, kw_only=True):
     by_delta: tuple[tuple[float, float], ...] = ()
     by_colluders: tuple[tuple[int, float | None], ...] = ()
     running: Running | None = None
+    several: SeveralRows | None = None  # not in statements of before, and not where the unit is larger than a record
     devices: tuple[SpentByDevice, ...] | None = None
 
     def __post_init__(self) -> None:

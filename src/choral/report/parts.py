@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from choral.privacy.display import up
-from choral.privacy.rules import ADJACENCY
+from choral.privacy.rules import adjacency_of
 from choral.record import RunRecord, SpentByDevice, merit
 from choral.report import charts, words
 from choral.report.colluders import by_colluders
@@ -125,8 +125,8 @@ def spent(record: RunRecord) -> Sequence[SpentByDevice]:
 def ledger_terms(record: RunRecord) -> Markup:
     """Everything without which an ε of a ledger means nothing."""
     rules = words.ledger_rules(record.about)
-    against = words.limited_against(record.about)
-    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {ADJACENCY}; against {against}."
+    against, adjacency = words.limited_against(record.about), adjacency_of(record.about.plan)
+    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}."
     return element("p", told, class_="quiet")
 
 

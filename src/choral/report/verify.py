@@ -242,8 +242,12 @@ def _epsilons(record: RunRecord) -> list[str]:
         rounds = charged_rounds(record.rounds, len(costs.names), record.finished.wasted).tolist()
     said, promised = record.finished.privacy, record.about.planned
     first_form = said.none is None and said.charged_delta is None
-    again = privacy_statement(costs, np.array(rounds), stopped=said.running is not None, first_form=first_form)
-    planned = planned_statement(costs, first_form=first_form)
+    again = privacy_statement(costs, np.array(rounds), stopped=said.running is not None, first_form=first_form,
+                              several=said.several is not None)  # fmt: skip
+    # What several rows cost was not said before.
+    planned = planned_statement(
+        costs, first_form=first_form, several=promised is not None and promised.several is not None
+    )
     return differences(said.to_dict(), again.to_dict()) + differences(
         promised and promised.to_dict(), planned and planned.to_dict(), "planned"
     )

@@ -6,10 +6,10 @@ Every ε leaves this module rounded up, and together with its rule, its adjacenc
 import math
 from dataclasses import dataclass
 
-from choral.plan import Plan, SecureSum
+from choral.plan import Plan, SecureSum, Unit
 from choral.privacy.display import up
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
-from choral.privacy.rules import ADJACENCY, EVERYONE, seen_by
+from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
 from choral.record import About, Data, RunRecord, Statement, merit
 
 ALWAYS = (
@@ -202,14 +202,19 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
 
 
+_OF_A_UNIT: dict[Unit, str] = {"record": "records a person has", "person": "tables of rows a person has",
+                               "device": "tables a device has"}  # fmt: skip
+
+
 def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
     about, plan = record.about, record.about.plan
     done = len(record.rounds)
     least = "at least " if about.traits.deployed else ""  # how many exactly, only the sites know
+    counted = count(about.records, "person" if plan.unit == "person" else "record")
     what = (
         f"{label(record)[0].capitalize()}: a {about.model.kind} model was trained on {least}"
-        f"{count(about.records, 'record')} that stayed on {count(plan.devices, 'device')}, "
+        f"{counted} that stayed on {count(plan.devices, 'device')}, "
         f"in {count(done, 'round')} of {plan.rounds:,} planned."
     )
     if record.result is None:
@@ -224,7 +229,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     chance = percent(guess(epsilon, first.delta))
     protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
     promise = (
-        f"Each record {protected} against {first.adversary}, whatever else they know, "
+        f"Each {plan.unit} {protected} against {first.adversary}, whatever else they know, "
         f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
     )
     if first != everyone:
@@ -234,15 +239,31 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     verb = "would be" if about.predictable else "is"
     meaning = (
-        f"In plain words: whoever must tell which of two equally likely records a person has, and who sees everything "
-        f"that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
+        f"In plain words: whoever must tell which of two equally likely {_OF_A_UNIT[plan.unit]}, and who sees "
+        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
     if (running := record.result.privacy.running) is not None:
         meaning += (
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
             f"rounds that were done it would be ε\xa0≤\xa0{up(running.epsilon)}, which holds {running.holds}."
         )
-    return what, promise, meaning
+    return what, promise, meaning, *of_several(record.result.privacy)
+
+
+def of_several(privacy: Statement) -> tuple[str, ...]:
+    """What several rows of one person cost, as a sentence; none where the unit is larger than a record."""
+    if (several := privacy.several) is None:
+        return ()
+    terms = f"δ = {small(privacy.delta)}, rule {privacy.against_everyone.rule}, {privacy.against_everyone.adversary}"
+
+    def at_most(epsilon: float | None) -> str:
+        return "nothing is proved" if epsilon is None else f"at most ε\xa0=\xa0{up(epsilon)} is lost"
+
+    return (
+        f"Rows are counted, not persons. For a person with {count(several.rows, 'row')} at one site, all of them "
+        f"replaced, {at_most(several.epsilon)}; for one row at each of two such sites, both replaced, "
+        f"{at_most(several.at_two_sites)} ({terms}).",
+    )
 
 
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
@@ -257,7 +278,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     reached = f" {count(full, 'device')} reached it." if full else ""
     measured = "R²" if about.data.label_bounds else "Accuracy"
     return (
-        ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
+        (f"Whose {plan.unit}? (unit of privacy)", _whose(plan)),
         ("How much? (ε, δ)", much or unprotected(record) or "Open until the run has ended."),
         (
             "Against whom? (trust model)",
@@ -285,6 +306,12 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("What came before? (data)", _collection(about.data)),
     )
+
+
+def _whose(plan: Plan) -> str:
+    if plan.unit == "device":
+        return f"One device: {adjacency_of(plan)} by any others."
+    return f"One {plan.unit} of one device: {adjacency_of(plan)} by any other."
 
 
 def _masking(about: About) -> str:
@@ -342,6 +369,6 @@ def spent_so_far(record: RunRecord) -> str:
     last = record.rounds[-1].spent if record.rounds and record.result is None else None
     if not last:
         return ""
-    terms = f"δ = {small(record.about.delta)}, {ADJACENCY}, rule {ledger_rules(record.about)}"
+    terms = f"δ = {small(record.about.delta)}, {adjacency_of(record.about.plan)}, rule {ledger_rules(record.about)}"
     against = limited_against(record.about)
     return f" Spent so far: ε\xa0≤\xa0{up(max(last))} against {against} ({terms}; holds if nobody stops by results)."

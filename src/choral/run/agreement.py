@@ -21,10 +21,11 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.persons import grouped
 from choral.learning.reading import Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_declared, read_one
+from choral.learning.tables import Dataset, encode_declared, names_in, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
 from choral.protocol.messages import VERSION
@@ -161,6 +162,10 @@ class Agreement:
                 where=where,
                 fix="Enrol again: choral server enrol.",
             )
+        planned, asked = agreement.plan, agreement.job
+        if (planned.unit, planned.rows_per_person) != (asked.privacy.unit, asked.data.rows_per_person or 0):
+            what = f'the plan protects a {planned.unit} with other numbers than unit = "{asked.privacy.unit}" says.'
+            raise PlanError("CH204", what, where=where, fix="Enrol again: choral server enrol.")
         return agreement
 
     @property
@@ -218,12 +223,21 @@ class Agreement:
         return read_one(path, delimiter=self.job.data.delimiter)
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
-        """Features and labels of a table, by the declared columns alone."""
+        """Features and labels of a table's rows, by the declared columns alone."""
         return encode_declared(table, target=self.target, columns=self.columns)
+
+    def units_of(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
+        """What a device trains on: the encoded rows, or the persons where they are the unit."""
+        features, labels = self.encoded(table)
+        if (person := self.job.data.person) is None:
+            return features, labels
+        units = grouped(features, labels, names_in(person, [table]), self.plan.rows_per_person)
+        return units, np.zeros(len(units), labels.dtype)
 
     def digest_of(self, table: Table) -> str:
         """SHA-256 of all that training reads of a table, in the order of its rows."""
-        return table.digest([*(column.name for column in self.columns), self.target.name])
+        person = () if self.job.data.person is None else (self.job.data.person,)
+        return table.digest([*(column.name for column in self.columns), self.target.name, *person])
 
     @cached_property
     def settled(self) -> Study:
@@ -344,6 +358,7 @@ def check_names(file: StudyFile, job: Job) -> None:
         require_device_name(device.id)
     data = job.data
     words = [("a class", word) for word in data.classes or ()] + [("the label's name", data.label)]
+    words += [("a column's name", data.person)] if data.person is not None else []
     for column in columns_of(job):
         levels = column.levels if isinstance(column, Categorical) else ()
         words += [("a column's name", column.name), *(("a level", level) for level in levels)]
@@ -355,7 +370,7 @@ def check_names(file: StudyFile, job: Job) -> None:
 def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
     """The columns that a job declares, in their order."""
     settings = job.data
-    left_out = {settings.label, *(settings.ignore or ())}
+    left_out = {settings.label, settings.person, *(settings.ignore or ())}
     where = job.where("data", "columns")
     return tuple(
         declare(name, told, where=where) for name, told in (settings.columns or {}).items() if name not in left_out

@@ -9,6 +9,7 @@ from choral.backends.vectorised import Vectorised
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate
 from choral.learning.local import Recipe
+from choral.learning.persons import rows_of
 from choral.learning.records import Records
 from choral.privacy.exposure import rounds_each
 from choral.record import Baselines
@@ -27,12 +28,12 @@ def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
     """
     plan, start = study.plan, study.model.start(0)
     free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=_calm_step(study))
-    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0)}
+    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0, update_noise=0.0)}
     models = [_together(study, recipe, watch, label) for label, recipe in recipes.items()]
     best = max(models, key=lambda parameters: _merit(study, parameters, study.split.validation))
     steps = plan.local_steps * rounds_each(plan)
     alone = Vectorised(
-        model=study.model,
+        model=study.trained,
         records=study.split.train,
         plan=replace(plan, local_steps=steps, rounds=1, law="gaussian"),  # by a recipe without any noise
         codec=study.codec,
@@ -51,7 +52,7 @@ def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray
     """The parameters after the plan's rounds by this recipe, the mean of updates taken without a codec."""
     plan, parameters = study.plan, study.model.start(0)
     engine = Vectorised(
-        model=study.model, records=study.split.train, plan=plan, codec=study.codec, seed=study.seed, recipe=recipe
+        model=study.trained, records=study.split.train, plan=plan, codec=study.codec, seed=study.seed, recipe=recipe
     )
     drawn = enumerate(balanced_cohorts(plan, seed=study.seed), start=1)
     for number, cohort in watch(drawn, total=plan.rounds, label=label):
@@ -63,7 +64,8 @@ def _calm_step(study: Study) -> float:
     """The plan's step size, or what does not swing without a clip; of a squared loss the rows' lengths decide that."""
     most = STEP_SIZE
     if study.data.target is not None:
-        rows = study.split.train.features.reshape(len(study.split.train.labels), -1)
+        train = study.split.train if study.trained is study.model else rows_of(study.split.train)
+        rows = train.features.reshape(len(train.labels), -1)
         most = _SHARE / (1 + float(np.einsum("ij,ij->i", rows, rows).max()))
     return min(study.plan.step_size, most)
 

@@ -239,7 +239,7 @@ class Simulated(OneProcess):
 def engine_of(study: Study) -> Vectorised | OnceEngine:
     """The engine over the study's training rows: for noise in every step, or once."""
     engine = OnceEngine if study.plan.once else Vectorised
-    return engine(model=study.model, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
+    return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
 class _RecordingTransport(MemoryTransport):
@@ -310,7 +310,7 @@ class Rehearsed(OneProcess):
             return seeded, repeatable
         train, memory = self.study.split.train, vault.memory
         trainer = trainer_of(
-            self.study.model,
+            self.study.trained,
             self.study.plan,
             train.features_of(number),
             train.labels_of(number),

@@ -1,19 +1,32 @@
 """What may be claimed of a run, in numbers: the three ε, each with its rule and adversary, and who has spent what."""
 
+import math
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.learning.batches import drawer_of
 from choral.plan import Plan
-from choral.privacy import private_sums
+from choral.privacy import groups, private_sums
 from choral.privacy.account import account_of
+from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.rules import ADJACENT
-from choral.record import Claim, ColludersClaim, PublishedClaim, Release, Running, SpentByDevice, Statement
+from choral.privacy.poisson import overflow
+from choral.privacy.rules import adjacency_of
+from choral.record import (
+    Claim,
+    ColludersClaim,
+    PublishedClaim,
+    Release,
+    Running,
+    SeveralRows,
+    SpentByDevice,
+    Statement,
+)
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
 
@@ -22,24 +35,25 @@ UNCHOSEN = "for a number of rounds that was fixed beforehand, not for one that s
 
 
 def privacy_statement(
-    costs: Costs, rounds: NDArray[np.int64], *, stopped: bool = False, first_form: bool = False
+    costs: Costs, rounds: NDArray[np.int64], *, stopped: bool = False, first_form: bool = False, several: bool = True
 ) -> Statement:
     """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form.
 
     Where somebody `stopped` the run, who may have looked at its results, the claim is about all the rounds that plan
-    and limits allow: what was reserved. `first_form` is for runs whose statement had no `charged_delta` yet.
+    and limits allow: what was reserved. `first_form` is for runs whose statement had no `charged_delta` yet. Without
+    `several` it does not say what several rows of one person cost, as it did not before.
     """
     if not costs.private:
         nothing = "no noise was added: nothing is protected"
-        return Statement(delta=costs.limits[0].delta, adjacency=ADJACENT[costs.plan.unit], none=nothing)
+        return Statement(delta=costs.limits[0].delta, adjacency=adjacency_of(costs.plan), none=nothing)
     spent = costs.spent_by_all(rounds)
     worst = max(range(len(spent)), key=lambda device: spent[device])
     if stopped:
         done = costs.spent_against_everyone(worst, int(rounds[worst]), costs.limits[worst].delta)
         running = Running(epsilon=done, holds=UNCHOSEN)
-        claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False), running=running)
+        claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
     else:
-        claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form)
+        claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form, several=several)
     devices = tuple(
         SpentByDevice(
             name=name,
@@ -53,19 +67,19 @@ def privacy_statement(
     return msgspec.structs.replace(claimed, devices=devices)
 
 
-def planned_statement(costs: Costs, *, first_form: bool = False) -> Statement | None:
+def planned_statement(costs: Costs, *, first_form: bool = False, several: bool = True) -> Statement | None:
     """What the statement can come to at most, for a device that takes part as often as plan and limit allow."""
-    return _largest_statement(costs, first_form=first_form) if costs.private else None
+    return _largest_statement(costs, first_form=first_form, several=several) if costs.private else None
 
 
-def _largest_statement(costs: Costs, *, first_form: bool) -> Statement:
+def _largest_statement(costs: Costs, *, first_form: bool, several: bool) -> Statement:
     allowed = costs.allowed_rounds
     most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
     rounds = int(allowed[most])
-    return _statement_of(costs, most, rounds, first_form=first_form)
+    return _statement_of(costs, most, rounds, first_form=first_form, several=several)
 
 
-def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -> Statement:
+def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, several: bool) -> Statement:
     """The statement of one device that took part in so many rounds."""
     own, delta = max(1, rounds), costs.limits[device].delta
     part = costs.exposure(device, own)
@@ -88,7 +102,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -
     return Statement(
         delta=delta,
         charged_delta=None if first_form else costs.charged_delta(own),
-        adjacency=ADJACENT[costs.plan.unit],
+        adjacency=adjacency_of(costs.plan),
         # ε from the events in the ledgers, so with the small shares of δ that batch room and range take.
         against_everyone=Claim(
             rule=everyone.rule + also,
@@ -102,7 +116,23 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool) -
         by_colluders=tuple(
             (c, _with_colluders(costs, part, c, delta, first_form=first_form)) for c in range(costs.plan.cohort)
         ),
+        several=_several(costs, device, own, delta) if several and costs.plan.unit == "record" else None,
     )
+
+
+def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRows:
+    """What several rows of one person have lost by so many rounds of this device, with what rare failures take of δ."""
+    plan, size = costs.plan, int(costs.rows[device])
+    rows = min(groups.EXAMPLE, size)
+    events = [costs.event(device, before) for before in range(rounds)]
+    left = delta - rounds * OUT_OF_RANGE / plan.rounds
+    if costs.exposure(device, rounds).sampled:
+        draws = replace(plan, local_steps=1) if plan.once else plan
+        full = overflow(rows=size, batch=plan.batch, capacity=drawer_of(draws).room(size), together=rows)
+        left -= rounds * draws.local_steps * full
+    found = (groups.of_rows(events, rows, left) if left > 0 else math.inf, groups.at_two_sites(events, delta))
+    here, twice = (one if math.isfinite(one) else None for one in found)
+    return SeveralRows(rows=rows, epsilon=here, at_two_sites=twice)
 
 
 def _with_colluders(costs: Costs, part: Exposure, colluders: int, delta: float, *, first_form: bool) -> float | None:

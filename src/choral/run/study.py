@@ -21,9 +21,10 @@ from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import KINDS, Model
 from choral.learning.once import LocalWork, places_of
+from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
 from choral.learning.records import by
-from choral.learning.splits import Split, hold_out
+from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum, require_company
 from choral.planner import (
@@ -60,7 +61,7 @@ class Study:
     seeded: bool  # somebody chose the seed, so the noise can be foreseen
     data: Dataset = field(repr=False)  # of a deployment its columns and its devices, without any row
     split: Split = field(repr=False)
-    rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for
+    rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for; persons where they are the unit
     model: Model
     plan: Plan
     secure: SecureSum
@@ -87,6 +88,11 @@ class Study:
         )  # fmt: skip
         momentum = one_step_numbers(_budget(self.job), **conditions).momentum
         return Averaged(momentum=momentum, rounds=self.plan.rounds)
+
+    @property
+    def trained(self) -> Model:
+        """The model of one unit of the plan: what a device trains on its records, or on its persons."""
+        return model_of_units(self.model, self.plan)
 
     @cached_property
     def costs(self) -> Costs:
@@ -122,7 +128,7 @@ def settle(
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
     data, told = _load(job, source, dealt, keep_tables=keep_tables)
-    split = hold_out(data.records, seed=dealt, validation=job.data.validation, test=job.data.test)
+    split = split_units(data.records, data.persons, job.data.rows_per_person, dealt, job.data.validation, job.data.test)
     check_delta(job, int(split.train.sizes.sum()))
     reached()
     model = model_of(job, shape=data.records.shape, classes=len(data.classes))
@@ -176,6 +182,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         ignore=settings.ignore or (),
         device_column=settings.device_column,
         limit_column=settings.limit_column,
+        person=settings.person,
         devices=job.federation.devices,
         delimiter=settings.delimiter,
         partition=settings.partition,
@@ -333,14 +340,16 @@ def plan_of(
 
 def _adds_noise_once(job: Job, model: Model) -> bool:
     """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
-    # Without ε nothing is proved, and any model can be trained as the paper does it.
-    said = job.privacy.noise_is_added or (None if job.privacy.epsilon is not None else "every step")
+    # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
+    open_to_once = job.privacy.epsilon is not None and job.privacy.unit != "device"
+    said = job.privacy.noise_is_added or (None if open_to_once else "every step")
     return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
 
 
 def _takes_one_step(job: Job, model: Model) -> bool:
     """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
-    trusting = job.privacy.against != "everyone" and job.privacy.epsilon is not None
+    privacy = job.privacy
+    trusting = privacy.against != "everyone" and privacy.epsilon is not None and privacy.unit != "device"
     return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
 
 
@@ -389,6 +398,11 @@ def _given(job: Job) -> dict[str, Any]:
     }
 
 
+def _unit(job: Job) -> dict[str, Any]:
+    """What the plan protects: one record, or all rows of a person."""
+    return {"unit": job.privacy.unit, "rows_per_person": job.data.rows_per_person or 0}
+
+
 def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorical]) -> float:
     """R: as is said, else the longest row that the columns allow, with its intercept.
 
@@ -434,6 +448,7 @@ def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
     return Plan(
         devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
         step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
+        **_unit(job),
     )  # fmt: skip
 
 
@@ -447,9 +462,10 @@ def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
     plan = Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=True), law=privacy.law,
         noise_is_added="once", row_length=row_length, pull=job.local.pull or 0.0, parts=job.local.parts or 1,
+        **_unit(job),
         **{name: proposed[name] if value is None else value for name, value in given.items()},
     )  # fmt: skip
-    work, places = LocalWork.of(plan), places_of(plan, rows)
+    work, places, model = LocalWork.of(plan), places_of(plan, rows), model_of_units(model, plan)
     work.check(model, places)
     if (needed := work.steps(model, places)) > plan.local_steps and None not in (job.local.steps, job.local.step_size):
         raise PlanError(
@@ -469,7 +485,7 @@ def left_open(job: Job) -> tuple[str, ...]:
 
 def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int) -> Plan:
     """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
-    local, privacy, given = job.local, job.privacy, _given(job)
+    local, privacy, given, unit = job.local, job.privacy, _given(job), _unit(job)
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
@@ -486,12 +502,13 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int)
             against=privacy.against,
             **crowd_of(secure),
             **given,
+            **unit,
         )
         proposed = proposal_of(task).plan  # without noise a cohort may be one device
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
-        law=privacy.law, **given,
+        law=privacy.law, **given, **unit,
     )  # fmt: skip
 
 

@@ -75,7 +75,8 @@ def _dither(source: Stream | NDArray[np.floating[Any]], start: int, stop: int) -
 def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
-    Where noise is added once it is GT with the most that rounding may add to it there.
+    Where noise is added once it is GT with the most that rounding may add to it there, and where a whole update is
+    clipped, γS with what its norm may be off by.
 
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
@@ -87,6 +88,8 @@ def longest(plan: Plan, dimensions: int) -> float:
     """
     if plan.once:
         return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
+    if plan.unit == "device":
+        return plan.batch * plan.clip * (1 + (dimensions + 80) * _UNIT)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
     gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
     if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
@@ -154,7 +157,7 @@ class Codec:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
         C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
-        C = B + zσ bounds it where noise is added once.
+        C = B + zσ bounds it where noise is added to the upload.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -164,8 +167,8 @@ class Codec:
         require_number("failure", failure, below=1.0)
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        noise, noises = plan.update_noise, 1 if plan.once else plan.local_steps
-        reach = plan.upload_bound if plan.once else plan.local_time * plan.clip
+        noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
+        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = reach + tail * noise * math.sqrt(noises)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
@@ -193,8 +196,10 @@ class Codec:
 
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
         """
-        most = plan.upload_bound if plan.once else longest(plan, dimensions)
+        most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
         multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
+        if plan.unit == "device":
+            multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)

@@ -49,6 +49,7 @@ class Model:
     link: Link = "softmax"
     shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
     trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
+    of_rows: "Model | None" = None  # the model of one row, where an example is all rows of a person
 
     @property
     def row(self) -> tuple[int, ...]:

@@ -6,15 +6,15 @@ from dataclasses import replace
 from choral.plan import Plan
 from choral.privacy import private_sums
 from choral.privacy.exposure import Exposure, in_crowd
-from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE
+from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE, CLIPPED_UPDATES
 from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM
 from choral.privacy.mechanisms.noise_once import NOISE_ONCE
 from choral.privacy.mechanisms.partition import PARTITION
 from choral.privacy.mechanisms.poisson import POISSON
-from choral.privacy.rules import Loss, Mechanism
+from choral.privacy.rules import Loss, Mechanism, adjacency_of
 
 # In the order in which they are asked whether a plan is theirs; a new mechanism is one entry.
-MECHANISMS: list[Mechanism] = [*NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM, CLIPPED_UPDATE]
+MECHANISMS: list[Mechanism] = [*CLIPPED_UPDATES, *NOISE_ONCE, POISSON, PARTITION, DISCRETE_GAUSSIAN, SKELLAM]
 
 
 def mechanism_of(plan: Plan) -> Mechanism:
@@ -41,7 +41,7 @@ def against_everyone(part: Exposure) -> Loss:
     ...                              noise=0.004902, clip=1.0, sampling="partition")).rule
     'S1'
     """
-    return charging(part).against_everyone(part)
+    return replace(charging(part).against_everyone(part), adjacency=adjacency_of(part))
 
 
 def with_secure_sum(part: Exposure) -> Loss | str:
@@ -54,7 +54,8 @@ def with_secure_sum(part: Exposure) -> Loss | str:
     """
     if not part.secure_sum:
         return "no secure sum: the server sees every update"
-    return charging(part).with_secure_sum(part)
+    loss = charging(part).with_secure_sum(part)
+    return loss if isinstance(loss, str) else replace(loss, adjacency=adjacency_of(part))
 
 
 def of_clipped_updates(part: Exposure) -> Loss:

@@ -1,17 +1,23 @@
-"""Updates that are clipped as a whole, with Gaussian noise on each: Rule S4, for all records of a device."""
+"""Updates that are clipped as a whole, with noise on each: Rule S4, for all records of a device."""
 
 import math
 from dataclasses import dataclass, replace
 
 from choral.errors import PlanError
 from choral.plan import Plan
-from choral.privacy.events import Gaussian
+from choral.privacy.events import Event, Gaussian
 from choral.privacy.exposure import Exposure
+from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM, whole_noise
 from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE, Loss, Mechanism, summing_server
 
 
-def whole_update(part: Exposure, rounds: int, honest_noises: int = 1) -> Gaussian:
-    """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4)."""
+def whole_updates(part: Exposure, rounds: int, honest_noises: int = 1) -> Event:
+    """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4).
+
+    In whole numbers no device moves the integers by more than 2S/σ_u of their noise (Rule S6).
+    """
+    if part.strict:
+        return whole_noise(part, rounds, honest_noises)
     return Gaussian(mu=2 * (part.clip / part.noise) * math.sqrt(rounds / honest_noises))
 
 
@@ -19,26 +25,26 @@ def whole_update(part: Exposure, rounds: int, honest_noises: int = 1) -> Gaussia
 class ClippedUpdate(Mechanism):
     """`clip` bounds a whole update and `noise` is that of the update: how a device trains does not matter.
 
-    No plan asks for it yet, so it describes none: experiments and audits name its rule.
+    Plans ask for it by their unit; experiments and audits name its rule.
     """
 
-    def describes(self, plan: Plan) -> bool:  # noqa: ARG002 - see above
-        """No plan says that it clips updates."""
-        return False
+    def describes(self, plan: Plan) -> bool:
+        """Whether a whole device is the unit, and noise of this law is added."""
+        return plan.unit == "device" and plan.law == self.law
 
     def check(self, plan: Plan) -> None:
-        """Nothing, or CH204 for whole-number noise."""
-        if plan.strict:
+        """Nothing, or CH204 for whole-number noise where only a rule is named."""
+        if plan.strict and plan.unit != "device":
             raise PlanError(
                 "CH204",
                 f'law = "{plan.law}" with updates clipped as a whole.',
-                why="Rule S4 is about Gaussian noise.",
-                fix='Use law = "gaussian", or rule = "proved".',
+                why="Rule S4 is about Gaussian noise here.",
+                fix='Use unit = "device", law = "gaussian", or rule = "proved".',
             )
 
-    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Gaussian:  # noqa: ARG002 - rounds are alike
+    def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:  # noqa: ARG002 - rounds are alike
         """One update."""
-        return replace(whole_update(part, 1, noises), delta=reserved)
+        return replace(whole_updates(part, 1, noises), delta=reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S4 with the device's own noise alone."""
@@ -49,9 +55,36 @@ class ClippedUpdate(Mechanism):
         return self._loss(part, summing_server(part), part.honest_noises)
 
     def _loss(self, part: Exposure, adversary: str, counted: int) -> Loss:
-        event = whole_update(part, part.rounds, counted)
+        event = whole_updates(part, part.rounds, counted)
         certificate = f"each update is clipped as a whole; what is seen carries the noise of {counted} honest devices"
         return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE_ADJACENCY)
 
+    def described(self, plan: Plan) -> str:
+        """How the mechanism protects a device, for the report."""
+        return (
+            f"Each device's whole update clipped to {plan.clip:.3g}; {self.noise_in_full} of standard deviation "
+            f"{plan.noise:.4g}{self.exactness} once, on the update"
+        )
 
-CLIPPED_UPDATE = ClippedUpdate(rules={"S4": "whole updates clipped, noise summed over the honest devices"})
+    def protection(self, plan: Plan) -> str:
+        """What is done to an update before it leaves, for the list of releases."""
+        return f"the whole update clipped to {plan.clip:.3g}, {self.noise} {plan.noise:.4g} once"
+
+
+CLIPPED_UPDATE = ClippedUpdate(
+    noise_on="the update",
+    batches="batches that are no part of the proof",
+    size="batches of about {batch:,}",
+    name="Clipped updates",
+    why_batches="how a device draws its batches does not matter, since its whole update is clipped.",
+    rules={"S4": "whole updates clipped, noise summed over the honest devices"},
+)
+
+# One for each law of the noise, with the words of that law.
+CLIPPED_UPDATES = (
+    CLIPPED_UPDATE,
+    *(
+        replace(CLIPPED_UPDATE, law=of.law, noise=of.noise, noise_in_full=of.noise_in_full, exactness=of.exactness)
+        for of in (DISCRETE_GAUSSIAN, SKELLAM)
+    ),
+)

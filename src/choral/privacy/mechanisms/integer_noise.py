@@ -62,7 +62,7 @@ class IntegerNoise(Mechanism):
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S6: any loss function."""
-        used = f"no record enters more than {part.most_uses} noisy steps"
+        used = f"no {part.unit} enters more than {part.most_uses} noisy steps"
         certificate = f"{used}, each with {self.noise} on the grid, added before masking"
         return Loss(rule="S6", event=whole_noise(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 

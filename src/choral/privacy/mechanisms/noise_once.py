@@ -89,23 +89,23 @@ class NoiseOnce(Mechanism):
         event = _uploads(part, part.rounds, noises)
         carried = "its own noise" if noises == 1 else f"the noise of {noises} honest devices"
         certificate = (
-            f"convex loss, steps below 2/L: one record moves an upload by at most {movement(part):.4g}; "
+            f"convex loss, steps below 2/L: one {part.unit} moves an upload by at most {movement(part):.4g}; "
             f"what is seen carries {carried}{'; one secret Poisson draw per round' * part.sampled}"
         )
         return Loss(rule="S7", event=event, adversary=adversary, certificate=certificate)
 
     def protection(self, plan: Plan) -> str:
         """What is done to an upload before it leaves, for the list of releases."""
-        return f"clipping to {plan.clip:.3g} per record, {self.noise} {plan.noise:.4g} once"
+        return f"clipping to {plan.clip:.3g} per {plan.unit}, {self.noise} {plan.noise:.4g} once"
 
     def described(self, plan: Plan) -> str:
-        """How the mechanism protects a record, for the report."""
+        """How the mechanism protects a unit, for the report."""
         rows = "the rows of one secret draw per round" if plan.sampling == "poisson" else "all rows"
         return (
             f"Training on {rows} without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
-            f"{plan.clip:.3g} per record; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on the "
-            f"upload, before masking. One record can move an upload by at most {movement(plan):.3g}, whatever it says: "
-            f"the loss is convex, and steps are shorter than 2/L"
+            f"{plan.clip:.3g} per {plan.unit}; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on "
+            f"the upload, before masking. One {plan.unit} can move an upload by at most {movement(plan):.3g}, whatever "
+            f"its rows say: the loss is convex, and steps are shorter than 2/L"
         )
 
 

@@ -30,7 +30,7 @@ class Partition(Mechanism):
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S1: any loss function."""
-        certificate = f"no record enters more than {part.most_uses} noisy steps"
+        certificate = f"no {part.unit} enters more than {part.most_uses} noisy steps"
         return Loss(rule="S1", event=composed(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss | str:
