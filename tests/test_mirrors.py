@@ -1,6 +1,7 @@
 """Every module has a test file of its name, or one that calls it directly, or a reason why neither is needed."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -22,8 +23,6 @@ EXEMPT = {
     "choral.deploy.public_test": "31 lines, run by tests/deploy/test_serving.py",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
-    "choral.report.signed": "tests/run/test_forged_runs.py goes through verify, as people do",
-    "choral.report.trust": "the last line of verify: tests/run/test_forged_runs.py",
     "choral.run.baselines": "run by --compare: tests/run/test_regression.py and test_unusual.py",
     "choral.run.watch": "a callback of one line; tests/cli/test_terminal.py sees its bars",
 }
@@ -41,19 +40,21 @@ def has_a_file_of_its_name(parts):
     return TESTS.joinpath(*room, f"test_{'_'.join(rest)}.py").exists()
 
 
+@cache
 def called_directly():
     """All that tests import from choral, by its full name."""
+    called = set()
     for file in TESTS.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
-                yield from (f"{node.module}.{name.name}" for name in node.names)
+                called |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
             elif isinstance(node, ast.Import):
-                yield from (name.name for name in node.names)
+                called |= {name.name for name in node.names}
+    return called
 
 
 def test_every_module_has_its_tests_or_a_reason_why_they_are_elsewhere():
-    called, groups = set(called_directly()), tuple(name for name in EXEMPT if name.endswith("."))
+    called, groups = called_directly(), tuple(name for name in EXEMPT if name.endswith("."))
     untested = [
         name
         for parts in modules()
@@ -64,7 +65,7 @@ def test_every_module_has_its_tests_or_a_reason_why_they_are_elsewhere():
 
 
 def test_every_reason_is_still_needed():
-    called, names = set(called_directly()), {".".join(("choral", *parts)): parts for parts in modules()}
+    called, names = called_directly(), {".".join(("choral", *parts)): parts for parts in modules()}
     lacking = [name for name, parts in names.items() if name not in called and not has_a_file_of_its_name(parts)]
     unneeded = [
         reason

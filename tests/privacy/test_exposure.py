@@ -1,0 +1,54 @@
+"""One device's part of a plan: uses, steps, honest noises and stretches, by hand."""
+
+import pytest
+
+from choral.errors import PlanError
+from choral.plan import Plan, SecureSum
+from choral.privacy.exposure import Exposure, exposure_of, rounds_each
+
+NUMBERS = {
+    "rounds": 6, "local_steps": 3, "cohort": 5, "devices": 10, "rows": 100, "batch": 20, "noise": 0.5, "clip": 2.0
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("passes", "uses"),
+    [
+        ("continue", [0, 1, 2, 2, 3, 3, 4]),  # ⌈3k/5⌉: 100 rows are 5 batches of 20
+        ("reshuffle", [0, 1, 2, 3, 4, 5, 6]),  # each round begins a pass of which it uses three batches
+    ],
+)
+def test_the_most_used_record_of_a_partition_is_counted_round_by_round(passes, uses):
+    part = Exposure.of(**NUMBERS, sampling="partition", passes=passes)
+    assert [part.uses_after(rounds) for rounds in range(7)] == uses and part.most_uses == uses[-1]
+
+
+def test_steps_multiplier_and_sampling_follow_from_the_numbers():
+    part = Exposure.of(**NUMBERS)
+    assert (part.steps, part.noise_multiplier, part.sampled) == (18, 0.5 * 20 / 2.0, True)
+    assert not Exposure.of(**{**NUMBERS, "batch": 100}).sampled
+
+
+def test_the_noises_of_those_who_collude_or_drop_out_do_not_count_and_without_a_secure_sum_only_ones_own():
+    assert Exposure.of(**NUMBERS, colluders=1, dropouts=2).honest_noises == 2
+    assert Exposure.of(**NUMBERS, secure_sum=False).honest_noises == 1
+    with pytest.raises(PlanError, match="CH204 3 colluders and 2 drop-outs leave none of 5 in the cohort"):
+        Exposure.of(**NUMBERS, colluders=3, dropouts=2)
+
+
+def test_a_step_stretches_by_1_plus_step_size_times_smoothness_unless_the_loss_is_convex():
+    known = {**NUMBERS, "step_size": 0.5, "smoothness": 2.0}
+    assert Exposure.of(**known).lipschitz == 2.0
+    assert Exposure.of(**known, convex=True).lipschitz == 1.0
+    assert Exposure.of(**{**known, "step_size": 2.0}, convex=True).lipschitz == 5.0  # 2·2 is beyond 2
+    assert Exposure.of(**NUMBERS).lipschitz is None
+
+
+def test_a_device_takes_its_turns_rounded_up_and_its_own_rows_count():
+    plan = Plan(devices=14, cohort=10, rounds=10, rows=100, batch=20, step_size=0.5, clip=1.0, noise=1.0)
+    assert rounds_each(plan) == 8  # 100/14
+    secure = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
+    part = exposure_of(plan, secure, rows=300, rounds=8)
+    assert (part.rows, part.rounds, part.colluders) == (300, 8, 2)
+    # t + s − r − c + 1 = 7 + 8 − 10 − 2 + 1 (docs/secure-sum.md; tests/attacks/test_lying_server.py reaches the bound)
+    assert part.honest_noises == secure.honest_noises("lying") == 4

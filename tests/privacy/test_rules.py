@@ -1,0 +1,38 @@
+"""What every mechanism shares: its words, its adversaries, and ε of a loss at δ."""
+
+import math
+
+import pytest
+from scipy.stats import norm
+
+from choral.plan import Plan
+from choral.privacy.events import Gaussian
+from choral.privacy.exposure import Exposure
+from choral.privacy.mechanisms import MECHANISMS
+from choral.privacy.rules import ADJACENCY, EVERYONE, Loss, one_step, summing_server
+
+NUMBERS = {
+    "rounds": 4, "local_steps": 1, "cohort": 4, "devices": 8, "rows": 100, "batch": 20, "noise": 0.1, "clip": 1.0
+}  # fmt: skip
+
+
+def test_epsilon_of_a_gaussian_loss_is_where_its_delta_is():
+    loss = Loss(rule="S1", event=Gaussian(mu=1.0), adversary=EVERYONE, certificate="")
+    epsilon = loss.epsilon(1e-5)
+    delta = norm.cdf(-epsilon + 0.5) - math.exp(epsilon) * norm.cdf(-epsilon - 0.5)  # Dong, Roth & Su 2022, by SciPy
+    assert delta == pytest.approx(1e-5, rel=1e-6) and loss.adjacency == ADJACENCY == "one record replaced"
+
+
+def test_a_server_of_sums_is_named_with_its_helpers_and_the_certificate_with_the_honest_noises():
+    assert summing_server(Exposure.of(**NUMBERS)) == "a server that sees only sums"
+    part = Exposure.of(**NUMBERS, colluders=2)
+    assert summing_server(part) == "a server that sees only sums, helped by 2 of the devices"
+    assert one_step(part).endswith("the noise of 2 honest devices")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: type(one).__name__)
+def test_every_mechanism_says_what_each_rule_counts_and_what_is_done_to_an_update(mechanism):
+    plan = Plan(devices=8, cohort=4, rounds=4, rows=100, batch=20, step_size=0.5, clip=1.5, noise=0.25)
+    assert mechanism.rules and all(words for words in mechanism.rules.values())
+    assert "1.5" in mechanism.protection(plan) and "0.25" in mechanism.protection(plan)
+    assert "20" in mechanism.sized(plan) or "all" in mechanism.sized(plan)
