@@ -129,7 +129,7 @@ def test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_say
         return local_work(of_persons, work, start, units, np.zeros(len(units), np.int32))
 
     moved = np.linalg.norm(upload(table) - upload(with_another_person(model, rng, table)))
-    assert moved <= work.movement * (1 + work.rounding(of_persons, persons))
+    assert moved <= 2 * work.clip * work.local_time / work.divisor * (1 + work.rounding(of_persons, persons))
 
 
 def test_a_person_whose_rows_all_pull_one_way_moves_an_upload_by_all_of_the_bound():
@@ -142,7 +142,9 @@ def test_a_person_whose_rows_all_pull_one_way_moves_an_upload_by_all_of_the_boun
         units = grouped(features, np.array([label] * 3 + [0, 1, 1]), whose, MOST)
         return local_work(of_persons, work, np.zeros(model.size, np.float32), units, np.zeros(4, np.int32))
 
-    assert math.isclose(np.linalg.norm(upload(1) - upload(0)), work.movement, rel_tol=1e-6)
+    assert math.isclose(
+        np.linalg.norm(upload(1) - upload(0)), 2 * work.clip * work.local_time / work.divisor, rel_tol=1e-6
+    )
 
 
 def test_rows_of_persons_go_back_to_rows():
