@@ -132,6 +132,8 @@ def result(about, lines, counts, *, certificate="convex", nasty=""):
             "epsilon": epsilon(count),
             "limit": 2.0,
             "full": epsilon(count) >= 2.0,
+            "planned": about["plan"]["rounds"],
+            "retried": count % 3,
         }
         for device, count in zip(about["devices"], counts, strict=True)
     ]

@@ -200,23 +200,30 @@ def _curve(run: "Run", result: "Result") -> str:
 
 
 def _budgets(devices: "Sequence[SpentByDevice]") -> str:
-    wide = terminal.width() >= WIDE
-    names, bars = (12, 20) if wide else (9, 5)
-    lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit rounds"]
+    names, bars = (12, 20) if terminal.width() >= WIDE else (9, 5)
+    lines = [f"{'PRIVACY SPENT':{names + bars + 4}}used / limit paid/planned"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device.epsilon / device.limit, bars)
-        note = "  full" if device.full else ""
-        if device.full and not device.rounds:
-            note = "  below one round"
-        elif device.full and wide:
-            note = "  full: refuses more"
+        paid = f"{device.rounds}/{device.planned}"
         lines.append(
             f"  {escaped(device.name)[:names]:{names}} {used} {up(device.epsilon)} / {device.limit:.2f} "
-            f"{device.rounds:7}{note}"
+            f"{paid:>7}{_state(device)}"
         )
     if len(devices) > MOST_BARS:
         lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
+    if any(device.retried for device in devices):
+        lines.append("  retried: uploads that were paid for in an attempt that failed")
+    if any(device.full for device in devices):
+        lines.append("  full: one more round would pass the limit, so the device refuses it")
     return "\n".join(lines) + "\n"
+
+
+def _state(device: "SpentByDevice") -> str:
+    """What else there is to say of a device's budget."""
+    retried = f"  {device.retried} retried" if device.retried else ""
+    if not device.full:
+        return retried
+    return f"{retried}  full" if device.rounds else "  below one round"
 
 
 def _sight(sight: "Sight", included: int) -> str:

@@ -122,11 +122,11 @@ def spent(record: RunRecord) -> Sequence[SpentByDevice]:
     ]
 
 
-def ledger_terms(record: RunRecord) -> Markup:
-    """Everything without which an ε of a ledger means nothing."""
+def ledger_terms(record: RunRecord, more: str = "") -> Markup:
+    """Everything without which an ε of a ledger means nothing, and what else there is to say of it."""
     rules = words.ledger_rules(record.about)
-    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {ADJACENCY}; against {EVERYONE}."
-    return element("p", told, class_="quiet")
+    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {ADJACENCY}; against {EVERYONE}. {more}"
+    return element("p", told.rstrip(), class_="quiet")
 
 
 def budgets(record: RunRecord, only: int | None = None) -> Markup:
@@ -154,37 +154,49 @@ def budgets(record: RunRecord, only: int | None = None) -> Markup:
                 class_="bar",
             ),
             element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
-            element("td", f"{device.rounds:,}{_state(device)}", class_="numbers"),
+            element("td", f"{_paid(device)}{_state(device)}"),
         )
         for device in devices
     ]
-    columns = ("device" if not summary else "most used", "", "used / limit", "rounds")
+    used = "at most / limit" if record.about.traits.deployed else "used / limit"
+    paid = "paid / planned" if any(device.planned is not None for device in devices) else "paid"
+    columns = ("device" if not summary else "most used", "", used, paid)
     head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
     return together(
         summary,
         element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
-        ledger_terms(record),
+        ledger_terms(record, words.budget_terms(record)),
     )
 
 
-def _state(device: SpentByDevice) -> str:
-    """Whether a device refuses the next round; one that never took part can't pay for a single one.
+def _paid(device: SpentByDevice) -> str:
+    """The uploads that a device has paid for, of those that were planned for it at most."""
+    return f"{device.rounds:,}" + ("" if device.planned is None else f" / {device.planned:,}")
 
-    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True))
+
+def _state(device: SpentByDevice) -> str:
+    """What was retried, and whether the next round would pass the limit; a run from before knows only of its plan.
+
+    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True, planned=0))
     ' · limit below one round'
+    >>> _state(SpentByDevice(name="a", epsilon=0.06, limit=2.0, rounds=20, full=True))
+    ' · as many as planned'
     """
+    retried = f" · {device.retried:,} retried" if device.retried else ""
     if not device.full:
-        return ""
-    return " · full" if device.rounds else " · limit below one round"
+        return retried
+    if not device.rounds:
+        return " · limit below one round"
+    return f"{retried} · full" if device.planned is not None else " · as many as planned"
 
 
 def _summary(devices: Sequence[SpentByDevice]) -> Markup:
     used = [device.epsilon / device.limit for device in devices]
-    full = sum(device.full for device in devices)
+    full = sum(device.full and device.planned is not None for device in devices)
     text = (
         f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} "
         f"of their limits, half of them at most {words.percent(statistics.median(used))}; "
-        f"{full:,} are full and refuse the next round."
+        f"{words.count(full, 'device')} would pass its limit by one more round, and so refuses it."
     )
     return element("p", text)
 

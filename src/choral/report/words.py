@@ -226,16 +226,43 @@ def statement(record: RunRecord) -> tuple[str, ...]:
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
             f"rounds that were done it would be ε\xa0≤\xa0{up(running.epsilon)}, which holds {running.holds}."
         )
+    if above := above_limits(record):
+        meaning += f" {above}"
     return what, promise, meaning
+
+
+def above_limits(record: RunRecord) -> str:
+    """Why a server shows a figure above a device's limit, where it does: what it counts is a bound, not a ledger."""
+    devices = (record.result.privacy.devices or ()) if record.result else ()
+    above = [device for device in devices if device.above]
+    if not above:
+        return ""
+    retried = sum(device.retried for device in above)
+    return (
+        f"A figure above a limit, here of {count(len(above), 'device')}, is the most that the server can tell, and no "
+        "site's spending: the server counts every upload that it was sent or may have been sent at the rows that the "
+        f"plan names, {retried:,} of them in attempts that failed and were retried. A site with more rows spends less, "
+        "and its own ledger refuses every upload that would pass the limit which the site has set."
+    )
+
+
+def budget_terms(record: RunRecord) -> str:
+    """What the words in the table of budgets mean, and why a figure in it is above a limit, where one is."""
+    devices = (record.result.privacy.devices or ()) if record.result else ()
+    meant = ["Retried: paid for in an attempt that failed."] * any(device.retried for device in devices)
+    if any(device.full and device.planned is not None for device in devices):
+        known = ", by its own ledger" if record.about.traits.deployed else ""
+        meant.append(f"Full: one more round would pass the limit{known}.")
+    return " ".join([*meant, above_limits(record)]).rstrip()
 
 
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about.plan, record.result
     noise = "a seed (predictable: simulation only)" if about.predictable else "a cryptographic source"
-    full = sum(device.full for device in result.privacy.devices or ()) if result else 0
+    full = sum(device.full and device.planned is not None for device in result.privacy.devices or ()) if result else 0
     much = [f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}." for first in claims(record)[:1]]
-    reached = f" {count(full, 'device')} reached it." if full else ""
+    reached = f" One more round would pass the limit of {count(full, 'device')}." if full else ""
     measured = "R²" if about.data.label_bounds else "Accuracy"
     return (
         ("Whose record? (unit of privacy)", f"One record of one device: {ADJACENCY} by any other."),
