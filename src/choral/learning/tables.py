@@ -2,7 +2,8 @@
 
 import glob
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
+from choral.learning.cells import each
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -99,11 +101,11 @@ def load(
             origin=columns_from,
             deployment=deployment,
         )
-        features = np.concatenate([encode(table, kinds) for _, table in tables])
-        labels = np.concatenate([_labels(target, table.cells(label), table.source) for _, table in tables])
+        features = _joined([encode(table, kinds) for _, table in tables])
+        labels = _joined([_labels(target, table.cells(label), table.source) for _, table in tables])
         names = tuple(name for kind in kinds for name in kind.features)
         classes = target.levels if isinstance(target, Categorical) else None
-    if len(np.unique(labels)) < 2:
+    if labels.min() == labels.max():
         raise TableError(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
@@ -123,11 +125,8 @@ def load(
     class_names = tuple(classes or ())
     if number is None and not classes:
         class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
-    records = Records.of(
-        [(name, features[rows], labels[rows]) for name, rows in keep.items()], classes=len(class_names)
-    )
     return Dataset(
-        records=records,
+        records=Records.taken(features, labels, keep, classes=len(class_names)),
         features=names,
         classes=class_names,
         columns_from=origin,
@@ -216,7 +215,7 @@ def _read(source: DataSource, *, delimiter: str) -> list[tuple[str, Table]]:
     if not paths:
         raise TableError("CH300", "matches no file.", where=str(source), fix="Check the pattern in [data].")
     names = [Path(path).name.split(".")[0] for path in paths]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise TableError(
             "CH309", f'two files name the device "{twice[0]}".', where=str(source), fix="Rename one of the files."
         )
@@ -277,11 +276,21 @@ def _columns_of(
 
 def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
     """The table's rows as features, by the declared columns."""
-    blocks = [column.encode(table.cells(column.name), source=table.source) for column in columns]
-    return np.concatenate([np.empty((table.rows, 0), dtype=np.float32), *blocks], axis=1)
+    features = np.empty((table.rows, sum(len(column.features) for column in columns)), dtype=np.float32)
+    first = 0
+    for column in columns:
+        last = first + len(column.features)
+        features[:, first:last] = column.encode(table.cells(column.name), source=table.source)
+        first = last
+    return features
 
 
-def _labels(target: Numeric | Categorical, cells: Sequence[Cell], source: str) -> Labels:
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The parts one after the other; of a single one no copy, since it may be most of the memory."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _labels(target: Numeric | Categorical, cells: Collection[Cell], source: str) -> Labels:
     """The label of each row: the number of its class, or itself scaled to −1…1."""
     if isinstance(target, Categorical):
         return target.codes(cells, source=source)
@@ -325,15 +334,7 @@ def _shares(
 ) -> dict[str, NDArray[np.intp]]:
     """Which rows of the joined tables each device holds."""
     if device_column is not None:
-        cells = [cell for _, table in tables for cell in table.cells(device_column)]
-        if nobodys := [row for row, cell in enumerate(cells, start=1) if is_missing(cell)]:
-            raise TableError(
-                "CH301",
-                f'column "{device_column}": {len(nobodys):,} empty cells (first at row {nobodys[0]:,}).',
-                fix="Name the device that holds the row, or take the row out.",
-            )
-        owners = np.array([level_of(cell) for cell in cells])
-        return {str(name): np.flatnonzero(owners == name) for name in np.unique(owners)}
+        return _owned([table.cells(device_column) for _, table in tables], device_column)
     if len(tables) > 1:
         ends = np.cumsum([table.rows for _, table in tables])
         return {name: np.arange(end - table.rows, end) for (name, table), end in zip(tables, ends, strict=True)}
@@ -346,6 +347,24 @@ def _shares(
     dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
     width = len(str(devices))
     return {f"device {number:0{width}}": rows for number, rows in enumerate(dealt, start=1)}
+
+
+def _owned(columns: Sequence[Collection[Cell]], name: str) -> dict[str, NDArray[np.intp]]:
+    """The rows that each device holds, by a column that names it: every cell is looked at once."""
+    numbers: dict[str, int] = {}
+
+    def number(cell: Cell) -> int:
+        return -1 if is_missing(cell) else numbers.setdefault(level_of(cell), len(numbers))
+
+    owners = np.concatenate([np.fromiter(each(number, cells), dtype=np.int64, count=len(cells)) for cells in columns])
+    if len(nobodys := np.flatnonzero(owners < 0)):
+        raise TableError(
+            "CH301",
+            f'column "{name}": {len(nobodys):,} empty cells (first at row {nobodys[0] + 1:,}).',
+            fix="Name the device that holds the row, or take the row out.",
+        )
+    by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+    return {owner: by_owner[numbers[owner]] for owner in sorted(numbers)}
 
 
 def _limits(
