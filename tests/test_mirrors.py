@@ -34,7 +34,6 @@ EXEMPT = {
     "choral.report.attacker": "a section of the page that tests/report/test_report_page.py reads",
     "choral.report.signed": "tests/run/test_forged_runs.py goes through verify, as people do",
     "choral.report.trust": "the last line of verify: tests/run/test_forged_runs.py",
-    "choral.run.baselines": "run by --compare: tests/run/test_regression.py and test_unusual.py",
     "choral.run.devices": "37 lines, run by every rehearsal",
     "choral.run.metrics": "25 lines, run by every simulation",
     "choral.run.result": "what choral.simulate returns: tests/run/test_runs.py",

@@ -20,6 +20,7 @@ from choral.record.losses import (
 from choral.record.outcome import (
     MERITS,
     Baselines,
+    Measured,
     ModelCard,
     Outcome,
     Release,
@@ -70,6 +71,7 @@ __all__ = [
     "LedgerLimit",
     "LedgerOfSums",
     "LedgerStatement",
+    "Measured",
     "ModelCard",
     "ModelShape",
     "Outcome",

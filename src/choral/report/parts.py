@@ -11,6 +11,7 @@ from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 
 MOST_BARS = 20  # devices; more are summarised
+LEAST_SPAN = 0.1  # of an axis with accuracies or R²: ten points, some standard errors of a small hold-out
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
@@ -89,21 +90,18 @@ def merit_chart(record: RunRecord) -> Markup:
     result = record.result
     last = float(record.about.plan.rounds)
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
-    for other, value in (
-        ("without privacy", result.baselines.without_privacy if result else None),
-        ("each device alone", result.baselines.alone if result else None),
-    ):
-        if value is not None:
-            across = [(points[0][0], value), (last, value)]
-            series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
-    return charts.line_chart(
+    for other, value in (result.baselines.named() if result else {}).items():
+        across = [(points[0][0], value), (last, value)]
+        series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
+    chart = charts.line_chart(
         series,
         title=f"{name} per round",
         summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
         x=charts.Axis(label="round", whole=True, least=last),
-        y=charts.Axis(label=name),
+        y=charts.Axis(label=name, span=LEAST_SPAN),
         height=300,
     )
+    return together(chart, element("p", words.measured(result), class_="quiet")) if result else chart
 
 
 def spent(record: RunRecord) -> Sequence[SpentByDevice]:

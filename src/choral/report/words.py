@@ -10,7 +10,7 @@ from choral.plan import Plan, SecureSum
 from choral.privacy.display import up
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.record import About, Data, RunRecord, Statement, merit
+from choral.record import About, Data, Outcome, RunRecord, Statement, merit
 
 _ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -19,7 +19,7 @@ _ALWAYS = (
     "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
     "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
 )
-_MOST_NAMED = 6  # devices in one sentence
+_MOST_NAMED, _LONGEST_CLASS = 6, 24  # devices or classes in one sentence, and the letters of a class there
 _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise."
 
 
@@ -189,6 +189,19 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
         return "not measured"
     name, value = merit(test)
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
+
+
+def measured(result: Outcome) -> str:
+    """The test figures with what says how sure they are, and what each class gets of the model."""
+    test, found = result.test, result.measured
+    if not test or found is None:
+        return ""
+    told = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
+    told += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
+    recalls = [f"{name[:_LONGEST_CLASS]} {value:.2f}" for name, value in found.recall.items()]
+    more = ["…"] * (len(recalls) > _MOST_NAMED)
+    told += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
+    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}."
 
 
 def statement(record: RunRecord) -> tuple[str, ...]:
