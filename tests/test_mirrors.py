@@ -23,7 +23,6 @@ EXEMPT = {
     "choral.deploy.public_test": "31 lines, run by tests/deploy/test_serving.py",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
-    "choral.run.baselines": "run by --compare: tests/run/test_regression.py and test_unusual.py",
     "choral.record.questions": "the register's records, written and read again by tests/run/test_inquiry.py",
     "choral.report.questions": "the page's part about questions: tests/cli/test_ask.py",
     "choral.run.register": "answers that were given: tests/run/test_inquiry.py asks twice",

@@ -138,6 +138,35 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
 
+def test_a_drop_out_that_is_retried_never_shows_a_figure_above_a_limit_without_saying_why(consortium):
+    # The third exchange is round 1's FINAL: all have paid, the attempt fails, and the server counts four uploads.
+    with agents(consortium.homes):
+        consortium.conductor(Losing(consortium.homes, lost=[3])).run()
+    record = run_of(consortium)
+    devices = record.result.privacy.devices
+    assert [(one.planned, one.rounds, one.retried, one.full) for one in devices] == [(3, 4, 1, False)] * 3
+    assert all(one.epsilon > one.limit == 4.0 for one in devices), "the server's bound, at the plan's 60 rows"
+    ledgers = [Ledger.read(home.ledger_path).balance for home in consortium.homes.values()]
+    assert all(len(ledger.charges) == 4 and ledger.epsilon < ledger.limit.epsilon == 4.0 for ledger in ledgers)
+    text = write_report(record.folder).read_text()
+    assert "4 / 3 · 1 retried<" in text and "· full" not in text and "would pass the limit of" not in text
+    assert text.count("A figure above a limit, here of 3 devices, is the most that the server can tell") == 2
+    assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
+
+
+def test_a_site_is_full_when_its_own_ledger_has_said_so(consortium):
+    home = consortium.homes["lake"]
+    with Agent(home) as agent:
+        two, three = (agent._costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
+        agent.ledger.set_limit(Budget(epsilon=(two + three) / 2, delta=1e-4))
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    record = run_of(consortium)
+    assert record.result.refused == {"lake": "CH401"}
+    assert [one.name for one in record.result.privacy.devices if one.full] == ["lake"]
+    assert verify(record.folder).good
+
+
 def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
     seen = []
 

@@ -50,8 +50,8 @@ def test_the_server_shows_what_it_received_and_never_what_a_device_computed(tmp_
     sight, places = record.result.sight, live_page(record, "server")
     assert f"{sight.received[0]:08x} {sight.received[1]:08x}" in places["sees"]
     assert not any(f"{value:+.4f}" in words_of(places) for value in sight.computed)
-    assert all(f"{value:.3f}" in words_of(live_page(record)) for value in record.result.baselines.to_dict().values())
-    assert not any(f"{value:.3f}" in words_of(places) for value in record.result.baselines.to_dict().values())
+    assert all(f"{value:.3f}" in words_of(live_page(record)) for value in record.result.baselines.named().values())
+    assert not any(f"{value:.3f}" in words_of(places) for value in record.result.baselines.named().values())
 
 
 def test_a_device_has_its_own_ledger_its_own_rounds_and_nothing_of_the_rest(record):

@@ -36,18 +36,18 @@ def bar(fraction: float, width: int = 20) -> str:
     return ("█" * whole + part).ljust(width, "░")
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The values as a row of blocks from their lowest to their highest, thinned to the width.
+def sparkline(values: Sequence[float], width: int = 40, *, span: float = 0.0) -> str:
+    """The values as a row of blocks from their lowest to their highest, or to `span` above it, thinned to the width.
 
-    >>> sparkline([0.0, 0.5, 1.0])
-    '▁▄█'
+    >>> sparkline([0.0, 0.5, 1.0]), sparkline([0.50, 0.51], span=0.1)
+    ('▁▄█', '▁▁')
     """
     if not values:
         return ""
     step = max(1.0, len(values) / width)
     shown = [values[int(index * step)] for index in range(int(len(values) / step))]
     shown[-1] = values[-1]
-    low, span = min(values), max(values) - min(values) or 1.0
+    low, span = min(values), max(span, max(values) - min(values)) or 1.0
     return "".join(_LEVELS[int((value - low) / span * 7)] for value in shown)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from choral.config import Job
-    from choral.record import Sight, SpentByDevice, Statement
+    from choral.record import Measured, Sight, SpentByDevice, Statement
     from choral.run.result import Result
     from choral.run.runs import Kind, Run
     from choral.run.study import Study
@@ -28,6 +28,9 @@ LABELS = {
 }
 MOST_BARS = 16
 WIDE = 72  # columns that a device's line needs
+OTHERS = 22  # columns of the names of what a run is compared with
+MOST_CLASSES = 6  # whose recall stands on the screen; the report has more
+LEAST_SPAN = 0.05  # of a curve: what moves by less must not look like a slope
 
 
 def configure_file(parser: argparse.ArgumentParser) -> None:
@@ -113,12 +116,14 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
 
 def as_object(run: "Run", result: "Result") -> dict[str, object]:
     """The result for machines."""
+    measured = result.record.result.measured if result.record.result else None
     return {
         "kind": run.kind,
         "seeded": run.study.seeded,
         "folder": str(result.folder),
         "rounds": len(run.lines),
         "test": result.test,
+        "measured": measured.to_dict() if measured else None,
         "baselines": result.baselines.to_dict(),
         "plan": run.study.plan.to_dict(),
         "privacy": result.privacy.to_dict(),
@@ -194,33 +199,50 @@ def _curve(run: "Run", result: "Result") -> str:
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
     if not result.test:
         return f"\nnot measured: every row is trained on{stopped}\n"
-    curve = terminal.sparkline([merit(line.test)[1] for line in run.lines if line.test], 20)
+    curve = terminal.sparkline([merit(line.test)[1] for line in run.lines if line.test], 20, span=LEAST_SPAN)
     name, value = merit(result.test)
     error = f"\nRMSE {result.test['rmse']:,.4g}, in the label's own unit" if "rmse" in result.test else ""
-    compared = {"without privacy": result.baselines.without_privacy, "alone": result.baselines.alone}
-    others = "".join(f"    {name} {value:.3f}" for name, value in compared.items() if value is not None)
-    return f"\n{name} {curve} {value:.3f}{others}{error}{stopped}\n"
+    measured = result.record.result.measured if result.record.result else None
+    sure = f" ± {measured.error:.3f}" if measured and measured.error is not None else ""
+    auc = f"    AUC {result.test['auc']:.3f}" if "auc" in result.test else ""
+    others = "".join(f"\n  {name:{OTHERS}} {value:.3f}" for name, value in result.baselines.named().items())
+    return f"\n{name} {curve} {value:.3f}{sure}{auc}{error}{others}{_recalls(measured)}{stopped}\n"
+
+
+def _recalls(measured: "Measured | None") -> str:
+    """The share of each class that the model finds, on one line."""
+    if not measured or not measured.recall:
+        return ""
+    told = [f"{escaped(name)} {value:.2f}" for name, value in measured.recall.items()]
+    return f"\n  {'recall':{OTHERS}} {' · '.join(told[:MOST_CLASSES] + ['…'] * (len(told) > MOST_CLASSES))}"
 
 
 def _budgets(devices: "Sequence[SpentByDevice]", of_sums: bool) -> str:
-    wide = terminal.width() >= WIDE
-    names, bars = (12, 20) if wide else (9, 5)
+    names, bars = (12, 20) if terminal.width() >= WIDE else (9, 5)
     title = f"PRIVACY SPENT{', with the secure sum' * of_sums}"
-    lines = [f"{title:{names + bars + 4}}used / limit rounds"]
+    lines = [f"{title:{names + bars + 4}}used / limit paid/planned"]
     for device in devices[:MOST_BARS]:
         used = terminal.bar(device.epsilon / device.limit, bars)
-        note = "  full" if device.full else ""
-        if device.full and not device.rounds:
-            note = "  below one round"
-        elif device.full and wide:
-            note = "  full: refuses more"
+        paid = f"{device.rounds}/{device.planned}"
         lines.append(
             f"  {escaped(device.name)[:names]:{names}} {used} {up(device.epsilon)} / {device.limit:.2f} "
-            f"{device.rounds:7}{note}"
+            f"{paid:>7}{_state(device)}"
         )
     if len(devices) > MOST_BARS:
         lines.append(f"  … and {len(devices) - MOST_BARS} more in the report")
+    if any(device.retried for device in devices):
+        lines.append("  retried: uploads that were paid for in an attempt that failed")
+    if any(device.full for device in devices):
+        lines.append("  full: one more round would pass the limit, so the device refuses it")
     return "\n".join(lines) + "\n"
+
+
+def _state(device: "SpentByDevice") -> str:
+    """What else there is to say of a device's budget."""
+    retried = f"  {device.retried} retried" if device.retried else ""
+    if not device.full:
+        return retried
+    return f"{retried}  full" if device.rounds else "  below one round"
 
 
 def _sight(sight: "Sight", included: int) -> str:

@@ -239,8 +239,12 @@ class Deployed(Place):
             stopped=closing_reason(self.run_folder.path),
             claim="ε at the most, for a device with the rows that the plan names, after every update that the server"
             " was sent or may have been sent; what a device has spent is in its own ledger, which never leaves it",
-            refused=self._named(self.gone),
+            refused=self.refused(),
         )
+
+    def refused(self) -> dict[str, str]:
+        """The code by which each site has refused for good."""
+        return self._named(self.gone)
 
     def _named(self, codes: Mapping[int, str]) -> dict[str, str]:
         return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}

@@ -4,7 +4,7 @@ Ranges and levels are declared by people, not learned from rows: a range compute
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import TableError
+from choral.learning.cells import Cells, each
 
 Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
 Origin = Literal["declared", "public metadata", "the data"]
@@ -34,8 +35,8 @@ def is_missing(cell: Cell) -> bool:
         return True
 
 
-def _missing_rows(cells: Sequence[Cell]) -> NDArray[np.intp]:
-    return np.flatnonzero(np.fromiter((is_missing(cell) for cell in cells), dtype=bool, count=len(cells)))
+def _missing_rows(cells: Collection[Cell]) -> NDArray[np.intp]:
+    return np.flatnonzero(np.fromiter(each(is_missing, cells), dtype=bool, count=len(cells)))
 
 
 def _refuse_missing(source: str, name: str, rows: NDArray[np.intp]) -> TableError:
@@ -58,7 +59,7 @@ class Column(Protocol):
     def features(self) -> tuple[str, ...]:
         """The names of the features that it makes."""
 
-    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
         """One row of features a cell, each between −1 and 1."""
 
 
@@ -95,21 +96,27 @@ class Numeric:
         """Its own name: one feature."""
         return (self.name,)
 
-    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
         """One scaled number a cell."""
-        empty = _missing_rows(cells)
-        if len(empty):
-            if self.missing is None:
-                raise _refuse_missing(source, self.name, empty)
-            gaps = set(empty.tolist())
-            cells = [self.missing if row in gaps else cell for row, cell in enumerate(cells)]
-        numbers = np.clip(parse_numbers(cells, source=source, name=self.name), self.low, self.high)
+        numbers = np.clip(self._numbers(cells, source=source), self.low, self.high)
         if self.scale == "log":
             scaled = np.log1p(numbers - self.low) / math.log1p(self.high - self.low)
         else:
             scaled = (numbers - self.low) / (self.high - self.low)
         # Centred: a clipped step on features that are all positive spends its length on the intercept.
         return (2 * scaled - 1).astype(np.float32)[:, None]
+
+    def _numbers(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float64]:
+        """The cells as numbers, the declared constant in place of those that are missing."""
+        if isinstance(cells, Cells) and (found := cells.numbers()) is not None:
+            return found
+        empty = _missing_rows(cells)
+        if len(empty):
+            if self.missing is None:
+                raise _refuse_missing(source, self.name, empty)
+            gaps = set(empty.tolist())
+            cells = [self.missing if row in gaps else cell for row, cell in enumerate(cells)]
+        return parse_numbers(cells, source=source, name=self.name)
 
     @property
     def unit(self) -> float:
@@ -154,18 +161,19 @@ class Categorical:
         """One feature a level."""
         return tuple(f"{self.name}={level}" for level in self.levels)
 
-    def encode(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.float32]:
+    def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
         """A row with a single 1 at the cell's level."""
         codes = self.codes(cells, source=source)
         one_hot = np.zeros((len(codes), len(self.levels)), dtype=np.float32)
         one_hot[np.arange(len(codes)), codes] = 1.0
         return one_hot
 
-    def codes(self, cells: Sequence[Cell], *, source: str) -> NDArray[np.int32]:
+    def codes(self, cells: Collection[Cell], *, source: str) -> NDArray[np.int32]:
         """The place of each cell's level in the list."""
         place = {level: index for index, level in enumerate(self.levels)}
         unseen = place[self.other] if self.other is not None else -1
-        codes = np.fromiter((place.get(level_of(cell), unseen) for cell in cells), dtype=np.int32, count=len(cells))
+        found = each(lambda cell: place.get(level_of(cell), unseen), cells)
+        codes = np.fromiter(found, dtype=np.int32, count=len(cells))
         empty = _missing_rows(cells) if (codes == unseen).any() else np.empty(0, dtype=np.intp)
         if len(empty):
             if self.missing is None:
@@ -195,14 +203,14 @@ def level_of(cell: Cell) -> str:
     return str(cell)
 
 
-def parse_numbers(cells: Sequence[Cell], *, source: str, name: str) -> NDArray[np.float64]:
+def parse_numbers(cells: Collection[Cell], *, source: str, name: str) -> NDArray[np.float64]:
     """The cells as finite numbers, or a TableError that names the first row that is none.
 
     >>> parse_numbers(["1", " 2.5 "], source="t", name="x").tolist()
     [1.0, 2.5]
     """
     try:
-        numbers = np.asarray(cells, dtype=np.float64)
+        numbers = np.asarray(list(cells), dtype=np.float64)
         if np.isfinite(numbers).all():
             return numbers
     except (TypeError, ValueError, OverflowError):
@@ -282,16 +290,18 @@ _DECLARED = (
 )
 
 
-def infer(name: str, cells: Sequence[Cell], *, source: str) -> Numeric | Categorical:
+def infer(name: str, cells: Collection[Cell], *, source: str) -> Numeric | Categorical:
     """A column as the data itself suggests it: for simulations, whose report says that this was not private.
 
     >>> infer("x", ["1", "3", "2"], source="t")
     Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None)
     """
-    present = [cell for cell in cells if not is_missing(cell)]
+    numbers = cells.numbers() if isinstance(cells, Cells) else None
+    present = [] if numbers is not None else [cell for cell in cells if not is_missing(cell)]
     if present and all(map(_is_finite_number, present)) and not any(isinstance(cell, bool) for cell in present):
-        numbers = [float(cell) for cell in present]
-        low, high = min(numbers), max(numbers)
+        numbers = np.array([float(cell) for cell in present])
+    if numbers is not None:
+        low, high = float(numbers.min()), float(numbers.max())
         return Numeric(name=name, low=low, high=high if high > low else low + 1.0)
     levels = sorted({level_of(cell) for cell in present})
     if not 0 < len(levels) <= MOST_LEVELS:

@@ -4,14 +4,17 @@ import csv
 import gzip
 import hashlib
 import lzma
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from choral.errors import ConfigError, TableError
+from choral.learning.cells import Cells
 from choral.learning.columns import Cell
 
+_BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
 DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
 
 
@@ -20,14 +23,14 @@ class Table:
     """Named columns of cells and where they came from; its repr shows neither cells nor names of people."""
 
     source: str
-    columns: Mapping[str, Sequence[Cell]] = field(repr=False)
+    columns: Mapping[str, Collection[Cell]] = field(repr=False)
 
     @property
     def rows(self) -> int:
         """How many rows it has."""
         return len(next(iter(self.columns.values()), ()))
 
-    def cells(self, name: str) -> Sequence[Cell]:
+    def cells(self, name: str) -> Collection[Cell]:
         """One column's cells, or CH302 with the closest name."""
         if name not in self.columns:
             raise TableError(
@@ -114,21 +117,23 @@ def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
         raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
     if len(set(header)) != len(header) or "" in header:
         raise _named_twice(str(path))
-    body: list[list[str]] = []
-    for row in lines:
-        if not row:
-            continue  # a blank line, as many editors leave at the end
-        if len(row) != len(header):
+    columns, done = {name: Cells() for name in header}, 0
+    while block := list(islice(lines, _BLOCK)):
+        rows = list(filter(None, block))  # without blank lines, as many editors leave them at the end
+        if set(map(len, rows)) - {len(header)}:
+            number, cells_there = next((n, len(row)) for n, row in enumerate(rows, done + 1) if len(row) != len(header))
             raise TableError(
                 "CH306",
-                f"row {len(body) + 1:,} has {len(row)} cells, the header has {len(header)}.",
+                f"row {number:,} has {cells_there} cells, the header has {len(header)}.",
                 where=str(path),
                 fix="Quote cells that hold the delimiter, or set delimiter = … in [data].",
             )
-        body.append(row)
-    if not body:
+        done += len(rows)
+        for cells, column in zip(columns.values(), zip(*rows, strict=True), strict=bool(rows)):
+            cells.add(column)
+    if not done:
         raise TableError("CH308", "has a header but no rows.", where=str(path), fix="Give it at least one row.")
-    return Table(source=str(path), columns=dict(zip(header, zip(*body, strict=True), strict=True)))
+    return Table(source=str(path), columns=columns)
 
 
 def read_parquet(path: str | Path) -> Table:

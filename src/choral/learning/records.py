@@ -1,6 +1,6 @@
 """What the devices hold, as arrays: one flat block of rows and an offset for each device."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -62,6 +62,29 @@ class Records:
             labels=np.concatenate([np.asarray(labels, dtype=kind) for _, _, labels in devices]),
             offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             names=tuple(name for name, _, _ in devices),
+            classes=classes,
+        )
+
+    @classmethod
+    def taken(
+        cls,
+        features: NDArray[np.float32],
+        labels: Labels,
+        rows_of: Mapping[str, NDArray[np.intp]],
+        *,
+        classes: int = 2,
+    ) -> Self:
+        """Records of these rows of one block, by device; taken in one go, however many devices there are.
+
+        >>> Records.taken(np.eye(3), np.arange(3), {"a": np.array([2]), "b": np.array([0, 1])}).labels.tolist()
+        [2, 0, 1]
+        """
+        rows = np.concatenate(list(rows_of.values()))
+        return cls(
+            features=np.asarray(features, dtype=np.float32)[rows],
+            labels=labels.astype(np.int32 if classes else np.float32, copy=False)[rows],
+            offsets=np.cumsum([0, *map(len, rows_of.values())]).astype(np.int64),
+            names=tuple(rows_of),
             classes=classes,
         )
 

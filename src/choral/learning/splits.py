@@ -72,15 +72,10 @@ def hold_out(records: Records, *, seed: int = 0, validation: float = 0.1, test: 
         second = first + int(round(validation * size, 9))
         for part, rows in zip(parts, np.split(order, [first, second]), strict=True):
             part.append(np.sort(rows))
-    train, chosen, judged = (_take(records, part) for part in parts)
-    return Split(train=train, validation=chosen, test=judged)
-
-
-def _take(records: Records, rows_of: list[NDArray[np.intp]]) -> Records:
-    return Records.of(
-        [
-            (name, records.features[rows], records.labels[rows])
-            for name, rows in zip(records.names, rows_of, strict=True)
-        ],
-        classes=records.classes,
+    train, chosen, judged = (
+        Records.taken(
+            records.features, records.labels, dict(zip(records.names, part, strict=True)), classes=records.classes
+        )
+        for part in parts
     )
+    return Split(train=train, validation=chosen, test=judged)

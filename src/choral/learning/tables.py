@@ -2,7 +2,8 @@
 
 import glob
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
+from choral.learning.cells import each
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -106,11 +108,11 @@ def load(
             origin=columns_from,
             deployment=deployment,
         )
-        features = np.concatenate([encode(table, kinds) for _, table in tables])
-        labels = np.concatenate([_labels(target, table.cells(label), table.source) for _, table in tables])
+        features = _joined([encode(table, kinds) for _, table in tables])
+        labels = _joined([_labels(target, table.cells(label), table.source) for _, table in tables])
         names = tuple(name for kind in kinds for name in kind.features)
         classes = target.levels if isinstance(target, Categorical) else None
-    if len(np.unique(labels)) < 2:
+    if labels.min() == labels.max():
         raise TableError(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
@@ -131,11 +133,8 @@ def load(
     class_names = tuple(classes or ())
     if number is None and not classes:
         class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
-    records = Records.of(
-        [(name, features[rows], labels[rows]) for name, rows in keep.items()], classes=len(class_names)
-    )
     return Dataset(
-        records=records,
+        records=Records.taken(features, labels, keep, classes=len(class_names)),
         features=names,
         classes=class_names,
         columns_from=origin,
@@ -248,7 +247,7 @@ def _read(source: DataSource, *, delimiter: str) -> list[tuple[str, Table]]:
     if not paths:
         raise TableError("CH300", "matches no file.", where=str(source), fix="Check the pattern in [data].")
     names = [Path(path).name.split(".")[0] for path in paths]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise TableError(
             "CH309", f'two files name the device "{twice[0]}".', where=str(source), fix="Rename one of the files."
         )
@@ -309,11 +308,21 @@ def _columns_of(
 
 def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
     """The table's rows as features, by the declared columns."""
-    blocks = [column.encode(table.cells(column.name), source=table.source) for column in columns]
-    return np.concatenate([np.empty((table.rows, 0), dtype=np.float32), *blocks], axis=1)
+    features = np.empty((table.rows, sum(len(column.features) for column in columns)), dtype=np.float32)
+    first = 0
+    for column in columns:
+        last = first + len(column.features)
+        features[:, first:last] = column.encode(table.cells(column.name), source=table.source)
+        first = last
+    return features
 
 
-def _labels(target: Numeric | Categorical, cells: Sequence[Cell], source: str) -> Labels:
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The parts one after the other; of a single one no copy, since it may be most of the memory."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _labels(target: Numeric | Categorical, cells: Collection[Cell], source: str) -> Labels:
     """The label of each row: the number of its class, or itself scaled to −1…1."""
     if isinstance(target, Categorical):
         return target.codes(cells, source=source)
@@ -358,8 +367,9 @@ def _shares(
 ) -> dict[str, NDArray[np.intp]]:
     """Which rows of the joined tables each device holds."""
     if device_column is not None:
-        owners = names_in(device_column, [table for _, table in tables])
-        return {str(name): np.flatnonzero(owners == name) for name in np.unique(owners)}
+        numbers, owners = numbered(device_column, [table for _, table in tables])
+        by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+        return {owner: by_owner[numbers[owner]] for owner in sorted(numbers)}
     if len(tables) > 1:
         ends = np.cumsum([table.rows for _, table in tables])
         return {name: np.arange(end - table.rows, end) for (name, table), end in zip(tables, ends, strict=True)}
@@ -381,14 +391,26 @@ def _shares(
 
 def names_in(column: str, tables: Sequence[Table]) -> NDArray[Any]:
     """The name that a column gives to each row of the joined tables; CH301 for a row without one."""
-    cells = [cell for table in tables for cell in table.cells(column)]
-    if nobodys := [row for row, cell in enumerate(cells, start=1) if is_missing(cell)]:
+    numbers, owners = numbered(column, tables)
+    return np.array(list(numbers))[owners]
+
+
+def numbered(column: str, tables: Sequence[Table]) -> tuple[dict[str, int], NDArray[np.int64]]:
+    """The names in a column, each with a number, and the number of each row: every cell is looked at once."""
+    numbers: dict[str, int] = {}
+
+    def number(cell: Cell) -> int:
+        return -1 if is_missing(cell) else numbers.setdefault(level_of(cell), len(numbers))
+
+    columns = [table.cells(column) for table in tables]
+    owners = np.concatenate([np.fromiter(each(number, cells), dtype=np.int64, count=len(cells)) for cells in columns])
+    if len(nobodys := np.flatnonzero(owners < 0)):
         raise TableError(
             "CH301",
-            f'column "{column}": {len(nobodys):,} empty cells (first at row {nobodys[0]:,}).',
+            f'column "{column}": {len(nobodys):,} empty cells (first at row {nobodys[0] + 1:,}).',
             fix="Name the device or person of the row, or take the row out.",
         )
-    return np.array([level_of(cell) for cell in cells])
+    return numbers, owners
 
 
 def _limits(

@@ -131,7 +131,11 @@ class RunLog:
     def end(self, result: "Outcome") -> None:
         """Note the result, as in result.json, and close the log."""
         figures = {f"result/{name}": value for name, value in result.test.items()}
-        others = {"without_privacy": result.baselines.without_privacy, "alone": result.baselines.alone}
+        others = {
+            "without_privacy": result.baselines.without_privacy,
+            "alone": result.baselines.alone,
+            "most_common": result.baselines.most_common,
+        }
         figures |= {f"result/{name}": value for name, value in others.items() if value is not None}
         if result.privacy.none is None:
             figures["result/largest_epsilon"] = result.privacy.against_everyone.epsilon

@@ -21,6 +21,7 @@ from choral.record.losses import (
 from choral.record.outcome import (
     MERITS,
     Baselines,
+    Measured,
     ModelCard,
     Outcome,
     Release,
@@ -78,6 +79,7 @@ __all__ = [
     "LedgerLimit",
     "LedgerOfSums",
     "LedgerStatement",
+    "Measured",
     "ModelCard",
     "ModelShape",
     "Outcome",

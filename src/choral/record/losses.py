@@ -100,14 +100,28 @@ class Running(Record, frozen=True, kw_only=True):
     holds: str
 
 
+_SAME = 1 + 1e-9  # a limit was solved for to the last bits, perhaps on another machine
+
+
 class SpentByDevice(Record, frozen=True, kw_only=True):
-    """What one device has used of its limit; `full` if it refuses another round."""
+    """What one device has used of its limit; `full` if one more round would pass it.
+
+    `rounds` are the uploads that it has paid for, `retried` those of them that are in no sum, and `planned` the most
+    that plan and limit foresee; runs from before this field was added have none.
+    """
 
     name: str
     rounds: int
     epsilon: float
     limit: float
     full: bool
+    planned: int | None = None
+    retried: int = 0
+
+    @property
+    def above(self) -> bool:
+        """Whether the figure is above the limit, as only a server can show it: a ledger refuses before that."""
+        return self.epsilon > self.limit * _SAME
 
 
 class SeveralRows(Record, frozen=True, kw_only=True):

@@ -40,10 +40,38 @@ class RoundLine(Record, frozen=True, kw_only=True):
 
 
 class Baselines(Record, frozen=True, kw_only=True):
-    """The figures of other trainings on the same rows, where they were asked for."""
+    """The figures of other models on the same test rows, where they were asked for: the merit of each.
+
+    `alone` is the mean over `alone_devices`, `most_common` that of always giving the same answer: the most common
+    class, or the mean. Runs from before these fields were added have none, and their others were not converged.
+    """
 
     without_privacy: float | None
     alone: float | None
+    alone_devices: int | None = None
+    most_common: float | None = None
+
+    def named(self) -> dict[str, float]:
+        """Each figure that there is, by its name for people."""
+        devices = "" if self.alone_devices is None else f", mean of {self.alone_devices}"
+        told = {
+            "without privacy": self.without_privacy,
+            f"alone{devices}": self.alone,
+            "always the same answer": self.most_common,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+class Measured(Record, frozen=True, kw_only=True):
+    """How sure the test figures are, and how good the model is for each class.
+
+    `error` is the standard error of the accuracy on so many test `rows`; `recall` is, of each class, the share of its
+    rows that the model finds, where it has any.
+    """
+
+    rows: int
+    error: float | None = None
+    recall: dict[str, float] = field(default_factory=dict)
 
 
 class Sight(Record, frozen=True, kw_only=True):
@@ -76,6 +104,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     stopped: str
     wasted: tuple[int, ...]
     test: dict[str, float]
+    measured: Measured | None = None
     baselines: Baselines
     privacy: Statement
     claim: str | None = None

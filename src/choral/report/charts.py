@@ -47,12 +47,16 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis shows; a logarithmic one ticks at powers of ten or at 1, 2, 5, `least` keeps a value in sight."""
+    """What an axis shows; a logarithmic one ticks at powers of ten or at 1, 2, 5, `least` keeps a value in sight.
+
+    An axis covers `span` at least: what moves by less is noise, and must not look like a slope.
+    """
 
     label: str
     log: bool = False
     least: float | None = None
     whole: bool = False
+    span: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ def ticks(low: float, high: float, *, log: bool = False, whole: bool = False) ->
 def _range(axis: Axis, values: Sequence[float]) -> Point:
     seen = [*values, *([] if axis.least is None else [axis.least])]
     low, high = min(seen), max(seen)
+    if (missing := axis.span - (high - low)) > 0:
+        low, high = low - missing / 2, high + missing / 2
     if axis.log:
         return (low, high) if low < high else (low / 10, high * 10)
     if low == high:

@@ -11,6 +11,7 @@ from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 
 MOST_BARS = 20  # devices; more are summarised
+LEAST_SPAN = 0.1  # of an axis with accuracies or R²: ten points, some standard errors of a small hold-out
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
@@ -89,21 +90,18 @@ def merit_chart(record: RunRecord) -> Markup:
     result = record.result
     last = float(record.about.plan.rounds)
     series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
-    for other, value in (
-        ("without privacy", result.baselines.without_privacy if result else None),
-        ("each device alone", result.baselines.alone if result else None),
-    ):
-        if value is not None:
-            across = [(points[0][0], value), (last, value)]
-            series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
-    return charts.line_chart(
+    for other, value in (result.baselines.named() if result else {}).items():
+        across = [(points[0][0], value), (last, value)]
+        series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
+    chart = charts.line_chart(
         series,
         title=f"{name} per round",
         summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
         x=charts.Axis(label="round", whole=True, least=last),
-        y=charts.Axis(label=name),
+        y=charts.Axis(label=name, span=LEAST_SPAN),
         height=300,
     )
+    return together(chart, element("p", words.measured(result), class_="quiet")) if result else chart
 
 
 def spent(record: RunRecord) -> Sequence[SpentByDevice]:
@@ -122,12 +120,12 @@ def spent(record: RunRecord) -> Sequence[SpentByDevice]:
     ]
 
 
-def ledger_terms(record: RunRecord) -> Markup:
-    """Everything without which an ε of a ledger means nothing."""
+def ledger_terms(record: RunRecord, more: str = "") -> Markup:
+    """Everything without which an ε of a ledger means nothing, and what else there is to say of it."""
     rules = words.ledger_rules(record.about)
     against, adjacency = words.limited_against(record.about), adjacency_of(record.about.plan)
-    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}."
-    return element("p", told, class_="quiet")
+    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}. {more}"
+    return element("p", told.rstrip(), class_="quiet")
 
 
 def budgets(record: RunRecord, only: int | None = None) -> Markup:
@@ -155,37 +153,49 @@ def budgets(record: RunRecord, only: int | None = None) -> Markup:
                 class_="bar",
             ),
             element("td", f"{up(device.epsilon)} / {up(device.limit)}", class_="numbers"),
-            element("td", f"{device.rounds:,}{_state(device)}", class_="numbers"),
+            element("td", f"{_paid(device)}{_state(device)}"),
         )
         for device in devices
     ]
-    columns = ("device" if not summary else "most used", "", "used / limit", "rounds")
+    used = "at most / limit" if record.about.traits.deployed else "used / limit"
+    paid = "paid / planned" if any(device.planned is not None for device in devices) else "paid"
+    columns = ("device" if not summary else "most used", "", used, paid)
     head = element("tr", *(element("th", column, scope="col") if column else element("td") for column in columns))
     return together(
         summary,
         element("table", element("thead", head), element("tbody", *rows), class_="budgets"),
-        ledger_terms(record),
+        ledger_terms(record, words.budget_terms(record)),
     )
 
 
-def _state(device: SpentByDevice) -> str:
-    """Whether a device refuses the next round; one that never took part can't pay for a single one.
+def _paid(device: SpentByDevice) -> str:
+    """The uploads that a device has paid for, of those that were planned for it at most."""
+    return f"{device.rounds:,}" + ("" if device.planned is None else f" / {device.planned:,}")
 
-    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True))
+
+def _state(device: SpentByDevice) -> str:
+    """What was retried, and whether the next round would pass the limit; a run from before knows only of its plan.
+
+    >>> _state(SpentByDevice(name="a", epsilon=0.0, limit=0.1, rounds=0, full=True, planned=0))
     ' · limit below one round'
+    >>> _state(SpentByDevice(name="a", epsilon=0.06, limit=2.0, rounds=20, full=True))
+    ' · as many as planned'
     """
+    retried = f" · {device.retried:,} retried" if device.retried else ""
     if not device.full:
-        return ""
-    return " · full" if device.rounds else " · limit below one round"
+        return retried
+    if not device.rounds:
+        return " · limit below one round"
+    return f"{retried} · full" if device.planned is not None else " · as many as planned"
 
 
 def _summary(devices: Sequence[SpentByDevice]) -> Markup:
     used = [device.epsilon / device.limit for device in devices]
-    full = sum(device.full for device in devices)
+    full = sum(device.full and device.planned is not None for device in devices)
     text = (
         f"{len(devices):,} devices have used between {words.percent(min(used))} and {words.percent(max(used))} "
         f"of their limits, half of them at most {words.percent(statistics.median(used))}; "
-        f"{full:,} are full and refuse the next round."
+        f"{words.count(full, 'device')} would pass its limit by one more round, and so refuses it."
     )
     return element("p", text)
 

@@ -11,7 +11,7 @@ from choral.errors import ChoralError, StorageError
 from choral.plan import Budget
 from choral.privacy import events
 from choral.privacy.costs import Costs
-from choral.record import RunRecord, charged_rounds, of_right_form, read_run
+from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, trust
 from choral.report.pages import check_pages
@@ -20,7 +20,7 @@ from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
 from choral.run.questions import plan_of_questions, price_of
 from choral.run.signatures import signs
-from choral.run.statement import planned_statement, privacy_statement
+from choral.run.statement import in_form_of, planned_statement, privacy_statement
 from choral.run.watch import Watch, unwatched
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
@@ -242,8 +242,16 @@ def _epsilons(record: RunRecord) -> list[str]:
         rounds = charged_rounds(record.rounds, len(costs.names), record.finished.wasted).tolist()
     said, promised = record.finished.privacy, record.about.planned
     first_form = said.none is None and said.charged_delta is None
-    again = privacy_statement(costs, np.array(rounds), stopped=said.running is not None, first_form=first_form,
-                              several=said.several is not None)  # fmt: skip
+    again = privacy_statement(
+        costs,
+        np.array(rounds),
+        joined=joined_rounds(record.rounds, len(costs.names)),
+        refused=record.finished.refused if record.about.traits.deployed else None,
+        stopped=said.running is not None,
+        first_form=first_form,
+        several=said.several is not None,
+    )
+    again = in_form_of(said, again, np.array(rounds), costs)
     # What several rows cost was not said before.
     planned = planned_statement(
         costs, first_form=first_form, several=promised is not None and promised.several is not None

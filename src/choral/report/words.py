@@ -10,7 +10,7 @@ from choral.plan import Plan, SecureSum, Unit
 from choral.privacy.display import up
 from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
-from choral.record import About, Data, RunRecord, Statement, merit
+from choral.record import About, Data, Outcome, RunRecord, Statement, merit
 
 ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -19,7 +19,7 @@ ALWAYS = (
     "What is true of many people alike: the model may teach facts about a group to which a person belongs.",
     "Poisoned updates: masks hide them as they hide honest ones; range checks bound them.",
 )
-_MOST_NAMED = 6  # devices in one sentence
+_MOST_NAMED, _LONGEST_CLASS = 6, 24  # devices or classes in one sentence, and the letters of a class there
 _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan asks for whole-number noise."
 
 
@@ -206,6 +206,19 @@ _OF_A_UNIT: dict[Unit, str] = {"record": "records a person has", "person": "tabl
                                "device": "tables a device has"}  # fmt: skip
 
 
+def measured(result: Outcome) -> str:
+    """The test figures with what says how sure they are, and what each class gets of the model."""
+    test, found = result.test, result.measured
+    if not test or found is None:
+        return ""
+    told = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
+    told += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
+    recalls = [f"{name[:_LONGEST_CLASS]} {value:.2f}" for name, value in found.recall.items()]
+    more = ["…"] * (len(recalls) > _MOST_NAMED)
+    told += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
+    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}."
+
+
 def statement(record: RunRecord) -> tuple[str, ...]:
     """The statement that an officer signs: whose record, against whom, how much, for how long."""
     about, plan = record.about, record.about.plan
@@ -247,6 +260,8 @@ def statement(record: RunRecord) -> tuple[str, ...]:
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
             f"rounds that were done it would be ε\xa0≤\xa0{up(running.epsilon)}, which holds {running.holds}."
         )
+    if above := above_limits(record):
+        meaning += f" {above}"
     return what, promise, meaning, *of_several(record.result.privacy)
 
 
@@ -266,16 +281,41 @@ def of_several(privacy: Statement) -> tuple[str, ...]:
     )
 
 
+def above_limits(record: RunRecord) -> str:
+    """Why a server shows a figure above a device's limit, where it does: what it counts is a bound, not a ledger."""
+    devices = (record.result.privacy.devices or ()) if record.result else ()
+    above = [device for device in devices if device.above]
+    if not above:
+        return ""
+    retried = sum(device.retried for device in above)
+    return (
+        f"A figure above a limit, here of {count(len(above), 'device')}, is the most that the server can tell, and no "
+        "site's spending: the server counts every upload that it was sent or may have been sent at the rows that the "
+        f"plan names, {retried:,} of them in attempts that failed and were retried. A site with more rows spends less, "
+        "and its own ledger refuses every upload that would pass the limit which the site has set."
+    )
+
+
+def budget_terms(record: RunRecord) -> str:
+    """What the words in the table of budgets mean, and why a figure in it is above a limit, where one is."""
+    devices = (record.result.privacy.devices or ()) if record.result else ()
+    meant = ["Retried: paid for in an attempt that failed."] * any(device.retried for device in devices)
+    if any(device.full and device.planned is not None for device in devices):
+        known = ", by its own ledger" if record.about.traits.deployed else ""
+        meant.append(f"Full: one more round would pass the limit{known}.")
+    return " ".join([*meant, above_limits(record)]).rstrip()
+
+
 def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
     """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
     about, plan, result = record.about, record.about.plan, record.result
     noise = "a seed (predictable: simulation only)" if about.predictable else "a cryptographic source"
-    full = sum(device.full for device in result.privacy.devices or ()) if result else 0
+    full = sum(device.full and device.planned is not None for device in result.privacy.devices or ()) if result else 0
     much = ""
     if claims(record):
         first = leading_claim(record)
         much = f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}."
-    reached = f" {count(full, 'device')} reached it." if full else ""
+    reached = f" One more round would pass the limit of {count(full, 'device')}." if full else ""
     measured = "R²" if about.data.label_bounds else "Accuracy"
     return (
         (f"Whose {plan.unit}? (unit of privacy)", _whose(plan)),

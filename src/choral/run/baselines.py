@@ -1,75 +1,74 @@
-"""What the same devices reach without privacy, and each by itself: two lines that a private run is judged by."""
-
-from dataclasses import replace
+"""What the same rows give without privacy, to each device by itself, and without any model: lines to judge a run by."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import Vectorised
-from choral.federation import balanced_cohorts
-from choral.learning.evaluate import evaluate
-from choral.learning.local import Recipe
+from choral.learning.converged import converged
+from choral.learning.evaluate import evaluate, explained
 from choral.learning.persons import rows_of
 from choral.learning.records import Records
-from choral.privacy.exposure import rounds_each
 from choral.record import Baselines
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 
-STEP_SIZE = 1.0  # at most: without a clip, larger steps make a softmax on features within ±1 swing
-_SHARE = 0.5  # of 1/L, for least squares: a network's layers bend what a row's length bounds for a linear model
+MOST_ALONE = 20  # devices that are trained by themselves; of more, so many are drawn
 
 
 def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
-    """The figure of merit on the test rows without noise, and the mean of every device trained alone without noise.
+    """The run's figure of merit for three others: all rows pooled, each device alone, and always the same answer.
 
-    Without noise, the plan's own clip and step size are tried and neither clip nor a large step size; the better one on
-    the validation rows counts.
+    All are judged on the run's test rows. The first two are trained to convergence, with a ridge, or an end, that
+    validation rows choose: everybody's, or the device's own.
     """
-    plan, start = study.plan, study.model.start(0)
-    free = Recipe(steps=plan.local_steps, batch=plan.batch, step_size=_calm_step(study))
-    recipes = {"NO NOISE, NO CLIP": free, "NO NOISE": replace(Recipe.of(plan), noise=0.0, update_noise=0.0)}
-    models = [_together(study, recipe, watch, label) for label, recipe in recipes.items()]
-    best = max(models, key=lambda parameters: _merit(study, parameters, study.split.validation))
-    steps = plan.local_steps * rounds_each(plan)
-    alone = Vectorised(
-        model=study.trained,
-        records=study.split.train,
-        plan=replace(plan, local_steps=steps, rounds=1, law="gaussian"),  # by a recipe without any noise
-        codec=study.codec,
-        seed=study.seed,
-        recipe=replace(free, steps=steps),
-    )
+    split = study.split
+    together, chosen = _whole(_training_rows(study)), _whole(split.validation)
+    pooled = [_merit(study, converged(study.model, together, chosen)) for _ in watch([0], total=1, label="NO NOISE")]
+    numbers = _some(study.plan.devices, study.seed)
     own: list[float] = []
-    firsts = range(0, plan.devices, alone.lanes)  # not all at once: as many models as devices may not fit
-    for first in watch(firsts, total=len(firsts), label="EACH ALONE"):
-        some = np.arange(first, min(first + alone.lanes, plan.devices))
-        own += [_merit(study, start + update, study.split.test) for update in alone.updates(start, 1, some)]
-    return Baselines(without_privacy=_merit(study, best, study.split.test), alone=float(np.mean(own)))
-
-
-def _together(study: Study, recipe: Recipe, watch: Watch, label: str) -> NDArray[np.float32]:
-    """The parameters after the plan's rounds by this recipe, the mean of updates taken without a codec."""
-    plan, parameters = study.plan, study.model.start(0)
-    engine = Vectorised(
-        model=study.trained, records=study.split.train, plan=plan, codec=study.codec, seed=study.seed, recipe=recipe
+    for number in watch(numbers, total=len(numbers), label="EACH ALONE"):
+        own.append(_alone(study, int(number)))
+    return Baselines(
+        without_privacy=pooled[0],
+        alone=float(np.mean(own)),
+        alone_devices=len(own),
+        most_common=_same_answer(study),
     )
-    drawn = enumerate(balanced_cohorts(plan, seed=study.seed), start=1)
-    for number, cohort in watch(drawn, total=plan.rounds, label=label):
-        parameters = parameters + engine.updates(parameters, number, cohort).mean(axis=0)
-    return parameters
 
 
-def _calm_step(study: Study) -> float:
-    """The plan's step size, or what does not swing without a clip; of a squared loss the rows' lengths decide that."""
-    most = STEP_SIZE
-    if study.data.target is not None:
-        train = study.split.train if study.trained is study.model else rows_of(study.split.train)
-        rows = train.features.reshape(len(train.labels), -1)
-        most = _SHARE / (1 + float(np.einsum("ij,ij->i", rows, rows).max()))
-    return min(study.plan.step_size, most)
+def _training_rows(study: Study) -> Records:
+    """The rows that are trained on, one by one, also where a unit of the plan is a person with several."""
+    train = study.split.train
+    return train if study.trained is study.model else rows_of(train)
 
 
-def _merit(study: Study, parameters: NDArray[np.float32], rows: Records) -> float:
-    found = evaluate(study.model, parameters, rows)
+def _alone(study: Study, device: int) -> float:
+    """The figure of a model that a device makes of its own rows, and chooses by its own."""
+    train, chosen = _training_rows(study), study.split.validation
+    rows = Records.of([("", train.features_of(device), train.labels_of(device))], classes=train.classes)
+    judges = Records.of([("", chosen.features_of(device), chosen.labels_of(device))], classes=train.classes)
+    return _merit(study, converged(study.model, rows, judges))
+
+
+def _some(devices: int, seed: int) -> NDArray[np.int64]:
+    """All devices, or so many of them at random."""
+    if devices <= MOST_ALONE:
+        return np.arange(devices)
+    return np.sort(np.random.default_rng([seed, 0xA10E]).choice(devices, MOST_ALONE, replace=False))
+
+
+def _whole(records: Records) -> Records:
+    """The rows of all devices as those of one."""
+    return Records.of([("all", records.features, records.labels)], classes=records.classes)
+
+
+def _same_answer(study: Study) -> float:
+    """The figure of always saying the training rows' most common class, or their mean."""
+    train, test = study.split.train.labels, study.split.test.labels
+    if study.data.target is None:
+        return float(np.mean(test == np.bincount(train).argmax()))
+    return explained(float(np.square(test - train.mean(dtype=np.float64)).sum()), test) or 0.0
+
+
+def _merit(study: Study, parameters: NDArray[np.float32]) -> float:
+    found = evaluate(study.model, parameters, study.split.test)
     return (found.accuracy if study.data.target is None else found.r2) or 0.0

@@ -114,6 +114,10 @@ class Place(ABC):
         """How often each device was charged."""
         return charged_rounds(lines, self.study.plan.devices, wasted)
 
+    def refused(self) -> dict[str, str] | None:
+        """The code by which each device has refused for good; None where the ledgers are here and can be asked."""
+        return None
+
     @abstractmethod
     def why(self, *, chosen: bool) -> str:
         """Why the run ends before its plan; `chosen` if by somebody who may have looked at its results."""

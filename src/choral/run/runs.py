@@ -31,7 +31,7 @@ from choral.record import (
 )
 from choral.run.baselines import baselines
 from choral.run.folder import RunFolder, now, versions
-from choral.run.metrics import metrics
+from choral.run.metrics import measured, metrics
 from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
@@ -343,8 +343,15 @@ class Run:
             stopped=self.stopped,
             wasted=tuple(wasted),
             test=(self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters),
+            measured=measured(self.study, self.parameters),
             baselines=self.baselines,
-            privacy=privacy_statement(self.study.costs, charged, stopped=self._stopped_by_choice),
+            privacy=privacy_statement(
+                self.study.costs,
+                charged,
+                joined=joined_rounds(self.lines, plan.devices),
+                refused=self.place.refused(),
+                stopped=self._stopped_by_choice,
+            ),
             sight=self.sight,
             releases=releases(plan, done, compare=self.compare, sizes=not self.traits.deployed, shown=shown),
             files={},

@@ -1,6 +1,7 @@
 """What may be claimed of a run, in numbers: the three ε, each with its rule and adversary, and who has spent what."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -29,16 +30,24 @@ from choral.record import (
 )
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
-
-
+BEYOND = "CH401"  # what a ledger says that can't pay for one more round
 UNCHOSEN = "for a number of rounds that was fixed beforehand, not for one that somebody chose by looking at results"
 
 
 def privacy_statement(
-    costs: Costs, rounds: NDArray[np.int64], *, stopped: bool = False, first_form: bool = False, several: bool = True
+    costs: Costs,
+    rounds: NDArray[np.int64],
+    *,
+    joined: NDArray[np.int64] | None = None,
+    refused: Mapping[str, str] | None = None,
+    stopped: bool = False,
+    first_form: bool = False,
+    several: bool = True,
 ) -> Statement:
     """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form.
 
+    `rounds` are the uploads that each device has paid for, and `joined` those of them that are in a sum (all, if not
+    given). `refused` are the codes of devices whose ledgers are elsewhere: only they know whether they are full.
     Where somebody `stopped` the run, who may have looked at its results, the claim is about all the rounds that plan
     and limits allow: what was reserved. `first_form` is for runs whose statement had no `charged_delta` yet. Without
     `several` it does not say what several rows of one person cost, as it did not before.
@@ -54,17 +63,40 @@ def privacy_statement(
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
     else:
         claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form, several=several)
+    full = _full(costs, rounds) if refused is None else [refused.get(name) == BEYOND for name in costs.names]
+    retried = np.zeros_like(rounds) if joined is None else rounds - joined
     devices = tuple(
         SpentByDevice(
             name=name,
             rounds=int(rounds[device]),
             epsilon=spent[device],
             limit=costs.limits[device].epsilon,
-            full=bool(rounds[device] >= costs.allowed_rounds[device]),
+            full=full[device],
+            planned=int(costs.allowed_rounds[device]),
+            retried=int(retried[device]),
         )
         for device, name in enumerate(costs.names)
     )
     return msgspec.structs.replace(claimed, devices=devices)
+
+
+def _full(costs: Costs, rounds: NDArray[np.int64]) -> list[bool]:
+    """Whether one more round would pass each device's limit, by the events that its ledger would hold then."""
+    unsure = rounds >= costs.allowed_rounds  # the others' limits pay for more rounds of this very plan
+    after = costs.spent_by_all(np.where(unsure, rounds + 1, 0))
+    return [epsilon > limit.epsilon for epsilon, limit in zip(after, costs.limits, strict=True)]
+
+
+def in_form_of(told: Statement, worked_out: Statement, rounds: NDArray[np.int64], costs: Costs) -> Statement:
+    """The statement as a run of before had it, whose devices had no `planned`: full meant that the plan was done."""
+    if told.devices is None or worked_out.devices is None or any(one.planned is not None for one in told.devices):
+        return worked_out
+    done = (rounds >= costs.allowed_rounds).tolist()
+    old = tuple(
+        msgspec.structs.replace(one, planned=None, retried=0, full=full)
+        for one, full in zip(worked_out.devices, done, strict=True)
+    )
+    return msgspec.structs.replace(worked_out, devices=old)
 
 
 def planned_statement(costs: Costs, *, first_form: bool = False, several: bool = True) -> Statement | None:

@@ -1,0 +1,122 @@
+"""Which devices are full, and what was planned, paid and retried: with sites of very different sizes, and drop-outs."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from choral.plan import Budget, Plan, SecureSum
+from choral.privacy.costs import Costs
+from choral.record import read_run
+from choral.report import write_report
+from choral.report.verify import verify
+from choral.run.folder import RunFolder
+from choral.run.runs import Run
+from choral.run.statement import privacy_statement
+from tests.run.forger import cover_up, edit
+from tests.run.small import rows, study
+
+SHARES = (50, 28, 14, 6, 2)  # per cent of all rows
+
+
+def costs_of_sites(sizes, limits, **plan):
+    """What a plan for these sites costs, whose smallest one decides the batch."""
+    numbers = {"rounds": 2, "rows": min(sizes), "batch": 5, "step_size": 0.5, "clip": 1.0} | plan
+    return Costs(
+        plan=Plan(devices=5, cohort=5, **numbers),
+        secure=SecureSum.for_cohort(5),
+        rows=np.array(sizes),
+        limits=tuple(Budget(epsilon=limit, delta=1e-5) for limit in limits),
+        names=tuple("abcde"),
+    )
+
+
+def test_a_site_that_has_used_little_of_its_limit_is_not_full_after_the_last_planned_round():
+    """In twenty rounds the smallest site uses each row five times, the others once or twice; a sixth use is too much.
+
+    Before, all five were said to be full, since all had done the rounds of the plan.
+    """
+    sizes = [10 * share for share in SHARES]
+    costs = costs_of_sites(sizes, [2.0] * 5, rounds=20, sampling="partition", noise=1.8)
+    devices = privacy_statement(costs, np.full(5, 20)).devices
+    assert devices[0].epsilon < 0.9 < 1.9 < devices[-1].epsilon <= 2.0 < costs.spent(4, 21, 1e-5)
+    assert [device.full for device in devices] == [False, False, False, False, True]
+    assert [(device.rounds, device.planned, device.retried) for device in devices] == [(20, 20, 0)] * 5
+
+
+@pytest.mark.parametrize("paid", [0, 1, 4, 20, 21])
+def test_full_means_that_one_more_round_would_pass_the_limit(paid):
+    """Full batches, so ε has a closed form; limits that pay for no round, for some, for the plan's and for more."""
+    limits = (0.1, 0.9, 3.0, 5.2, 40.0)
+    costs = costs_of_sites([60] * 5, limits, batch=60, rounds=20, noise=0.15)
+    assert sorted({*costs.allowed_rounds.tolist()})[0] == 0 and costs.allowed_rounds.max() == 20
+    devices = privacy_statement(costs, np.full(5, paid)).devices
+    assert [device.full for device in devices] == [costs.spent(0, paid + 1, 1e-5) > limit for limit in limits]
+
+
+def test_the_pages_of_unequal_sites_call_nobody_full_that_could_go_on(tmp_path):
+    features, labels = rows(1000)
+    frame = pd.DataFrame(features, columns=list("wxyz"))
+    frame = frame.assign(label=labels, site=np.repeat(list("abcde"), [10 * share for share in SHARES]))
+    settled = study(frame, devices=None, cohort=5, epsilon=2.0, batch=4, label="label", device_column="site",
+                    sampling="partition")  # fmt: skip
+    Run("simulation", settled, folder=RunFolder.create(tmp_path / "run")).finish()
+    text = write_report(tmp_path / "run").read_text()
+    devices = read_run(tmp_path / "run").result.privacy.devices
+    full = [device.name for device in devices if device.full]
+    assert full == [one.name for n, one in enumerate(devices) if settled.costs.spent(n, one.rounds + 1, 1e-4) > 2.0]
+    assert text.count(" · full<") == len(full)
+    assert verify(tmp_path / "run").good
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory):
+    """A rehearsal whose third round failed once: two devices paid for an upload that is in no sum."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    Run("rehearsal", study(seed=6, rounds=4), folder=RunFolder.create(folder), drop=0.2).finish()
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture
+def retried(rehearsed, tmp_path):
+    return shutil.copytree(rehearsed, tmp_path / "run")
+
+
+def test_after_a_drop_out_planned_paid_retried_and_limit_are_four_figures(retried):
+    record = read_run(retried)
+    devices = record.result.privacy.devices
+    assert (
+        [number for number, device in enumerate(devices) if device.retried] == [0, 4] == list(record.rounds[2].wasted)
+    )
+    assert all(device.epsilon <= device.limit and device.rounds <= device.planned for device in devices)
+    text = (retried / "report.html").read_text()
+    assert "2 / 3 · 1 retried<" in text and "3 / 3 · 1 retried · full<" in text
+    assert "Retried: paid for in an attempt that failed." in text
+    assert verify(retried).good
+
+
+@pytest.mark.parametrize(("field", "value"), [("full", False), ("planned", 9), ("retried", 0), ("limit", 9.0)])
+def test_verify_works_out_every_one_of_them_again(retried, field, value):
+    def change(result):
+        result["privacy"]["devices"][4][field] = value
+
+    edit(retried / "result.json", change)
+    cover_up(retried)
+    wrong = " ".join(line for finding in verify(retried) for line in finding.wrong)
+    assert f"privacy.devices[5].{field} says {value}" in wrong or ".devices[5] says" in wrong
+
+
+def test_a_statement_from_before_these_fields_is_held_against_its_own_meaning(retried):
+    def as_before(result):
+        for device in result["privacy"]["devices"]:
+            device.pop("retried", None)
+            device["full"] = device["rounds"] >= device.pop("planned")
+
+    edit(retried / "result.json", as_before)
+    cover_up(retried)
+    assert json.loads((retried / "result.json").read_text())["privacy"]["devices"][0].get("planned") is None
+    assert verify(retried).good
+    assert " · as many as planned<" in (retried / "report.html").read_text()
