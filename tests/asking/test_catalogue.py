@@ -1,5 +1,6 @@
 """The catalogue: every kind of question has words, columns, an answer that JSON can say, and an interval per number."""
 
+import gc
 import json
 import sys
 
@@ -56,11 +57,13 @@ def operations(found, rows):
         called += event in ("call", "c_call")
 
     found.total(rows)  # what is worked out once and kept is not counted
+    gc.disable()  # a collection in between would call what others have hung on it
     sys.setprofile(count)
     try:
         found.total(rows)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return called
 
 
