@@ -13,6 +13,7 @@ from choral.asking.hazard import (
     ROUNDS,
     STEP,
     TABLE_SHARE,
+    UNIT,
     HazardRound,
     HazardState,
     prepared,
@@ -21,7 +22,6 @@ from choral.asking.hazard import (
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
-from choral.asking.rounds import UNIT
 from choral.asking.survival import Survival
 from choral.errors import ChoralError
 from choral.learning.columns import Categorical, Numeric
@@ -128,7 +128,7 @@ def test_no_two_rows_are_farther_apart_than_the_claim_at_any_state(scale):
     rows |= {"s": ["no", "yes", "?"] * 40 + ["no"], "days": [*chance.uniform(0, 1200, 120), None]}
     found = summand(ROUND, COLUMNS, state)
     assert farthest(found, {**rows, "died": [0, 1, "?"] * 40 + [1]}) <= found.l2
-    assert found.l2 <= 3 * math.sqrt(1.44 * 5 + 1) * UNIT
+    assert found.l2 == 2 * math.ceil(1.5 * math.sqrt(1.44 * 5 + 1) * UNIT)
 
 
 def test_a_death_at_the_start_and_a_life_beyond_all_hazard_reach_the_claim():

@@ -25,7 +25,7 @@ def test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it(asked):
 
 
 def test_a_larger_weight_of_the_squares_would_break_the_claim(monkeypatch):
-    # The bound of docs/questions.md is tight: w² = 2.7725 is the least of (4 − s)/(s(2 − s)²), at s = 0.764.
+    # The bound of docs/sums.md is tight: w² = 2.7725 is the least of (4 − s)/(s(2 − s)²), at s = 0.764.
     monkeypatch.setattr(means, "SQUARES", 1700)
     found = summand(AGE, COLUMNS)
     assert farthest(found, {"age": np.linspace(0, 100, 401).tolist()}) > found.l2

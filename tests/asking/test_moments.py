@@ -93,8 +93,8 @@ def test_what_the_noise_hides_is_said_to_be_not_identified():
     for asked in (PAIRS, SLOPES):
         found = summand(asked, COLUMNS)
         answer = estimate(asked, COLUMNS, np.zeros(found.length, dtype=int), rows=1000, deviation=10 * found.l2)
-        assert {row["estimate"] for row in answer.rows} == {None} and answer.is_rough
-        assert f"{len(answer.rows)} of {len(answer.rows)} numbers" in answer.sentences[0]
+        assert answer.rows == [] and answer.is_rough
+        assert answer.sentences[0].startswith('Not identified at this ε: "a"')
         assert expected(asked, COLUMNS, rows=1000, deviation=100 * found.l2).width == math.inf
 
 

@@ -193,6 +193,7 @@ REFUSED = [
     {"power": 0},
     {"by": "site"},
     {"by": ["one"]},
+    {"by": ["age"], "cuts": {"age": list(range(1, 17))}},
     {"by": ["age"]},
     {"every": 3},
     {"time": None},

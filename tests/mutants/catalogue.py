@@ -19,6 +19,7 @@ MASKS, CODEC, PLAN = "choral.secagg.masks:", "choral.secagg.codec:", "choral.pla
 DEVICE, ROUND = "choral.protocol.device:Device.", "choral.protocol.round:Round."
 FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
+ASKING = "choral.asking."
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
@@ -73,6 +74,27 @@ MUTANTS = [
     bug("divisor is the actual batch size", LOCAL + "local_update.noisy_gradient", "leaf / recipe.batch",
         "leaf / jnp.maximum(count, 1)", PAPER),
     bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
+    # Sums of questions
+    bug("several tables counted as one", ASKING + "one_hot:one_hots",
+        "sum(min(block.cells, 2) for block in blocks)", "min(max(block.cells for block in blocks), 2)",
+        "tests/asking/test_tables.py::test_tables_of_several_columns_are_one_sum_of_blocks"),
+    bug("moments without the root of 2", ASKING + "moments:Moments.summand",
+        "math.sqrt(2) * square * UNIT", "square * UNIT",
+        "tests/asking/test_moments.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it"),
+    bug("a column of the root in place of two", ASKING + "quantiles:sensitivity",
+        "int(apart.max())", "int(squares[-1])",
+        "tests/asking/test_quantiles.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it"),
+    bug("opposite gradients in the same cells left out", ASKING + "rounds:GradientRound.summand",
+        "2.0 * longest", "2.0**0.5 * longest",
+        "tests/asking/test_rounds.py::test_two_rows_that_differ_in_the_target_reach_the_claim"),
+    bug("length of a gradient not checked", ASKING + "rounds:GradientRound.summand.total",
+        "encoded.there & ((whole**2).sum(axis=0) <= longest**2)", "encoded.there",
+        "tests/asking/test_rounds.py::test_a_row_that_is_too_long_in_whole_numbers_counts_for_nothing"),
+    bug("a state that is not finite", ASKING + "rounds:finite", "np.all(np.abs(found) <= 1e6)", "True",
+        "tests/asking/test_rounds.py::test_a_state_that_is_no_model_of_this_design_is_refused"),
+    bug("an answer for each site", ASKING + "parameters:Parameters.strata",
+        'ONE_SITE in (self.given.get("by"), *_items(self.given.get("by")))', "False",
+        "tests/asking/test_survival.py::test_parameters_out_of_range_are_refused_before_a_table_is_read"),
     # Noise
     bug("noise divided by the cohort", LOCAL + "Recipe.of", "0.0 if plan.strict else plan.noise",
         "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),

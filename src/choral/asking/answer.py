@@ -91,22 +91,22 @@ class ByReference(ABC):
         """The widest interval of the first quantity of the answer."""
         try:
             found = self.estimate(self.reference(rows), rows=rows, deviation=deviation).rows
-        except TableError:  # CH320: too few rows
-            found = [{"low": None}]
-        first = [row for row in found if row.get("quantity") == found[0].get("quantity")]
-        width = max(math.inf if row["low"] is None else float(row["high"]) - float(row["low"]) for row in first)
+        except TableError:  # CH320 and CH323: too few rows
+            found = []
+        widths = [row["high"] - row["low"] for row in found if row.get("quantity") == found[0].get("quantity")]
+        width = float(max(widths, default=math.inf))
         said = f"intervals are {width:.3g} wide" if math.isfinite(width) else "nothing could be answered"
         return Expected(width=width, sentence=f"On a plain population of {rows:,} rows, {said}.")
 
 
 def around(estimate: float, spread: float, *, least: float = -np.inf, most: float = np.inf) -> dict[str, float]:
-    """An estimate and its interval, which is cut off at what is possible.
+    """An estimate and its interval, cut off at what is possible.
 
-    >>> around(1.0, 2.0, least=0)
-    {'estimate': 1.0, 'low': 0, 'high': 4.919...}
+    >>> around(1.0, 2.0, least=0.0)
+    {'estimate': 1.0, 'low': 0.0, 'high': 4.919...}
     """
-    low, high = estimate - Z * spread, estimate + Z * spread
-    return {"estimate": estimate, "low": min(max(low, least), most), "high": max(min(high, most), least)}
+    ends = {"estimate": estimate, "low": estimate - Z * spread, "high": estimate + Z * spread}
+    return {name: min(max(value, least), most) for name, value in ends.items()}
 
 
 def sampling_variance(share: NDArray[np.float64], rows: int) -> NDArray[np.float64]:

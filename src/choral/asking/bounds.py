@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
@@ -10,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, Expected, around, renamed, too_few
+from choral.asking.answer import Answer, Expected, around, too_few
 from choral.asking.cells import numbers
 from choral.asking.filters import Filter
 from choral.asking.one_hot import Block, one_hots
@@ -53,6 +54,7 @@ class Bounds:
         """The outermost cells that stand out of the noise, and a block that declares them."""
         found: list[dict[str, object]] = []
         unseen: list[str] = []
+        bounds: dict[str, tuple[float, float]] = {}
         for name, cells in zip(self.names, np.reshape(total, (len(self.names), CELLS + 1)).tolist(), strict=True):
             seen = [place for place in range(CELLS) if cells[place] > max(self.z * deviation, 0.5)]
             if not seen:
@@ -60,28 +62,21 @@ class Bounds:
                 continue
             inside = sum(cells[place] for place in range(seen[0], seen[-1] + 1)) / rows
             spread = deviation * math.sqrt(seen[-1] - seen[0] + 1) / rows
-            found.append(
-                {
-                    "column": name,
-                    "low": _ends(seen[0])[0],
-                    "high": _ends(seen[-1])[1],
-                    **renamed("share", around(inside, spread, least=0.0, most=1.0)),
-                    **renamed("missing", around(cells[CELLS], deviation, least=0.0, most=rows)),
-                    "noise_sd": deviation,
-                }
-            )
+            (least, above), (below, most) = _ends(seen[0]), _ends(seen[-1])
+            bounds[name] = (least, most)
+            quantities = {
+                "lower bound": {"estimate": least, "low": least, "high": above},
+                "upper bound": {"estimate": most, "low": below, "high": most},
+                "share within": around(inside, spread, least=0.0, most=1.0),
+                "no number": around(cells[CELLS], deviation, least=0.0, most=rows),
+            }
+            found += [{"column": name, "quantity": key, **interval} for key, interval in quantities.items()]
         needed = max(self.z * deviation, 1.0)
         if not found:
             raise too_few(f"no cell holds more than {needed:,.0f} rows.", "Ask with a larger ε, or for fewer columns.")
         said = [f"Powers of two that hold at most {needed:,.0f} rows are not seen: rare tails are cut off."]
         said += [f'Nothing is seen of column "{name}".' for name in unseen]
-        return Answer(
-            rows=found,
-            labels=("share", "missing"),
-            is_rough=bool(unseen),
-            sentences=tuple(said),
-            block=_declared(found),
-        )
+        return Answer(rows=found, is_rough=bool(unseen), sentences=tuple(said), block=_declared(bounds))
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How many rows a power of two must hold to be seen."""
@@ -109,13 +104,11 @@ def _ends(place: int) -> tuple[float, float]:
     return -_EDGES[SIZES - place], -_EDGES[SIZES - place - 1]
 
 
-def _declared(found: list[dict[str, object]]) -> str:
+def _declared(bounds: Mapping[str, tuple[float, float]]) -> str:
     """The bounds as tables of a study's file; a column in which only zeros are seen has none."""
-    tables = [
+    return "\n".join(
         f"[data.columns.{name if re.fullmatch(r'[A-Za-z0-9_-]+', name) else json.dumps(name)}]  # private bounds\n"
-        f"bounds = [{row['low']!r}, {row['high']!r}]\n"
-        for row in found
-        if row["low"] != row["high"]
-        for name in [str(row["column"])]
-    ]
-    return "\n".join(tables)
+        f"bounds = [{low!r}, {high!r}]\n"
+        for name, (low, high) in bounds.items()
+        if low < high
+    )

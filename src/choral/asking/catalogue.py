@@ -37,7 +37,7 @@ _ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], Round]] = 
     "additive_round": GradientRound.additive,
     "hazard_round": HazardRound.read,
 }
-NAMES = (*_KINDS, *_ROUNDS)
+NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
 
 
 def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.float64] | None = None) -> Summand:

@@ -56,7 +56,9 @@ class Filter:
         """True for the rows that it is about; every condition is evaluated on every row."""
         kept = np.ones(rows.rows, dtype=bool)
         for column, places in self.among:
-            kept &= np.isin(levels(rows, column), sorted(places))
+            allowed = np.zeros(len(column.levels) + 1, dtype=bool)  # the last one stands for −1, no level
+            allowed[sorted(places)] = True
+            kept &= allowed[levels(rows, column)]
         for numeric, low, high in self.within:
             found = bounded(rows, numeric)
             kept &= (found >= low) & (found < high)  # NaN is in no range

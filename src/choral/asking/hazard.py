@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from choral.asking.cells import bounded
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters, bad
-from choral.asking.rounds import UNIT, finite
+from choral.asking.rounds import finite
 from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.survival import Survival
 
 MOST_COLUMNS = 24  # the state has a square matrix of them
 # Constants of the catalogue, never chosen on data.
+UNIT = 2**10  # a score of 1 in φ's units; smaller than for gradients, since scores are longer
 ROUNDS, STEP = 8, 0.8
 TABLE_SHARE, MOMENTS_SHARE = 0.05, 0.25  # of a model's loss; the rounds have the rest
 Vector = NDArray[np.float64]
@@ -81,7 +82,7 @@ class HazardRound:
     @cached_property
     def longest(self) -> int:
         """The length of φ, in whole numbers."""
-        return math.floor(1.5 * math.sqrt(self.radius**2 + 1) * UNIT)
+        return math.ceil(1.5 * math.sqrt(self.radius**2 + 1) * UNIT)
 
     def summand(self) -> Summand:
         """The scores of all rows, added up."""

@@ -20,7 +20,6 @@ from choral.learning.columns import Categorical, Numeric
 UNIT = 2**10  # a product of 1 in φ's units
 MOST = 32  # columns
 FLOOR = 3.0  # deviations of the noise below which an eigenvalue or a variance is not told from 0
-_UNKNOWN: dict[str, object] = {"estimate": None, "low": None, "high": None, "is_identified": False}
 Matrix = NDArray[np.float64]
 
 
@@ -128,11 +127,12 @@ class Moments(ByReference):
         variances = np.diag(covariance)
         own_sd = np.hypot(np.diag(spread)[:-1], 2 * means * mean_sd)
         found: list[dict[str, object]] = []
+        lost: list[str] = []
         for one, other in itertools.combinations(range(len(self.columns)), 2):
             row: dict[str, object] = {"column": self.columns[one].name, "with": self.columns[other].name}
             pair = [one, other]
             if np.any(variances[pair] <= FLOOR * own_sd[pair]):
-                found.append({**row, **_UNKNOWN})
+                lost.append(f'"{row["column"]}" with "{row["with"]}"')
                 continue
             scale = math.sqrt(variances[one] * variances[other])
             r = float(np.clip(covariance[one, other] / scale, -1 + 1e-9, 1 - 1e-9))
@@ -150,8 +150,8 @@ class Moments(ByReference):
             wide = math.hypot(1 / math.sqrt(max(rows - 3, 1)), noise / (1 - r * r))
             ends = around(z, wide)
             interval = {"estimate": r, "low": math.tanh(ends["low"]), "high": math.tanh(ends["high"])}
-            found.append({**row, **interval, "noise_sd": noise, "is_identified": True})
-        return _told(found)
+            found.append({**row, **interval, "noise_sd": noise})
+        return _told(found, lost)
 
     def _regression(self, second: Matrix, spread: Matrix, rows: int, target: int) -> Answer:
         inputs = [place for place in range(len(second)) if place != target]
@@ -172,12 +172,12 @@ class Moments(ByReference):
         estimates[-1] += self.columns[target].low + self.columns[target].unit
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", own, covariance, own))
         names = [self.columns[place].name for place in inputs[:-1]]
-        identified = bool(values[0] > floor)
+        if not values[0] > floor:
+            return _told([], [f'"{name}"' for name in names])
         found: list[dict[str, object]] = []
         for name, value, sd in zip([*names, "(intercept)"], estimates.tolist(), deviations.tolist(), strict=True):
-            interval = {**around(value, sd), "is_identified": True} if identified else _UNKNOWN
-            found.append({"term": name, **interval})
-        return _told(found)
+            found.append({"term": name, **around(value, sd)})
+        return _told(found, [])
 
     def _own_units(self, inputs: list[int], target: int) -> Matrix:
         """The matrix from slopes of scaled columns to slopes and intercept in the columns' own units."""
@@ -203,7 +203,7 @@ def _two_levels(given: Parameters, name: str) -> Categorical | None:
     return column
 
 
-def _told(rows: list[dict[str, object]]) -> Answer:
-    lost = sum(not row["is_identified"] for row in rows)
-    said = (f"Not identified at this ε: {lost} of {len(rows)} numbers.",) if lost else ()
-    return Answer(rows=rows, is_rough=lost > 0, sentences=said)
+def _told(rows: list[dict[str, object]], lost: list[str]) -> Answer:
+    """The numbers that are identified; those that are not have no interval, so they are named and not shown."""
+    said = (f"Not identified at this ε: {', '.join(lost)}.",) if lost else ()
+    return Answer(rows=rows, is_rough=bool(lost), sentences=said)

@@ -1,5 +1,6 @@
 """logistic_round, linear_round and additive_round: one full-batch gradient of a model, clipped row by row."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +65,7 @@ class GradientRound:
 
     def summand(self) -> Summand:
         """The clipped gradients, added up."""
-        longest = int(UNIT * self.clip)
+        longest = math.ceil(UNIT * self.clip)
 
         def total(rows: Rows) -> Integers:
             encoded, scales = self.design.encoded(rows), self.scales[:, None]

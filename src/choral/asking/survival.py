@@ -19,7 +19,7 @@ from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.tables import CrossTable
 from choral.learning.columns import Categorical, Numeric
 
-MOST_BINS = 48
+MOST_BINS, MOST_ARMS = 48, 16
 CLEAR = 3.0  # deviations of the noise from which on a number of rows at risk is told from 0
 ROUGH = 0.25  # of a bin's events: more noise than this makes it rough
 Matrix = NDArray[np.float64]
@@ -60,6 +60,10 @@ class Survival(ByReference):
         axes = axes_of(given, strata)
         if any(len(axis.labels) < 2 for axis in axes):
             raise bad(f"{given.name}: a column of by has one level.", "Leave it out.")
+        if math.prod(len(axis.labels) for axis in axes) > MOST_ARMS:
+            raise bad(
+                f"{given.name}: by makes more than {MOST_ARMS} arms.", "Ask by fewer columns, or by coarser cuts."
+            )
         event, occurred = _event(given)
         return cls(
             time=time,
