@@ -33,11 +33,13 @@ EXEMPT = {
     "choral.privacy.mechanisms.": "tests/privacy/test_mechanisms.py and test_golden.py ask the room by its front door",
     "choral.record.": "tests/record/test_fields.py and tests/run/test_folder.py use the front door",
     "choral.report.attacker": "a section of the page that tests/report/test_report_page.py reads",
+    "choral.report.questions": "tests/cli/test_ask.py goes through verify and the page, as people do",
     "choral.report.signed": "tests/run/test_forged_runs.py goes through verify, as people do",
     "choral.report.trust": "the last line of verify: tests/run/test_forged_runs.py",
     "choral.run.baselines": "run by --compare: tests/run/test_regression.py and test_unusual.py",
     "choral.run.devices": "37 lines, run by every rehearsal",
     "choral.run.metrics": "25 lines, run by every simulation",
+    "choral.run.register": "30 lines, run by every question of tests/run/test_inquiry.py",
     "choral.run.result": "what choral.simulate returns: tests/run/test_runs.py",
     "choral.run.watch": "a callback of one line; tests/cli/test_terminal.py sees its bars",
 }
