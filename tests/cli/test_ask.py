@@ -68,6 +68,8 @@ def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path
     assert status == 0 and "rule S1 and S8" in trained
     status, verified = told(capsys, "verify", out)
     assert status == 0 and "ok  every question was asked as the study allows" in verified
+    page = (out / "report.html").read_text()
+    assert "Questions asked" in page and "answers to a question" in page and "rule S8, δ = 0.0001" in page
     assert told(capsys, "ask", out, "count", "--where", "sex=m")[0] == 1  # signed and hashed: nothing is added
 
 

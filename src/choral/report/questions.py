@@ -1,16 +1,49 @@
-"""The questions of a run, checked: each sensitivity, noise and charge is worked out again from the question itself."""
+"""The questions of a run on its page, and checked: each noise and charge is worked out again from the question."""
+
+import math
 
 from choral import config
-from choral.record import QUESTIONS, AnsweredQuestion, RunRecord, read_questions
+from choral.privacy.display import up
+from choral.record import QUESTIONS, AnsweredQuestion, RunRecord, read_questions, read_run
+from choral.report import parts
+from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
+from choral.run.inquiry import answer_privacy
 from choral.run.questions import AskTerms
 
+MOST_SHOWN = 200  # questions on a page
 QUESTIONS_HOLD = "every question was asked as the study allows, with the noise that it needs, and was paid for"
 
 
 def has_questions(record: RunRecord) -> bool:
     """Whether anything was asked."""
     return (record.folder / QUESTIONS).exists()
+
+
+def asked_questions(record: RunRecord) -> Markup:
+    """Every question that was answered, with its noise and what it cost."""
+    about = read_run(record.folder).about  # a page's own record has long texts cut, and the job is one
+    delta = about.delta
+    job = config.parse(about.job, source="the job in run.json")
+    terms = AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
+    told = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0)
+    answered = list(read_questions(record.folder))
+    rows = [
+        [
+            str(one.number),
+            parts.short(one.words, 200),
+            f"{len(one.included)} devices, {one.rows:,} rows",
+            f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
+        ]
+        for one in answered[:MOST_SHOWN]
+    ]
+    cost = (
+        f"Each question costs ε ≤ {up(told.epsilon, 4)} against {told.adversary}, and ε ≤ {up(told.epsilon_sum, 4)} "
+        f"against {told.adversary_sum}; all {told.most} that may be asked cost ε ≤ {up(told.epsilon_in_all)} and "
+        f"ε ≤ {up(told.epsilon_sum_in_all)} (rule {told.rule}, δ = {delta:g}, {told.adjacency}). The statement above "
+        f"contains them. {told.most - len(answered)} of {told.most} were not answered."
+    )
+    return together(parts.table(("number", "question", "asked of", "noise (sd)"), rows), element("p", cost))
 
 
 def check_questions(record: RunRecord) -> list[str]:

@@ -26,6 +26,7 @@ from choral.record import (
     RunRecord,
     Sight,
     joined_rounds,
+    read_questions,
     read_run,
     traits,
 )
@@ -336,6 +337,8 @@ class Run:
         plan, done, wasted = self.study.plan, len(self.lines), sorted([*self.wasted, *lost])
         charged = self.place.charged(self.lines, wasted)
         shown = 0 if self.sight is None else len(self.sight.computed)
+        asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
+        sizes = not self.traits.deployed
         return Outcome(
             finished=now(),
             seconds=round(self.seconds, 3),
@@ -353,6 +356,6 @@ class Run:
                 stopped=self._stopped_by_choice,
             ),
             sight=self.sight,
-            releases=releases(plan, done, compare=self.compare, sizes=not self.traits.deployed, shown=shown),
+            releases=releases(plan, done, compare=self.compare, sizes=sizes, shown=shown, questions=asked),
             files={},
         )

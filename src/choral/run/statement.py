@@ -179,7 +179,9 @@ def _with_colluders(costs: Costs, part: Exposure, colluders: int, delta: float, 
     return None if isinstance(loss, str) else loss.epsilon(delta)
 
 
-def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0) -> tuple[Release, ...]:
+def releases(
+    plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, shown: int = 0, questions: int = 0
+) -> tuple[Release, ...]:
     """Everything that left the devices, and what protects it; `sizes` if their numbers of rows did.
 
     `shown` numbers of one device's update are on the page of a rehearsal, as they were before the masks.
@@ -205,6 +207,21 @@ def releases(plan: Plan, rounds: int, *, compare: bool, sizes: bool = True, show
             protected_by="nothing: declared public",
         ),
     ]
+    if questions:
+        left += [
+            Release(
+                what="the sum of the included devices' answers to a question",
+                to="the server",
+                times=questions,
+                protected_by=f"whole-number noise (rule {private_sums.RULE}), pairwise masks",
+            ),
+            Release(
+                what="the number of rows of the included devices together",
+                to="the server",
+                times=questions,
+                protected_by="pairwise masks; no replaced record changes it",
+            ),
+        ]
     if shown:
         covered = "the ε against everyone covers it, the ε with the secure sum does not" if plan.noise else "nothing"
         left.append(
