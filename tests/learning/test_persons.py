@@ -152,11 +152,12 @@ def test_rows_of_persons_go_back_to_rows():
     assert again.sizes.tolist() == [2, 1]
 
 
-def test_a_model_that_another_framework_trains_is_refused():
+@pytest.mark.parametrize("unit", [{}, {"unit": "device", "rows_per_person": 0}], ids=["person", "device"])
+def test_a_model_that_another_framework_trains_is_refused(unit):
     model = own(lambda _: jnp.zeros(2), lambda w, x, y: x @ w - y, lambda w, rows: rows @ w[:, None], features=2,
                 trainer=lambda *_: None)  # fmt: skip
     with pytest.raises(PlanError, match="CH204"):
-        model_of_units(model, plan_of_persons())
+        model_of_units(model, plan_of_persons(**unit))
 
 
 def test_a_plan_says_how_many_rows_of_a_person_are_used_and_only_then():
