@@ -15,8 +15,13 @@ DEVICE = {"unit": "device", "clip": 0.4, "epsilon": None, "noise": 0.2}
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"law": "discrete_gaussian"}, {"law": "skellam", "local_steps": 3}, {"model": "mlp", "hidden": [4]}],
-    ids=["Gaussian", "discrete Gaussian", "Skellam", "network"],
+    [
+        {"law": "discrete_gaussian"},
+        {"model": "mlp", "hidden": [4]},
+        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({"law": "skellam", "local_steps": 3}, marks=pytest.mark.long),
+    ],
+    ids=["discrete Gaussian", "network", "Gaussian", "Skellam"],
 )
 def test_a_simulation_and_a_rehearsal_of_device_level_privacy_have_the_same_integers(how):
     settled = study(**DEVICE | how)

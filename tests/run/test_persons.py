@@ -56,7 +56,11 @@ def study(**changes):
 
 @pytest.mark.parametrize(
     ("how", "rule"),
-    [({"batch": 12}, "S5"), (ONCE, "S7"), ({"local_steps": 1, "law": "discrete_gaussian", "batch": 12}, "S6")],
+    [
+        ({"batch": 12}, "S5"),
+        (ONCE, "S7"),
+        pytest.param({"local_steps": 1, "law": "discrete_gaussian", "batch": 12}, "S6", marks=pytest.mark.long),
+    ],
     ids=["every step", "once", "whole noise"],
 )
 def test_a_simulation_and_a_rehearsal_of_persons_have_the_same_integers(how, rule):

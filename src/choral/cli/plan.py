@@ -25,8 +25,8 @@ from choral.planner.task import MODELS
 from choral.privacy.account import several_rows
 from choral.privacy.display import figures_up
 from choral.privacy.groups import EXAMPLE
-from choral.privacy.mechanisms import mechanism_of
-from choral.privacy.rules import adjacency_of
+from choral.privacy.mechanisms import against_everyone, mechanism_of
+from choral.privacy.rules import EVERYONE, adjacency_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,7 +192,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         yield from _wrapped(
             "ROWS",
             f"{EXAMPLE} rows of one person cost ε = {figures_up(here)}, one row at each of two such sites "
-            f"ε = {figures_up(twice)} (against the server and all other devices; δ as above)",
+            f"ε = {figures_up(twice)} (δ as above, rule {against_everyone(chosen.part).rule}, against {EVERYONE})",
             plain,
         )
     yield ""

@@ -61,7 +61,7 @@ class Recipe:
                 raise PlanError("CH204", f"noise without {name}.", why="Noise hides only what is bounded.",
                                 fix=f"Set {name}.")  # fmt: skip
         plain = self.steps == 1 and self.noise == self.momentum == 0 and self.clip < math.inf == self.update_clip
-        whole = self.noise == self.update_noise == 0 and self.update_clip < math.inf
+        whole = self.noise == self.update_noise == 0 and self.update_clip < math.inf == self.clip
         if self.strict and not (plain or whole):
             raise PlanError("CH204", "a strict recipe is one step with a clip, or a clipped update, without noise.",
                             fix="Use Recipe.of(plan).")  # fmt: skip

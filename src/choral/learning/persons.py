@@ -80,19 +80,18 @@ def split_units(
 
 def model_of_units(model: Model, plan: Plan) -> Model:
     """What a device trains: the model itself, or where the unit is a person, the mean loss over a person's rows."""
+    if plan.unit != "record" and model.trainer is not None:
+        raise PlanError(
+            "CH204",
+            f'unit = "{plan.unit}" with the model "{model.name}", which has a trainer of its own.',
+            why=f"It is known to clip the gradient of each row, not that of a {plan.unit}.",
+            fix='Use unit = "record", or a model that JAX trains.',
+        )
     return _of_persons(model, plan.rows_per_person) if plan.unit == "person" else model
 
 
 @lru_cache(maxsize=32)  # the same shapes are the same model, and compiled once
 def _of_persons(model: Model, most: int) -> Model:
-    if model.trainer is not None:
-        raise PlanError(
-            "CH204",
-            f'unit = "person" with the model "{model.name}", which has a trainer of its own.',
-            why="Its trainer clips each row's gradient, not that of a person.",
-            fix='Use unit = "record", or a model that JAX trains.',
-        )
-
     def loss(tree: Tree, unit: Array, _: Array) -> Array:
         labels, used = unit[:, LABEL].astype(jnp.int32 if model.classes else jnp.float32), unit[:, USED]
         each = jax.vmap(model.loss, in_axes=(None, 0, 0))(tree, unit[:, :LABEL], labels)
