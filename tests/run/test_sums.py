@@ -5,7 +5,7 @@ import pytest
 from choral.cli import main
 from choral.config import FederationSettings
 from choral.errors import PlanError
-from choral.run.study import secure_sum_of
+from choral.run.planning import secure_sum_of
 
 SETTINGS = """\
 [privacy]

@@ -126,8 +126,8 @@ def _of_file(args: argparse.Namespace) -> int:
 
 def _as_object(file: str, study: "Study") -> dict[str, object]:
     from choral.privacy.exposure import rounds_each
+    from choral.run.planning import left_open
     from choral.run.statement import planned_statement
-    from choral.run.study import left_open
 
     plan, rows = study.plan, study.split.train.sizes
     planned = planned_statement(study.costs)
@@ -146,8 +146,8 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
 def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.cli.training import claims, plan_lines
     from choral.privacy.exposure import rounds_each
+    from choral.run.planning import left_open
     from choral.run.statement import planned_statement
-    from choral.run.study import left_open
 
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)

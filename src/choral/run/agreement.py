@@ -32,7 +32,8 @@ from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
 from choral.run.names import no_name, require_device_name, require_name
-from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of, plan_of
+from choral.run.planning import plan_of
+from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of
 from choral.secagg.keys import Bundle, Roster, digest, safety_number
 
 FORMAT = 1

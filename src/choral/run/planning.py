@@ -1,0 +1,271 @@
+"""A job's numbers as a plan: what is given is kept, the rest is proposed, and the noise is solved from the budget."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from choral.config import Job
+from choral.config.settings import FederationSettings
+from choral.errors import ConfigError, PlanError
+from choral.learning.columns import Categorical, Numeric
+from choral.learning.models import Model
+from choral.learning.once import LocalWork, places_of
+from choral.learning.persons import model_of_units
+from choral.plan import Budget, Plan, SecureSum, require_company
+from choral.planner import (
+    OF_EVERY_STEP,
+    Conditions,
+    adds_noise_once,
+    once_numbers,
+    one_step_numbers,
+    proposal_of,
+    task_of,
+    usual_cohort,
+)
+from choral.privacy.calibrate import RESERVED, calibrated
+from choral.privacy.exposure import crowd_of
+from choral.privacy.mechanisms.noise_once import CONVEX
+from choral.run.questions import price_of
+from choral.secagg.graph import sparse
+from choral.server_step import Averaged, ServerStep, over_rounds
+
+EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
+
+
+def plan_of(
+    job: Job,
+    model: Model,
+    *,
+    devices: int,
+    rows: int,
+    columns: Sequence[Numeric | Categorical] = (),
+    typical_rows: float | None = None,
+) -> tuple[Plan, SecureSum]:
+    """The job's numbers as a plan, and the secure sum of its cohorts; the smallest device has `rows`."""
+    secure = secure_sum_of(job.federation, max(2, _cohort(job, devices)))
+    once = _adds_noise_once(job, model)
+    for name, value in (("pull", job.local.pull), ("parts", job.local.parts)):
+        if value is not None and not once:
+            raise ConfigError(
+                "CH104",
+                f"local.{name} with noise in every step.",
+                where=job.where("local", name),
+                fix=f'Leave {name} out, or use noise_is_added = "once" in [privacy].',
+            )
+    if once or _takes_one_step(job, model):
+        row_length = row_length_of(job, model, columns)
+        conditions = _conditions(
+            job, model, secure, devices=devices, rows=rows, row_length=row_length, typical_rows=typical_rows
+        )
+        plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions)
+    else:
+        plan = _plan(job, model, secure, devices=devices, rows=rows)
+    return _with_noise(job, plan, secure), secure
+
+
+def server_step_of(
+    job: Job,
+    model: Model,
+    plan: Plan,
+    secure: SecureSum,
+    *,
+    columns: Sequence[Numeric | Categorical],
+    typical_rows: float,
+) -> ServerStep:
+    """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
+    if job.federation.server is not None or not _takes_one_step(job, model):
+        return over_rounds(job.server_step, plan.rounds)
+    conditions = _conditions(
+        job, model, secure, devices=plan.devices, rows=plan.rows, row_length=row_length_of(job, model, columns),
+        typical_rows=typical_rows,
+    )  # fmt: skip
+    return Averaged(momentum=one_step_numbers(_budget(job), **conditions).momentum, rounds=plan.rounds)
+
+
+def _adds_noise_once(job: Job, model: Model) -> bool:
+    """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
+    # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
+    open_to_once = job.privacy.epsilon is not None and job.privacy.unit != "device"
+    said = job.privacy.noise_is_added or (None if open_to_once else "every step")
+    return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
+
+
+def _takes_one_step(job: Job, model: Model) -> bool:
+    """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
+    privacy = job.privacy
+    trusting = privacy.against != "everyone" and privacy.epsilon is not None and privacy.unit != "device"
+    return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
+
+
+def _convex(model: Model) -> bool:
+    return model.plainest != "mlp" and model.trainer is None and model.link in CONVEX
+
+
+def _settings(job: Job) -> set[str]:
+    """The names of the numbers that a job gives."""
+    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise))
+    return {name for name, value in (*_given(job).items(), *more) if value is not None}
+
+
+def _cohort(job: Job, devices: int) -> int:
+    """How many devices take part per round: as is said, else as is usual."""
+    cohort = job.federation.cohort or usual_cohort(devices)
+    if cohort > devices:
+        raise PlanError("CH204", f"cohort = {cohort:,} of {devices:,}.", fix=f"Use at most {devices:,}.")
+    return cohort
+
+
+def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
+    """The secure sum that [federation] asks for: the default, the sparse graph, or the paper's own protocol.
+
+    >>> secure_sum_of(FederationSettings(secure_sum="paper"), 10).mode
+    'paper'
+    """
+    words: dict[str, Any] = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
+    if settings.secure_sum == "complete":
+        return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
+    kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
+    secure = kinds[settings.secure_sum](cohort, **words)
+    return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
+
+
+def _given(job: Job) -> dict[str, Any]:
+    """The numbers of a plan that a job may give, None where it does not."""
+    federation, local = job.federation, job.local
+    return {
+        "cohort": federation.cohort,
+        "rounds": federation.rounds,
+        "batch": local.batch,
+        "local_steps": local.steps,
+        "step_size": local.step_size,
+        "clip": local.clip,
+    }
+
+
+def _unit(job: Job) -> dict[str, Any]:
+    """What the plan protects: one record, or all rows of a person."""
+    return {"unit": job.privacy.unit, "rows_per_person": job.data.rows_per_person or 0}
+
+
+def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorical]) -> float:
+    """R: as is said, else the longest row that the columns allow, with its intercept.
+
+    A number lies within ±1, and of the features of a categorical column one is 1; arrays are taken to lie within ±1.
+    """
+    return job.model.row_length or math.sqrt((len(columns) or model.features) + 1)
+
+
+def _conditions(
+    job: Job,
+    model: Model,
+    secure: SecureSum,
+    *,
+    devices: int,
+    rows: int,
+    row_length: float,
+    typical_rows: float | None,
+) -> Conditions:
+    """The public numbers from which total time and clip are proposed."""
+    return {
+        "link": model.link,
+        "classes": model.classes,
+        "devices": devices,
+        "cohort": _cohort(job, devices),
+        "rows": rows,
+        "row_length": row_length,
+        "typical_rows": typical_rows,
+        "rounds": job.federation.rounds,
+        "slope": job.model.slope,
+        "honest_noises": 1 if job.privacy.against == "everyone" else secure.honest_noises(secure.adversary),
+    }
+
+
+def _budget(job: Job) -> Budget:
+    """The job's budget, or an easy one where the noise was chosen by hand."""
+    return Budget(epsilon=job.privacy.epsilon or EASY, delta=job.privacy.delta)
+
+
+def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
+    """A plan of one noisy step per round on all rows of a device, before its noise is solved from the budget."""
+    numbers = one_step_numbers(_budget(job), **conditions)
+    rows = conditions["rows"]
+    return Plan(
+        devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
+        step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
+        **_unit(job),
+    )  # fmt: skip
+
+
+def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
+    """A plan with noise once, before its noise is solved from the budget: what is not given is proposed."""
+    given, privacy = _given(job), job.privacy
+    devices, rows, row_length = conditions["devices"], conditions["rows"], conditions["row_length"]
+    proposal = once_numbers(_budget(job), **conditions)
+    cohort = conditions["cohort"]
+    proposed = asdict(proposal) | {"cohort": cohort, "batch": rows}
+    plan = Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=True), law=privacy.law,
+        noise_is_added="once", row_length=row_length, pull=job.local.pull or 0.0, parts=job.local.parts or 1,
+        **_unit(job),
+        **{name: proposed[name] if value is None else value for name, value in given.items()},
+    )  # fmt: skip
+    work, places, model = LocalWork.of(plan), places_of(plan, rows), model_of_units(model, plan)
+    work.check(model, places)
+    if (needed := work.steps(model, places)) > plan.local_steps and None not in (job.local.steps, job.local.step_size):
+        raise PlanError(
+            "CH204",
+            f"{plan.local_steps} local steps of {plan.step_size:g} on {rows:,} rows: each would be longer than 2/L.",
+            where=job.where("local", "steps"),
+            why="Rule S7 holds for shorter steps only; beyond, one record can move an upload without a bound.",
+            fix=f"Use steps = {needed} and step_size = {plan.local_time / needed:.6g}, or leave both out.",
+        )
+    return plan
+
+
+def left_open(job: Job) -> tuple[str, ...]:
+    """The numbers that a job leaves to the planner."""
+    return tuple(name for name, value in _given(job).items() if value is None)
+
+
+def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int) -> Plan:
+    """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
+    local, privacy, given, unit = job.local, job.privacy, _given(job), _unit(job)
+    if given["batch"] is not None and given["batch"] > rows:
+        raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
+    if None in given.values():
+        task = task_of(
+            epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
+            delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
+            devices=devices,
+            rows=rows,
+            features=model.features,
+            classes=model.classes,
+            model=model.plainest,
+            sampling=job.sampling(once=False),
+            law=privacy.law,
+            against=privacy.against,
+            **crowd_of(secure),
+            **given,
+            **unit,
+        )
+        proposed = proposal_of(task).plan  # without noise a cohort may be one device
+        given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
+    return Plan(
+        devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
+        law=privacy.law, **given, **unit,
+    )  # fmt: skip
+
+
+def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
+    """The plan with the noise that the job's budget asks for, or with the noise that it gives itself."""
+    privacy = job.privacy
+    if privacy.epsilon is not None or plan.noise > 0:
+        require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
+    if privacy.epsilon is None:
+        return plan
+    budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
+    if privacy.against == "everyone":
+        return calibrated(plan, budget, besides=None if asked is None else asked.reserved)
+    besides = None if asked is None else asked.reserved_of_sums
+    return calibrated(plan, budget, rule="with_secure_sum", besides=besides, **crowd_of(secure))
