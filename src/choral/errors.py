@@ -50,6 +50,7 @@ CODES: dict[str, str] = {
     "CH312": "arrays have the wrong shape or type",
     "CH313": "a table is not the one that was approved",
     "CH314": "another home on this machine has approved the same table",
+    "CH315": "a column looks like an identifier, and nobody has declared it",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",
