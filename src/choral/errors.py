@@ -50,6 +50,7 @@ CODES: dict[str, str] = {
     "CH312": "arrays have the wrong shape or type",
     "CH313": "a table is not the one that was approved",
     "CH314": "another home on this machine has approved the same table",
+    "CH315": "a column looks like an identifier, and nobody has declared it",
     "CH320": "a question has too few rows for an honest answer",
     "CH321": "a column is not declared for questions",
     "CH322": "a filter or cut of a question was not declared",

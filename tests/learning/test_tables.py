@@ -69,6 +69,48 @@ def test_undeclared_columns_are_taken_from_the_data_and_the_dataset_says_so(file
     assert data.records.features.max() == 1.0
 
 
+def test_once_a_column_is_declared_no_other_is_read_and_the_notes_name_those_that_are_not(file):
+    table = "\n".join(f"{line},{'name' if row == 0 else f'Zoe-{row}'}" for row, line in enumerate(ROWS.splitlines()))
+    data = load(file(table), devices=2, label="income", classes=["lo", "hi"], columns={"age": COLUMNS["age"]})
+    assert data.features == ("age",)
+    assert data.columns_from == "declared"
+    assert data.notes == ("not declared, so not read: sex, name",)
+
+
+def test_what_is_taken_from_rows_is_listed_with_what_it_looks_like(file):
+    lines = [f"{40 + row % 7}.5,{'abc'[row % 3]},2024-01-{1 + row % 28:02},{row % 2}" for row in range(80)]
+    data = load(file("bmi,ward,seen,ill\n" + "\n".join(lines)), devices=2, label="ill")
+    told = "bmi: a number; ward: 3 levels; seen: a date, 28 different"
+    assert data.notes == (f"columns taken from the rows, which a deployment does not do: {told}",)
+
+
+@pytest.mark.parametrize("value", ["P-{}", "{}"])
+def test_a_column_with_one_value_per_row_is_refused_unless_somebody_declares_it(file, value):
+    table = file("patient,ill\n" + "".join(f"{value.format(1000 + row)},{row % 2}\n" for row in range(80)))
+    with pytest.raises(TableError, match=r'CH315 .* column "patient" has one value per row') as caught:
+        load(table, devices=2, label="ill")
+    assert "1000" not in str(caught.value)
+    declared = {"bounds": [0, 9999]} if value == "{}" else {"levels": ["P-1000", "none"], "other": "none"}
+    assert load(table, devices=2, label="ill", columns={"patient": declared}).records.devices == 2
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t", "|"])
+def test_the_delimiter_of_each_file_is_found_by_its_first_lines(file, between):
+    file(ROWS, "sites/north.csv")
+    path = file(ROWS.replace(",", between), "sites/south.csv")
+    data = load(str(path.parent / "*.csv"), **DECLARED)
+    assert np.array_equal(data.records.features_of(0), data.records.features_of(1))
+
+
+def test_a_comma_is_a_decimal_point_only_where_it_does_not_separate_cells(file):
+    numbers = "x;ill\n" + "".join(f"{row},5;{row % 2}\n" for row in range(20))
+    found = load(file(numbers), devices=1, label="ill", columns={"x": {"bounds": [0, 20]}}).records.features
+    assert found[0, 0] == pytest.approx(2 * 0.5 / 20 - 1)
+    quoted = "x,ill\n" + "".join(f'"{row},500",{row % 2}\n' for row in range(20))
+    with pytest.raises(TableError, match="CH303"):
+        load(file(quoted), devices=1, label="ill", columns={"x": {"bounds": [0, 20]}})
+
+
 def test_a_deployment_refuses_undeclared_columns(file):
     with pytest.raises(TableError) as caught:
         load(file(ROWS), devices=2, label="income", classes=["lo", "hi"], deployment=True)
@@ -132,8 +174,8 @@ MALFORMED = {
     "identifiers as a column": (
         "id,income\n" + "".join(f"p{i},{'hilo'[i % 2 :][:2]}\n" for i in range(1200)),
         {"columns": {}, "classes": None},
-        "CH304",
-        "Leave the column out",
+        "CH315",
+        "Leave it out with ignore",
     ),
 }  # fmt: skip
 

@@ -97,7 +97,7 @@ class DataSettings:
     rows_per_person: int | None = _setting(Whole(least=1, suggest="5"))
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
-    delimiter: str = _setting(Text(), ",")
+    delimiter: str | None = _setting(Text(suggest='";"'))
     validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
     test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
 

@@ -22,7 +22,7 @@ from choral.deploy.policy import Policy
 from choral.deploy.serving import run_folder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
-from choral.learning.reading import read_rows
+from choral.learning.reading import read_rows, sniffed
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.run.agreement import check_deployable
@@ -173,7 +173,8 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
             where=job.where("data", "csv"),
             fix=f"Use --local {len(paths)}, or name one file to be dealt over the sites.",
         )
-    tables = deal(read_rows(paths[0], job.data.delimiter), devices, folder, job.data.delimiter)
+    delimiter = job.data.delimiter or sniffed(Path(paths[0]))
+    tables = deal(read_rows(paths[0], delimiter), devices, folder, delimiter)
     return LocalDeployment(folder, text, tables)
 
 

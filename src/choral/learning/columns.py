@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from choral.errors import TableError
 from choral.learning.cells import Cells, each
+from choral.learning.looks import MOST_LEVELS, Look, look_of
 
 Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
 Origin = Literal["declared", "public metadata", "the data"]
-MOST_LEVELS = 1000
 
 
 def is_missing(cell: Cell) -> bool:
@@ -108,8 +108,10 @@ class Numeric:
 
     def _numbers(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float64]:
         """The cells as numbers, the declared constant in place of those that are missing."""
-        if isinstance(cells, Cells) and (found := cells.numbers()) is not None:
-            return found
+        if isinstance(cells, Cells):
+            cells = cells.with_points()
+            if (found := cells.numbers()) is not None:
+                return found
         empty = _missing_rows(cells)
         if len(empty):
             if self.missing is None:
@@ -290,20 +292,25 @@ _DECLARED = (
 )
 
 
-def infer(name: str, cells: Collection[Cell], *, source: str) -> Numeric | Categorical:
-    """A column as the data itself suggests it: for simulations, whose report says that this was not private.
+def infer(name: str, cells: Collection[Cell], *, source: str) -> tuple[Numeric | Categorical, Look]:
+    """A column as the data itself suggests it, and what it looks like; for simulations, whose report says so.
 
-    >>> infer("x", ["1", "3", "2"], source="t")
+    >>> infer("x", ["1", "3", "2"], source="t")[0]
     Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None)
     """
-    numbers = cells.numbers() if isinstance(cells, Cells) else None
-    present = [] if numbers is not None else [cell for cell in cells if not is_missing(cell)]
-    if present and all(map(_is_finite_number, present)) and not any(isinstance(cell, bool) for cell in present):
-        numbers = np.array([float(cell) for cell in present])
+    texts, numbers = present(cells)
+    look = look_of(texts, numbers)
+    if look.kind == "identifier":
+        raise TableError(
+            "CH315",
+            f'column "{name}" has one value per row, as an identifier has.',
+            where=source,
+            fix="Leave it out with ignore = […] in [data], or declare it with bounds or levels if it is none.",
+        )
     if numbers is not None:
         low, high = float(numbers.min()), float(numbers.max())
-        return Numeric(name=name, low=low, high=high if high > low else low + 1.0)
-    levels = sorted({level_of(cell) for cell in present})
+        return Numeric(name=name, low=low, high=high if high > low else low + 1.0), look
+    levels = sorted(set(texts))
     if not 0 < len(levels) <= MOST_LEVELS:
         raise TableError(
             "CH304",
@@ -311,4 +318,14 @@ def infer(name: str, cells: Collection[Cell], *, source: str) -> Numeric | Categ
             where=source,
             fix="Leave the column out, or declare it with levels = [...] and other = ….",
         )
-    return Categorical(name=name, levels=tuple(levels))
+    return Categorical(name=name, levels=tuple(levels)), look
+
+
+def present(cells: Collection[Cell]) -> tuple[list[str], NDArray[np.float64] | None]:
+    """The cells that are not missing, as levels, and as numbers if all of them are finite numbers."""
+    cells = cells.with_points() if isinstance(cells, Cells) else cells
+    there = [cell for cell in cells if not is_missing(cell)]
+    numbers = cells.numbers() if isinstance(cells, Cells) else None
+    if numbers is None and there and all(map(_is_finite_number, there)) and not any(isinstance(c, bool) for c in there):
+        numbers = np.array([float(cell) for cell in there])
+    return [level_of(cell) for cell in there], numbers

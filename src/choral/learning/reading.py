@@ -14,6 +14,8 @@ from choral.errors import ConfigError, TableError
 from choral.learning.cells import Cells
 from choral.learning.columns import Cell
 
+_DELIMITERS = (",", ";", "\t", "|")
+_LOOKED_AT = 20  # lines by which the delimiter is found
 _BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
 DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
 
@@ -101,8 +103,27 @@ def read_rows(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
         ) from None
 
 
-def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
-    r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line.
+def sniffed(path: Path) -> str:
+    r"""The delimiter of a CSV file, by its first lines: a comma where that gives a table, else what does.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "ages.csv")
+    >>> _ = path.write_text("age;bmi\n25;27,5\n")
+    >>> sniffed(path)
+    ';'
+    """
+    for delimiter in _DELIMITERS:
+        try:
+            widths = {len(row) for row in islice(read_rows(path, delimiter), _LOOKED_AT) if row}
+        except TableError:  # told when the file is read
+            continue
+        if len(widths) == 1 and max(widths) > 1:
+            return delimiter
+    return _DELIMITERS[0]
+
+
+def read_csv(path: str | Path, *, delimiter: str | None = None) -> Table:
+    r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line; a delimiter that is not given is found.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "ages.csv")
@@ -111,13 +132,14 @@ def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
     1
     """
     path = Path(path)
+    delimiter = sniffed(path) if delimiter is None else delimiter
     lines = read_rows(path, delimiter)
     header = [name.strip() for name in next(lines, [])]
     if not header:
         raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
     if len(set(header)) != len(header) or "" in header:
         raise _named_twice(str(path))
-    columns, done = {name: Cells() for name in header}, 0
+    columns, done = {name: Cells(decimal_comma=delimiter != ",") for name in header}, 0
     while block := list(islice(lines, _BLOCK)):
         rows = list(filter(None, block))  # without blank lines, as many editors leave them at the end
         if set(map(len, rows)) - {len(header)}:
@@ -126,7 +148,7 @@ def read_csv(path: str | Path, *, delimiter: str = ",") -> Table:
                 "CH306",
                 f"row {number:,} has {cells_there} cells, the header has {len(header)}.",
                 where=str(path),
-                fix="Quote cells that hold the delimiter, or set delimiter = … in [data].",
+                fix="Quote cells that hold the delimiter, or save the file with another one.",
             )
         done += len(rows)
         for cells, column in zip(columns.values(), zip(*rows, strict=True), strict=bool(rows)):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.cells import each
+from choral.learning.cells import Cells, each
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -70,7 +70,7 @@ def load(
     partition: Partition = "even",
     skew: float = 0.5,
     seed: int = 0,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -96,9 +96,10 @@ def load(
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
+        told: tuple[str, ...] = ()
     else:
         tables = _read(source, delimiter=delimiter)
-        kinds, target, origin = _columns_of(
+        kinds, target, origin, told = _columns_of(
             [table for _, table in tables],
             label=label,
             classes=classes,
@@ -122,7 +123,7 @@ def load(
     )
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    notes = tuple(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep)
+    notes = (*told, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
     if not keep:
         largest = max(map(len, shares.values()))
         raise TableError(
@@ -164,7 +165,7 @@ def load_declared(
     *,
     target: Numeric | Categorical,
     columns: Sequence[Numeric | Categorical],
-    delimiter: str = ",",
+    delimiter: str | None = None,
 ) -> tuple[NDArray[np.float32], Labels]:
     r"""Features and labels of one site's file, by the declared columns in their declared order; others are not read.
 
@@ -182,7 +183,7 @@ def load_declared(
     return encode_declared(read_one(path, delimiter=delimiter), target=target, columns=columns)
 
 
-def read_one(path: str | Path, *, delimiter: str = ",") -> Table:
+def read_one(path: str | Path, *, delimiter: str | None = None) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several."""
     tables = _read(path, delimiter=delimiter)
     if len(tables) != 1:
@@ -238,7 +239,7 @@ def load_adult(
         )
 
 
-def _read(source: DataSource, *, delimiter: str) -> list[tuple[str, Table]]:
+def _read(source: DataSource, *, delimiter: str | None) -> list[tuple[str, Table]]:
     """(device name, table) of every file; one table for a data frame."""
     if not isinstance(source, str | Path):
         return [("", from_frame(source))]
@@ -268,13 +269,14 @@ def _columns_of(
     ignore: set[str],
     origin: Origin,
     deployment: bool,
-) -> tuple[list[Numeric | Categorical], Numeric | Categorical, Origin]:
-    """What the columns are, what the label is, and who said so."""
+) -> tuple[list[Numeric | Categorical], Numeric | Categorical, Origin, tuple[str, ...]]:
+    """What the columns are, what the label is, who said so, and what there is to say of it."""
     first = tables[0]
     for table in tables:
         for name in (label, *declared, *ignore):
             table.cells(name)  # CH302 where a table lacks it
-    wanted = [name for name in first.columns if name != label and name not in ignore]
+    others = [name for name in first.columns if name != label and name not in ignore]
+    wanted = [name for name in others if name in declared or not declared]  # once one is declared, no other is read
     undeclared = [name for name in wanted if name not in declared]
     known = number is not None or classes is not None
     if deployment and (undeclared or not known):
@@ -291,19 +293,34 @@ def _columns_of(
         origin = "the data"
     source = first.source if len(tables) == 1 else "all files"
 
-    def everywhere(name: str) -> list[Cell]:
-        return [cell for table in tables for cell in table.cells(name)]
-
-    kinds = [
-        declare(name, declared[name]) if name in declared else infer(name, everywhere(name), source=source)
-        for name in wanted
-    ]
+    taken = {name: infer(name, together(tables, name), source=source) for name in undeclared}
+    kinds = [taken[name][0] if name in taken else declare(name, declared[name]) for name in wanted]
+    notes = _about_columns(
+        {name: look.words for name, (_, look) in taken.items()}, [name for name in others if name not in wanted]
+    )
     if number is not None:
-        return kinds, number, origin
+        return kinds, number, origin, notes
     levels = classes
     if levels is None:  # what is missing is no class, and is refused when the rows are encoded
-        levels = sorted({level_of(cell) for cell in everywhere(label) if not is_missing(cell)})
-    return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin
+        levels = sorted({level_of(cell) for cell in together(tables, label) if not is_missing(cell)})
+    return kinds, Categorical(name=label, levels=tuple(map(level_of, levels))), origin, notes
+
+
+def together(tables: Sequence[Table], name: str) -> list[Cell]:
+    """The cells of one column of all tables; each file has its own way to write a decimal point."""
+    columns = [table.cells(name) for table in tables]
+    return [cell for cells in columns for cell in (cells.with_points() if isinstance(cells, Cells) else cells)]
+
+
+def _about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str, ...]:
+    """What was taken from the rows, and looks how; and what was not read."""
+    notes = []
+    if taken:
+        told = "; ".join(f"{name}: {words}" for name, words in taken.items())
+        notes.append(f"columns taken from the rows, which a deployment does not do: {told}")
+    if unread:
+        notes.append(f"not declared, so not read: {', '.join(unread)}")
+    return tuple(notes)
 
 
 def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:

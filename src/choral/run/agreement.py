@@ -220,12 +220,16 @@ class Agreement:
         return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
 
     def table_in(self, path: Path) -> Table:
-        """The table in a file, by the declared delimiter."""
+        """The table in a file, by the declared delimiter or the one that the file has."""
         return read_one(path, delimiter=self.job.data.delimiter)
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
-        """Features and labels of a table's rows, by the declared columns alone."""
-        return encode_declared(table, target=self.target, columns=self.columns)
+        """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
+        try:
+            return encode_declared(table, target=self.target, columns=self.columns)
+        except TableError as error:
+            asked = f"Correct your file; or ask the coordinator, whose choral.toml declares the columns: {error.fix}"
+            raise TableError(error.code, error.what, where=error.where, why=error.why, fix=asked) from None
 
     def units_of(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """What a device trains on: the encoded rows, or the persons where they are the unit."""

@@ -1,0 +1,96 @@
+"""Write a choral.toml for these tables, from their headers and from what their columns look like.
+
+Bounds, levels and classes are left to be filled in: they are public, so they come from what is known beforehand and
+never from the rows. No value of a cell is written.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from choral.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from choral.learning.looks import Look
+
+EPILOG = """\
+  choral init sites/*.csv --label ill
+  choral init patients.csv --label ill --out choral.toml"""
+FILL_IN = {"number": "bounds = []", "levels": "levels = []"}
+HINTS = {"number": "[lowest, highest] that can be", "levels": 'every level that can be, ["…", "…"]'}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of `choral init`."""
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="CSV or Parquet files, one per site")
+    parser.add_argument("--label", required=True, help="the column that is to be predicted")
+    parser.add_argument("--out", type=Path, default=Path("choral.toml"), help="the file to write (default choral.toml)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at the columns, write the file, and say what is left to do."""
+    looks = _looks(args.files)
+    if args.label not in looks:
+        known = ", ".join(list(looks)[:12])
+        raise ConfigError("CH104", f'no column is called "{args.label}".', where="--label", fix=f"There is: {known}.")
+    try:
+        with args.out.open("x", encoding="utf-8") as file:
+            file.write(_text(args.files, looks, args.label))
+    except FileExistsError:
+        raise StorageError("CH800", "is there already.", where=str(args.out), fix="Give another --out.") from None
+    except OSError as error:
+        raise StorageError("CH801", f"can't be written: {error.strerror}.", where=str(args.out), fix="") from None
+    if args.json:
+        columns = {name: {"kind": look.kind, "words": look.words} for name, look in looks.items()}
+        print(json.dumps({"file": str(args.out), "label": args.label, "columns": columns}))
+        return 0
+    for name, look in looks.items():
+        print(f"  {name}: {look.words}" + (" (the label)" if name == args.label else ""))
+    print(f"WROTE  {args.out}\nNEXT   fill in every line that says FILL IN, then: choral simulate {args.out}")
+    return 0
+
+
+def _looks(paths: list[Path]) -> "dict[str, Look]":
+    """What each column of all files together looks like; CH302 where a file lacks one that the first has."""
+    from choral.learning.columns import present
+    from choral.learning.looks import look_of
+    from choral.learning.tables import read_one, together
+
+    tables = [read_one(path) for path in paths]
+    return {name: look_of(*present(together(tables, name))) for name in tables[0].columns}
+
+
+def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
+    """The choral.toml."""
+    from choral.config import toml_of
+
+    kind = "parquet" if paths[0].suffix in (".parquet", ".pq") else "csv"
+    several = len(paths) > 1
+    source = paths[0].parent / f"*{paths[0].suffix}" if several else paths[0]
+    number = looks[label].kind == "number"
+    target = "label_bounds = []" if number else "classes = []"
+    hint = HINTS["number"] if number else 'every class that can be, ["…", "…"]'
+    lines = [
+        "# Written by choral init. What says FILL IN is public: it comes from what is known, and never from the rows.",
+        "[privacy]",
+        "epsilon = 2.0  # how much one record may show at most, over the whole run",
+        "delta = 1e-5",
+        "[federation]",
+        "# one file per device"
+        if several
+        else "devices = 5  # FILL IN: how many share this table, or device_column in [data]",
+        "[data]",
+        f"{kind} = {toml_of(str(source))}",
+        f"label = {toml_of(label)}",
+        f"{target}  # FILL IN: {hint}; in the rows it looks like {looks[label].words}",
+    ]
+    for name, look in looks.items():
+        if name == label:
+            continue
+        key = toml_of(name)
+        if look.kind in FILL_IN:
+            lines += [f"[data.columns.{key}]  # {look.words}", f"{FILL_IN[look.kind]}  # FILL IN: {HINTS[look.kind]}"]
+        else:
+            lines.append(f"# [data.columns.{key}] is not declared and so not read: {look.words}")
+    return "\n".join([*lines, "[run]", 'name = "run"']) + "\n"

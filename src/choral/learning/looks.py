@@ -1,0 +1,48 @@
+"""What a column of a table looks like: for people who declare it, and for simulations that take it from the rows."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_LEVELS = 1000
+_FEWEST = 50  # present cells, below which a column of different values may well be a measurement
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{4}|\d{4}/\d\d?/\d\d?")
+_SHOWN = 1000  # cells that are compared with the form of a date
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What the present cells of a column have in common, in a kind and in words; it holds no cell."""
+
+    kind: Literal["number", "levels", "date", "identifier", "nothing"]
+    words: str
+
+
+def look_of(texts: Collection[str], numbers: NDArray[np.float64] | None) -> Look:
+    """The look of the present cells, given as texts, and as numbers if all of them are.
+
+    >>> look_of(["F", "M", "F"], None).words, look_of(["2024-01-31", "2023-02-28"], None).kind
+    ('2 levels', 'date')
+    """
+    count = len(texts)
+    if not count:
+        return Look(kind="nothing", words="empty")
+    if numbers is not None and not _counts_rows(numbers):
+        return Look(kind="number", words="a number")
+    different = len(set(texts))
+    if different == count >= _FEWEST:
+        return Look(kind="identifier", words="one value per row: probably an identifier")
+    if numbers is not None:
+        return Look(kind="number", words="a number")
+    if all(_DATE.fullmatch(text.strip()) for text, _ in zip(texts, range(_SHOWN), strict=False)):
+        return Look(kind="date", words=f"a date, {different:,} different")
+    return Look(kind="levels", words=f"{different:,} level{'s' * (different != 1)}")
+
+
+def _counts_rows(numbers: NDArray[np.float64]) -> bool:
+    """Whether these are whole numbers that lie as close together as row numbers or keys do."""
+    return bool((numbers == np.round(numbers)).all()) and float(np.ptp(numbers)) < 10 * len(numbers)
