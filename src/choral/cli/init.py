@@ -63,7 +63,7 @@ def _looks(paths: list[Path]) -> "dict[str, Look]":
 
 def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
     """The choral.toml."""
-    from choral.config import toml_of
+    from choral.config.writing import toml_of
 
     kind = "parquet" if paths[0].suffix in (".parquet", ".pq") else "csv"
     several = len(paths) > 1

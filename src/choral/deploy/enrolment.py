@@ -13,7 +13,8 @@ from choral.config.writing import to_toml
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, Enrolled, check_deployable, other_version, sent
+from choral.run.agreement import FORMAT, Agreement, check_deployable, other_version, sent
+from choral.run.enrolled import Enrolled
 from choral.run.folder import write_whole
 from choral.run.names import require_device_name, require_name
 from choral.secagg.keys import Identity

@@ -1,5 +1,6 @@
 """What the owner of a site's data agrees to; it wins over whatever a server proposes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -78,3 +79,17 @@ def weaker(what: str, way_out: str) -> TrustError:
         f"the study is weaker than this site's policy: {what}.",
         fix=f"Refused. Only the owner can allow it: {way_out}.",
     )
+
+
+def trusting(study: Agreement, code: Code | None) -> Agreement:
+    """The study with the code that its model runs here, compared with its hash; CH603 for code that is not pinned."""
+    kind = study.job.model_kind
+    if kind in BUILT_IN:
+        return study
+    if code is None or code.name != kind:
+        raise TrustError(
+            "CH603",
+            f'the code of the model "{kind}" is not pinned by the approval.',
+            fix=f"Approve the study again: choral device approve STUDY … --trust-model {kind}=FILE",
+        )
+    return replace(study, maker=code.maker())

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -10,11 +10,10 @@ from typing import Self, TypeVar
 import msgspec
 import numpy as np
 
-from choral.config import BUILT_IN
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
-from choral.deploy.policy import Policy, weaker
+from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
@@ -31,9 +30,10 @@ from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import seen_by
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
-from choral.run.agreement import Agreement, Enrolled, check_names
+from choral.run.agreement import Agreement, check_names
 from choral.run.code import Code
 from choral.run.devices import trainer_of
+from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
 from choral.run.questions import check_columns
 from choral.secagg.keys import Identity, check_name
@@ -373,20 +373,6 @@ class Home:
         held = self.holdings(study, approval.policy, Path(approval.data), vault)
         pinned.check_table(held.table, approval.table, data=Path(approval.data))
         return held
-
-
-def trusting(study: Agreement, code: Code | None) -> Agreement:
-    """The study with the code that its model runs here, compared with its hash; CH603 for code that is not pinned."""
-    kind = study.job.model_kind
-    if kind in BUILT_IN:
-        return study
-    if code is None or code.name != kind:
-        raise TrustError(
-            "CH603",
-            f'the code of the model "{kind}" is not pinned by the approval.',
-            fix=f"Approve the study again: choral device approve STUDY … --trust-model {kind}=FILE",
-        )
-    return replace(study, maker=code.maker())
 
 
 def receipt_of(vault: Vault) -> Receipt | None:

@@ -13,7 +13,7 @@ from choral import __version__
 from choral.printable import is_shown
 from choral.privacy.display import up
 from choral.record import RunRecord
-from choral.report import words
+from choral.report import nist, words
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _model(record: RunRecord) -> Entry:
 
 def _implementation(record: RunRecord) -> Entry:
     about, result = record.about, record.finished
-    answers = dict(words.questions(record))
+    answers = dict(nist.questions(record))
     return {
         "preprocessing_and_hyperparameter_tuning": answers["What came before? (data)"]
         + " Tuning on the records outside this run is not counted here.",

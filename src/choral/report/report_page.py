@@ -14,7 +14,7 @@ import msgspec
 from choral import __version__
 from choral.privacy.display import up
 from choral.record import Record, RunRecord, of_right_form, read_run
-from choral.report import attacker, charts, parts, registry, words
+from choral.report import attacker, charts, nist, parts, registry, words
 from choral.report.markup import Markup, element, together
 from choral.report.questions import asked_questions, has_questions
 from choral.run.folder import write_whole
@@ -159,7 +159,7 @@ def _header(record: RunRecord) -> Markup:
 def _statement(record: RunRecord) -> Markup:
     sentences = [element("p", sentence) for sentence in words.statement(record)]
     asked = [
-        element("div", element("dt", question), element("dd", answer)) for question, answer in words.questions(record)
+        element("div", element("dt", question), element("dd", answer)) for question, answer in nist.questions(record)
     ]
     uncovered = element("ul", *(element("li", item) for item in words.not_covered(record.about.plan)))
     return together(

@@ -21,7 +21,8 @@ from choral.record import (
     read_json,
 )
 from choral.record import converted as as_record
-from choral.run.agreement import ASK_AGAIN, Agreement, Enrolled, StudyFile, converted
+from choral.run.agreement import ASK_AGAIN, Agreement, StudyFile, converted
+from choral.run.enrolled import Enrolled
 from choral.run.folder import ledger_file, read_parameters
 from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest
 from choral.secagg.keys import Bundle, Roster, safety_number

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum, Unit
 from choral.privacy.display import up
-from choral.privacy.mechanisms import mechanism_of, rule_in_words, rules_charged
+from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
-from choral.record import About, Data, Outcome, RunRecord, Statement, merit
+from choral.record import About, Outcome, RunRecord, Statement, merit
 
 ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -304,70 +304,6 @@ def budget_terms(record: RunRecord) -> str:
         known = ", by its own ledger" if record.about.traits.deployed else ""
         meant.append(f"Full: one more round would pass the limit{known}.")
     return " ".join([*meant, above_limits(record)]).rstrip()
-
-
-def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
-    """The questions of NIST SP 800-226 to any claim of differential privacy, answered for this run."""
-    about, plan, result = record.about, record.about.plan, record.result
-    noise = "a seed (predictable: simulation only)" if about.predictable else "a cryptographic source"
-    full = sum(device.full and device.planned is not None for device in result.privacy.devices or ()) if result else 0
-    much = ""
-    if claims(record):
-        first = leading_claim(record)
-        much = f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}."
-    reached = f" One more round would pass the limit of {count(full, 'device')}." if full else ""
-    measured = "R²" if about.data.label_bounds else "Accuracy"
-    return (
-        (f"Whose {plan.unit}? (unit of privacy)", _whose(plan)),
-        ("How much? (ε, δ)", much or unprotected(record) or "Open until the run has ended."),
-        (
-            "Against whom? (trust model)",
-            f"{EVERYONE[0].upper()}{EVERYONE[1:]}, and whoever holds the model. No trust in the server is needed."
-            if about.against == "everyone"
-            else f"The limits hold against {limited_against(about)}; the figure against {EVERYONE} is larger.",
-        ),
-        (
-            "By what? (mechanism)",
-            f"{mechanism_of(plan).described(plan)}, from {noise}.",
-        ),
-        (
-            "For how long? (composition)",
-            f"For ever: the loss of all {count(len(record.rounds), 'round')} is counted together. "
-            f"A device's ledger outlives the run and refuses at its limit.{reached}",
-        ),
-        (
-            "What does it cost? (utility, bias)",
-            (f"{measured} below, on a hold-out. " if result is None or result.test else "It was not measured. ")
-            + "Clipping and noise weigh more on small groups; how good the model is for each group was not measured.",
-        ),
-        (
-            "What else must hold? (security)",
-            _masking(about) + " The devices themselves and their keys must be kept.",
-        ),
-        ("What came before? (data)", _collection(about.data)),
-    )
-
-
-def _whose(plan: Plan) -> str:
-    if plan.unit == "device":
-        return f"One device: {adjacency_of(plan)} by any others."
-    return f"One {plan.unit} of one device: {adjacency_of(plan)} by any other."
-
-
-def _masking(about: About) -> str:
-    if about.secure_sum is None:
-        return "There was no secure sum."
-    if not about.secure_sum.self_masked:
-        return "The paper's own protocol (Fig. 1): no self masks, a drop-out ends the round, no colluder is counted on."
-    if not about.traits.masked:
-        return "A deployment masks updates and opens sums only; this simulation left the masks out."
-    return "Updates are masked on the device; the server opens sums only."
-
-
-def _collection(data: Data) -> str:
-    declared = f"Columns from {data.columns_from}. " if data.columns_from else ""
-    hold_out = f"Hold-out: {data.hold_out}. " if data.hold_out else ""
-    return f"{declared}{hold_out}How the records were collected is outside this report."
 
 
 def server_sees(secure: SecureSum | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

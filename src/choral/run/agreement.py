@@ -11,9 +11,6 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from numpy.typing import NDArray
 
 from choral import __version__, config
@@ -21,59 +18,26 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_declared, names_in, read_one
+from choral.learning.tables import Dataset, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
 from choral.protocol.messages import VERSION
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
+from choral.run.enrolled import Enrolled
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.planning import plan_of
 from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of
-from choral.secagg.keys import Bundle, Roster, digest, safety_number
+from choral.secagg.keys import Roster, digest, safety_number
 
 FORMAT = 1
 ASK_AGAIN = "Get the file again."
 T = TypeVar("T")
-
-
-class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node."""
-
-    id: str
-    identity: str
-    agreement: str
-    signature: str
-    node: str
-    node_signature: str
-
-    @property
-    def bundle(self) -> Bundle:
-        """The bundle, its form, the node's key and the signature over that checked."""
-        try:
-            identity, agreement, signature, signed = (
-                bytes.fromhex(text) for text in (self.identity, self.agreement, self.signature, self.node_signature)
-            )
-        except ValueError:
-            raise TrustError("CH600", "a device's keys are not written in hex.", fix="Get its card again.") from None
-        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
-        bundle.verify()
-        bundle.check(signed, "node key", self.node.encode())
-        _check_node_key(self.node)
-        return bundle
-
-
-def _check_node_key(public: str) -> None:
-    try:
-        key: object = load_ssh_public_key(public.encode())
-    except (ValueError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, EllipticCurvePublicKey):
-        raise TrustError("CH600", "a node's key is no key of an elliptic curve.", fix="Get the device's card again.")
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,73 @@
+"""Which rows of joined tables each device, or each person, holds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import ConfigError, TableError
+from choral.learning.cells import each
+from choral.learning.columns import Cell, is_missing, level_of
+from choral.learning.reading import Table
+from choral.learning.records import Labels
+from choral.learning.splits import Partition, deal
+
+
+def holders(
+    tables: list[tuple[str, Table]],
+    labels: Labels,
+    persons: NDArray[Any] | None,
+    *,
+    device_column: str | None,
+    devices: int | None,
+    partition: Partition,
+    skew: float,
+    seed: int,
+) -> dict[str, NDArray[np.intp]]:
+    """Which rows of the joined tables each device holds."""
+    if device_column is not None:
+        numbers, owners = numbered(device_column, [table for _, table in tables])
+        by_owner = np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
+        return {owner: by_owner[numbers[owner]] for owner in sorted(numbers)}
+    if len(tables) > 1:
+        ends = np.cumsum([table.rows for _, table in tables])
+        return {name: np.arange(end - table.rows, end) for (name, table), end in zip(tables, ends, strict=True)}
+    if devices is None:
+        raise ConfigError(
+            "CH103",
+            "one table, but nothing says how many devices share it.",
+            fix='Set devices = … in [federation], or device_column = "…" in [data], or give one file a device.',
+        )
+    if persons is None:
+        dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)
+    else:  # whole persons, each by the label of the first row
+        _, first, whose = np.unique(persons, return_index=True, return_inverse=True)
+        parts = deal(labels[first], devices=devices, partition=partition, skew=skew, seed=seed)
+        dealt = [np.flatnonzero(np.isin(whose, share)) for share in parts]
+    width = len(str(devices))
+    return {f"device {number:0{width}}": rows for number, rows in enumerate(dealt, start=1)}
+
+
+def names_in(column: str, tables: Sequence[Table]) -> NDArray[Any]:
+    """The name that a column gives to each row of the joined tables; CH301 for a row without one."""
+    numbers, owners = numbered(column, tables)
+    return np.array(list(numbers))[owners]
+
+
+def numbered(column: str, tables: Sequence[Table]) -> tuple[dict[str, int], NDArray[np.int64]]:
+    """The names in a column, each with a number, and the number of each row: every cell is looked at once."""
+    numbers: dict[str, int] = {}
+
+    def number(cell: Cell) -> int:
+        return -1 if is_missing(cell) else numbers.setdefault(level_of(cell), len(numbers))
+
+    columns = [table.cells(column) for table in tables]
+    owners = np.concatenate([np.fromiter(each(number, cells), dtype=np.int64, count=len(cells)) for cells in columns])
+    if len(nobodys := np.flatnonzero(owners < 0)):
+        raise TableError(
+            "CH301",
+            f'column "{column}": {len(nobodys):,} empty cells (first at row {nobodys[0] + 1:,}).',
+            fix="Name the device or person of the row, or take the row out.",
+        )
+    return numbers, owners

@@ -1,0 +1,44 @@
+"""A device as a study file names it: its public keys, checked."""
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+from choral.errors import TrustError
+from choral.secagg.keys import Bundle
+
+
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node."""
+
+    id: str
+    identity: str
+    agreement: str
+    signature: str
+    node: str
+    node_signature: str
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle, its form, the node's key and the signature over that checked."""
+        try:
+            identity, agreement, signature, signed = (
+                bytes.fromhex(text) for text in (self.identity, self.agreement, self.signature, self.node_signature)
+            )
+        except ValueError:
+            raise TrustError("CH600", "a device's keys are not written in hex.", fix="Get its card again.") from None
+        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
+        bundle.verify()
+        bundle.check(signed, "node key", self.node.encode())
+        _check_node_key(self.node)
+        return bundle
+
+
+def _check_node_key(public: str) -> None:
+    try:
+        key: object = load_ssh_public_key(public.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise TrustError("CH600", "a node's key is no key of an elliptic curve.", fix="Get the device's card again.")
