@@ -27,7 +27,8 @@ examples:
   choral ask study count --where sex=female
   choral ask study km --time days --event died --by arm --plan"""
 _TEXTS, _NUMBERS = ("time", "event", "occurred", "target"), ("until", "power", "bins")
-_ONE_COLUMN = ("mean",)  # questions about one column; others take a list
+_NAMED = ("time", "value", "level")  # numbers that say what a row is about; the others are in --json
+_ONE_COLUMN = ("mean", "cdf", "quantiles")  # questions about one column; others take a list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -140,8 +141,9 @@ def _shown(told: "AskedAnswer", folder: str) -> str:
 
 
 def _row(row: dict[str, object]) -> str:
-    numbers = {"estimate", "low", "high"}
-    named = [f"{value}" for name, value in row.items() if isinstance(value, str) and name not in numbers]
+    """What a row is about, then its estimate and interval."""
+    about = [f"{name} {row[name]:,.6g}" for name in _NAMED if name in row]
+    named = [value for value in row.values() if isinstance(value, str)] + about
     interval = f"{row['estimate']:>12,.6g}   95 %: {row['low']:,.6g} to {row['high']:,.6g}"
     return f"  {' · '.join(named):<32}{interval}"
 

@@ -98,7 +98,7 @@ class PlannedQuestion:
             "question": json.loads(self.question.canonical()),
             "words": self.question.words(),
             "noise_sd": self.deviation,
-            "expected_width": self.expected.width,
+            "expected_width": self.expected.width if math.isfinite(self.expected.width) else None,
             "sentence": self.expected.sentence,
             "privacy": self.privacy.to_dict(),
         }
