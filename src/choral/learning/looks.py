@@ -1,7 +1,7 @@
 """What a column of a table looks like: for people who declare it, and for simulations that take it from the rows."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,3 +46,18 @@ def look_of(texts: Collection[str], numbers: NDArray[np.float64] | None) -> Look
 def _counts_rows(numbers: NDArray[np.float64]) -> bool:
     """Whether these are whole numbers that lie as close together as row numbers or keys do."""
     return bool((numbers == np.round(numbers)).all()) and float(np.ptp(numbers)) < 10 * len(numbers)
+
+
+def about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str, ...]:
+    """What was taken from the rows, and looks how; and what was not read.
+
+    >>> about_columns({}, ["name"])
+    ('not declared, so not read: name',)
+    """
+    notes = []
+    if taken:
+        told = "; ".join(f"{name}: {words}" for name, words in taken.items())
+        notes.append(f"columns taken from the rows, which a deployment does not do: {told}")
+    if unread:
+        notes.append(f"not declared, so not read: {', '.join(unread)}")
+    return tuple(notes)

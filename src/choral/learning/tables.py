@@ -25,6 +25,7 @@ from choral.learning.columns import (
     level_of,
     parse_numbers,
 )
+from choral.learning.looks import about_columns
 from choral.learning.owners import holders, names_in
 from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
@@ -296,7 +297,7 @@ def _columns_of(
 
     taken = {name: infer(name, together(tables, name), source=source) for name in undeclared}
     kinds = [taken[name][0] if name in taken else declare(name, declared[name]) for name in wanted]
-    notes = _about_columns(
+    notes = about_columns(
         {name: look.words for name, (_, look) in taken.items()}, [name for name in others if name not in wanted]
     )
     if number is not None:
@@ -311,17 +312,6 @@ def together(tables: Sequence[Table], name: str) -> list[Cell]:
     """The cells of one column of all tables; each file has its own way to write a decimal point."""
     columns = [table.cells(name) for table in tables]
     return [cell for cells in columns for cell in (cells.with_points() if isinstance(cells, Cells) else cells)]
-
-
-def _about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str, ...]:
-    """What was taken from the rows, and looks how; and what was not read."""
-    notes = []
-    if taken:
-        told = "; ".join(f"{name}: {words}" for name, words in taken.items())
-        notes.append(f"columns taken from the rows, which a deployment does not do: {told}")
-    if unread:
-        notes.append(f"not declared, so not read: {', '.join(unread)}")
-    return tuple(notes)
 
 
 def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
