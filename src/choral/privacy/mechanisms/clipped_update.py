@@ -38,8 +38,8 @@ class ClippedUpdate(Mechanism):
             raise PlanError(
                 "CH204",
                 f'law = "{plan.law}" with updates clipped as a whole.',
-                why="Rule S4 is about Gaussian noise here.",
-                fix='Use unit = "device", law = "gaussian", or rule = "proved".',
+                why="Rule S4 is about Gaussian noise.",
+                fix='Use law = "gaussian", or rule = "proved".',
             )
 
     def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> Event:  # noqa: ARG002 - rounds are alike
