@@ -23,6 +23,9 @@ from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import MOST_CHARGED, Device, another_charge
 from choral.protocol.messages import Refusal, Signed, Vector, decode
+from choral.protocol.terms import MODEL_TYPE
+from choral.run.agreement import Agreement
+from choral.run.folder import tensors
 from choral.run.signatures import receipt_text
 
 CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
@@ -103,10 +106,10 @@ class Agent:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
         reply = self.device.answer(frame)
-        self._note(reply, time.monotonic() - begin)
+        self._note(frame, reply, time.monotonic() - begin)
         return reply
 
-    def _note(self, reply: Vector, seconds: float) -> None:
+    def _note(self, frame: Vector, reply: Vector, seconds: float) -> None:
         terms = self.study.terms
         said, _ = decode(reply, vector_bytes=terms.upload_bytes, records_bytes=terms.records_bytes)
         numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
@@ -116,7 +119,16 @@ class Agent:
         if isinstance(said, Signed) and self.device.signed is not None:
             bundle = self.study.roster[self.name]
             keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
+            self._keep_model(frame)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
+
+    def _keep_model(self, frame: Vector) -> None:
+        """Keep the final model that was just signed, for predictions and a personal model at this site."""
+        terms = self.study.terms
+        _, model = decode(frame, vector_bytes=terms.model_bytes, records_bytes=terms.records_bytes)
+        if len(model) == terms.model_bytes:  # a site signs whatever it is handed, but only a whole model is of use
+            parameters = np.frombuffer(model, MODEL_TYPE).astype(np.float32)
+            keep(model_path(self.home, self.study), tensors(parameters, {"format": "choral flat vector"}))
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
@@ -176,6 +188,11 @@ class Agent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()
         self.journal.note("stopped")
+
+
+def model_path(home: Home, study: Agreement) -> Path:
+    """Where a site keeps the final model of a study's run, as it signed it."""
+    return home.path / "models" / f"{study.file.run}.safetensors"
 
 
 def status(home: Home) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class RunFolder:
             ) from None
         if parameters is not None:
             about = {"round": str(line.round)}
-            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, about, state))
+            write_whole(self.path / "checkpoint.safetensors", tensors(parameters, about, state))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""
@@ -139,7 +139,7 @@ class RunFolder:
 
     def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
         """The bytes of the model's file, which devices sign; written with its description beside it."""
-        content = _tensors(parameters, {"format": "choral flat vector"})
+        content = tensors(parameters, {"format": "choral flat vector"})
         write_whole(self.path / "model.safetensors", content)
         write_json(self.path / "model.json", card.to_dict())
         return content
@@ -179,7 +179,8 @@ def _in_checkpoint(name: str) -> str:
     return f"server/{name}"
 
 
-def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: State | None = None) -> bytes:
+def tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: State | None = None) -> bytes:
+    """The bytes of a safetensors file with these parameters, a note about them, and what a server's step remembers."""
     from safetensors.numpy import save
 
     named = {"parameters": parameters, **{_in_checkpoint(name): value for name, value in (state or {}).items()}}
