@@ -79,7 +79,10 @@ def test_the_table_for_people_has_a_line_for_each_site_and_the_mean(sites, capsy
     assert (sites / "run" / "report.html").exists()
     lines = text[text.index("PERSONAL") :].splitlines()
     assert sum(line.startswith("  site") for line in lines) == 6
-    assert any(line.startswith("  mean") for line in lines) and "On average" in text
+    assert [line.split()[1] for line in lines if line.startswith("  mean")] == [
+        "loss",
+        "accuracy",
+    ] and "By mean loss" in text
 
 
 @pytest.mark.parametrize(

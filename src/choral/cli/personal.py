@@ -11,11 +11,10 @@ from choral.cli import terminal
 from choral.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from choral.config import Job
     from choral.deploy.personal import OwnModel
-    from choral.learning.personal import Standing
     from choral.run.personal import AllSites
     from choral.run.result import Result, Trained
     from choral.run.runs import Run
@@ -55,21 +54,17 @@ def table(sites: "AllSites") -> "Iterator[str]":
     """A line for every site, the means, and what they say."""
     from choral.learning.personal import in_words
 
-    figure = _figure_name(sites.sites[0].standings)
     yield ""
-    yield f"PERSONAL   {figure} on each site's test rows; not private, printed here and written nowhere"
+    yield "PERSONAL   mean loss on each site's test rows; not private, written nowhere"
     yield f"  {'':14}" + "".join(f"{name:>10}" for name in NAMES) + "  κ"
     for site in sites.sites[:MOST_SITES]:
-        shown = "".join(f"{site.standings[name].to_dict()[figure]:10.3f}" for name in NAMES)
+        shown = "".join(f"{site.standings[name].loss:10.3f}" for name in NAMES)
         yield f"  {site.name[:14]:14}{shown}  {in_words(site.kappa, sites.proposed)}"
     if len(sites.sites) > MOST_SITES:
         yield f"  … and {len(sites.sites) - MOST_SITES} more with --json"
-    yield f"  {'mean':14}" + "".join(f"{sites.mean(name)[figure]:10.3f}" for name in NAMES)
+    for figure in sites.mean("shared"):
+        yield f"  {f'mean {figure}':14}" + "".join(f"{sites.mean(name)[figure]:10.3f}" for name in NAMES)
     yield f"  {sites.verdict}"
-
-
-def _figure_name(standings: "Mapping[str, Standing]") -> str:
-    return "rmse" if standings["shared"].accuracy is None else "accuracy"
 
 
 def configure_own(parser: argparse.ArgumentParser) -> None:

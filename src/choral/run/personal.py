@@ -47,11 +47,11 @@ class AllSites:
         """What the figures say, in a sentence that promises nothing to a single site."""
         personal = self.mean("personal")["loss"]
         if personal >= self.mean("alone")["loss"]:
-            return "On average a site alone is as good: personal models do not pay here."
+            return "By mean loss a site alone is as good: personal models do not pay here."
         share = f"in {self.gain_over('alone'):.0%} of sites it is better than alone"
         if personal >= self.mean("shared")["loss"]:
-            return f"On average the shared model is as good as a personal one; {share}."
-        return f"On average a personal model is better than both; {share}."
+            return f"By mean loss the shared model is as good as a personal one; {share}."
+        return f"By mean loss a personal model is better than both; {share}."
 
     def to_dict(self) -> dict[str, Any]:
         """The same for machines; κ is null for a site that is best alone, where it is infinite."""
