@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from choral.convergence_bounds import step_condition
 from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
-from choral.planner import plan_for, proposal_of, task_of
+from choral.planner import once_numbers, plan_for, proposal_of, task_of
 from choral.privacy.account import account
 from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Gaussian, epsilon_of
@@ -329,3 +329,12 @@ def test_a_budget_object_and_explanations_come_with_the_plan():
     assert len(told.explanation) == len(told.choices) == 8
     assert {choice.name for choice in told.choices} <= set(told.plan.to_dict())
     assert any("networks" in line for line in told.advice)
+
+
+def test_a_squared_error_is_trained_for_a_tenth_of_the_time_of_log_odds():
+    """Its score is the label itself, within ±1: noise of 1.5 on it would drown every label."""
+    numbers = {"classes": 0, "devices": 139, "cohort": 139, "rows": 12, "row_length": 3.0, "slope": 0.3}
+    budget = Budget(epsilon=1.0, delta=1e-4)
+    squared, sigmoid = (once_numbers(budget, link=link, **numbers) for link in ("squared", "sigmoid"))
+    total = [one.local_steps * one.step_size for one in (squared, sigmoid)]
+    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] / 10)

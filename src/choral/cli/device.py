@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from choral.cli import approval, service, terminal
+from choral.cli import approval, personal, service, terminal
 from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.errors import CODES
@@ -27,7 +27,8 @@ in this order:
   send hospital-a.card to the coordinator; get study.toml back
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --yes
-  choral device run"""
+  choral device run
+  choral device personal --validation later-rows.csv"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +70,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     questions = phase("questions", _questions, "every question that this site was asked, in words")
     ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
-    for one in (join, approve, run, status, questions, ledger):
+    own = phase("personal", _personal, "make a model of this site, near the shared one; it stays here")
+    personal.configure_own(own)
+    predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
+    personal.configure_predict(predict)
+    for one in (join, approve, run, status, questions, ledger, own, predict):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, run, ledger):
+    for one in (join, approve, run, ledger, own, predict):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
 
 
@@ -236,6 +241,14 @@ def _ledger(args: argparse.Namespace) -> int:
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
     )
     return ledger_verb.run(shown)
+
+
+def _personal(args: argparse.Namespace) -> int:
+    return personal.make(args, _passphrase(args))
+
+
+def _predict(args: argparse.Namespace) -> int:
+    return personal.predict(args, _passphrase(args))
 
 
 def _passphrase(args: argparse.Namespace) -> str | None:

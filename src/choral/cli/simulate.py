@@ -1,8 +1,21 @@
 """Train by a choral.toml on the fast engine: one compiled call a round, masks left out since they cancel."""
 
-from functools import partial
+import argparse
 
-from choral.cli import training
+from choral.cli import personal, training
 
-configure = training.configure_file
-run = partial(training.start_file, "simulation")
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags of a run by a file, and personal models."""
+    training.configure_file(parser)
+    parser.add_argument("--personal", action="store_true", help="also a personal model for every site, side by side")
+    parser.add_argument("--kappa", type=float, metavar="X", help="how far personal models may go from the shared one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the file, run, and show."""
+    from choral import config
+
+    job = config.read(args.job)
+    personal.check(job, args)
+    return training.start("simulation", job, args, compare=args.compare)

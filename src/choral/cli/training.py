@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral import __version__
-from choral.cli import terminal
+from choral.cli import personal, terminal
 from choral.printable import escaped
 from choral.privacy.display import up
 
@@ -105,12 +105,15 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     result = run.conclude()
     folder = run.folder.path if run.folder is not None else Path()
     write_report(folder)
+    sites = personal.asked(run, result, args)
     if args.json:
-        print(json.dumps(as_object(run, result)))
+        print(json.dumps(as_object(run, result) | ({} if sites is None else {"personal": sites.to_dict()})))
     elif args.quiet:
         print(escaped(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}"))
     else:
         print(body(run, result))
+        if sites is not None:
+            terminal.say(*personal.table(sites))
     return 0
 
 

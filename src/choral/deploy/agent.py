@@ -26,8 +26,10 @@ from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import MOST_CHARGED, Device, another_charge
 from choral.protocol.messages import Refusal, Signed, Vector, decode, is_about_a_question
 from choral.protocol.respondent import Prepare, Respondent
+from choral.protocol.terms import MODEL_TYPE
 from choral.record import QUESTIONS, SiteQuestion
-from choral.run.folder import append_line, now
+from choral.run.agreement import Agreement
+from choral.run.folder import append_line, now, tensors
 from choral.run.questions import AskTerms, no_questions, preparation
 from choral.run.signatures import receipt_text
 from choral.secagg.masks import Stream
@@ -113,7 +115,7 @@ class Agent:
         asked = is_about_a_question(frame)
         reply = self.respondent.answer(frame) if asked else self.device.answer(frame)
         size = self.respondent.upload_bytes if asked else self.study.terms.upload_bytes
-        self._note(reply, size, time.monotonic() - begin)
+        self._note(frame, reply, size, time.monotonic() - begin)
         return reply
 
     def _preparation(self, approval: Approval) -> Prepare:
@@ -134,7 +136,7 @@ class Agent:
 
         return preparation(terms, ledger=self.ledger, table=table, noise=lambda _: Stream.fresh(), note=note)
 
-    def _note(self, reply: Vector, vector_bytes: int, seconds: float) -> None:
+    def _note(self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float) -> None:
         terms = self.study.terms
         said, _ = decode(reply, vector_bytes=vector_bytes, records_bytes=terms.records_bytes)
         numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
@@ -144,7 +146,16 @@ class Agent:
         if isinstance(said, Signed) and self.device.signed is not None:
             bundle = self.study.roster[self.name]
             keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
+            self._keep_model(frame)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
+
+    def _keep_model(self, frame: Vector) -> None:
+        """Keep the final model that was just signed, for predictions and a personal model at this site."""
+        terms = self.study.terms
+        _, model = decode(frame, vector_bytes=terms.model_bytes, records_bytes=terms.records_bytes)
+        if len(model) == terms.model_bytes:  # a site signs whatever it is handed, but only a whole model is of use
+            parameters = np.frombuffer(model, MODEL_TYPE).astype(np.float32)
+            keep(model_path(self.home, self.study), tensors(parameters, {"format": "choral flat vector"}))
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
@@ -204,6 +215,11 @@ class Agent:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.ledger.close()
         self.journal.note("stopped")
+
+
+def model_path(home: Home, study: Agreement) -> Path:
+    """Where a site keeps the final model of a study's run, as it signed it."""
+    return home.path / "models" / f"{study.file.run}.safetensors"
 
 
 def status(home: Home) -> dict[str, Any]:

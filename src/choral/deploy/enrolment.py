@@ -179,7 +179,7 @@ def private(folder: Path) -> Path:
     return folder
 
 
-def keep(path: Path, text: str) -> None:
-    """The file with this text, for its owner's eyes only; a crash leaves the old file or the new one."""
+def keep(path: Path, content: str | bytes) -> None:
+    """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
     private(path.parent)
-    write_whole(path, text.encode(), mode=0o600)
+    write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)

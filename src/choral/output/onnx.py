@@ -43,8 +43,11 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
     return path
 
 
-def onnx_of(card: ModelCard, parameters: NDArray[np.float32], *, run: str) -> "ModelProto":
-    """The graph of a dense stack: encoded features in, each class's probability out, or the number in its own unit."""
+def onnx_of(card: ModelCard, parameters: NDArray[np.float32], *, run: str, **notes: str) -> "ModelProto":
+    """The graph of a dense stack: encoded features in, each class's probability out, or the number in its own unit.
+
+    `notes` are further words for the file's metadata.
+    """
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
@@ -94,5 +97,5 @@ def onnx_of(card: ModelCard, parameters: NDArray[np.float32], *, run: str) -> "M
         name: json.dumps(written[name], ensure_ascii=False)
         for name in ("classes", "label_bounds", "features", "columns")
     }
-    helper.set_model_props(model, {**told, "plan_digest": run})
+    helper.set_model_props(model, {**told, "plan_digest": run, **notes})
     return model

@@ -14,7 +14,9 @@ from choral.privacy.zcdp import rho_for
 
 ROUNDS_EACH = 5  # of every device: more rounds gained little at one total time
 GENTLE, HARD = 0.3, 0.5  # slopes: how hard one record may pull, in units of the row's length
-_BALANCE = 1.5  # where the noise that is left on a row's score and unfinished learning are about even
+# The noise left on a row's score where it and unfinished learning are about even. The score of a squared error is the
+# label itself, scaled to ±1, and not its log odds: 1.5 made models of small sites worse than none (docs/personal.md).
+_BALANCE = {"softmax": 1.5, "sigmoid": 1.5, "squared": 0.15}
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
@@ -61,10 +63,11 @@ def once_numbers(
 ) -> OnceNumbers:
     """The numbers for a budget; `honest_noises` is 1 if ε is to hold against everyone.
 
-    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 1.5: with less of it
-    learning is unfinished, with more of it the noise is too large. The slope s is gentle, unless the most steps that a
-    device should take allow a harder one. m are the `typical_rows` of a device, on average over all of them: a site
-    moves the model in proportion to its rows, and the smallest one, whose `rows` are the divisor, decides nothing.
+    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 1.5, or at 0.15 for a
+    squared error: with less of it learning is unfinished, with more of it the noise is too large. The slope s is
+    gentle, unless the most steps that a device should take allow a harder one. m are the `typical_rows` of a device, on
+    average over all of them: a site moves the model in proportion to its rows, and the smallest one, whose `rows` are
+    the divisor, decides nothing.
 
     >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
     ...              row_length=15**0.5).local_steps
@@ -81,7 +84,7 @@ def once_numbers(
 
     def total_time(gradient: float) -> float:
         score = 2 * gradient * row_length / (typical * mu * math.sqrt(devices * honest_noises))
-        return _BALANCE / (score * width)
+        return _BALANCE[link] / (score * width)
 
     if classes > 2:
         clip = longest

@@ -52,11 +52,9 @@ def page(record: RunRecord) -> str:
         signatures=_fitting(record.signatures, _SIGNER),
     )
     style = "\n".join(static(name) for name in ("theme.css", "report.css")) + charts.STYLE
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     head = together(
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        content_policy(style),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
@@ -102,6 +100,13 @@ def _cut(value: object, most: int) -> object:
     if isinstance(value, tuple):
         return tuple(_cut(item, most) for item in value)
     return parts.short(value, most) if isinstance(value, str) else value
+
+
+def content_policy(style: str) -> Markup:
+    """What a page with this style may load: that style, and images that are in the page itself."""
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    return element("meta", http_equiv="Content-Security-Policy", content=policy)
 
 
 def static(name: str) -> str:

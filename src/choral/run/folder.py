@@ -108,7 +108,7 @@ class RunFolder:
         append_line(self.path / "rounds.jsonl", line, fix="Free some space, then resume.")
         if parameters is not None:
             about = {"round": str(line.round)}
-            write_whole(self.path / "checkpoint.safetensors", _tensors(parameters, about, state))
+            write_whole(self.path / "checkpoint.safetensors", tensors(parameters, about, state))
 
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""
@@ -141,7 +141,7 @@ class RunFolder:
 
     def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
         """The bytes of the model's file, which devices sign; written with its description beside it."""
-        content = _tensors(parameters, {"format": "choral flat vector"})
+        content = tensors(parameters, {"format": "choral flat vector"})
         write_whole(self.path / "model.safetensors", content)
         write_json(self.path / "model.json", card.to_dict())
         return content
@@ -195,7 +195,8 @@ def _in_checkpoint(name: str) -> str:
     return f"server/{name}"
 
 
-def _tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: State | None = None) -> bytes:
+def tensors(parameters: NDArray[np.float32], metadata: dict[str, str], state: State | None = None) -> bytes:
+    """The bytes of a safetensors file with these parameters, a note about them, and what a server's step remembers."""
     from safetensors.numpy import save
 
     named = {"parameters": parameters, **{_in_checkpoint(name): value for name, value in (state or {}).items()}}

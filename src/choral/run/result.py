@@ -12,26 +12,20 @@ from choral.learning import tables
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.evaluate import explained, predict
 from choral.learning.models import Model
-from choral.learning.reading import DataSource, from_frame
+from choral.learning.reading import DataSource, Table, from_frame
 from choral.learning.records import by
 from choral.record import Baselines, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
-    """A trained model with scikit-learn's manners, and the privacy statement of the run that made it."""
+class Trained:
+    """Parameters with all that turns rows of a table into predictions, by scikit-learn's names."""
 
     model: Model = field(repr=False)
     parameters: NDArray[np.float32] = field(repr=False)
     classes: tuple[str, ...]
     columns: tuple[Numeric | Categorical, ...] = field(repr=False)
     target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
-    privacy: Statement = field(repr=False)
-    test: dict[str, float]
-    baselines: Baselines
-    history: list[RoundLine] = field(repr=False)
-    record: RunRecord = field(repr=False)
-    folder: Path | None = None
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
         """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
@@ -70,7 +64,19 @@ class Result:
                     fix="Give a data frame with the table's columns, or rows × features.",
                 )
             return rows.astype(np.float32)
-        return tables.encode(from_frame(rows), self.columns)
+        return tables.encode(rows if isinstance(rows, Table) else from_frame(rows), self.columns)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result(Trained):
+    """A trained model with scikit-learn's manners, and the privacy statement of the run that made it."""
+
+    privacy: Statement = field(repr=False)
+    test: dict[str, float]
+    baselines: Baselines
+    history: list[RoundLine] = field(repr=False)
+    record: RunRecord = field(repr=False)
+    folder: Path | None = None
 
 
 def model_shape(model: Model) -> ModelShape:

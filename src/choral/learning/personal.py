@@ -1,0 +1,276 @@
+"""A site's personal model: near the shared one, and as far from it as the site's own rows insist.
+
+w = argmin Σ_{own rows} ℓ(w) + ‖w − θ‖²/(2κ), with κ on the scale of the sum. It is a function of the shared model and
+of the site's own rows, computed without noise: it stays at the site, costs no ε and is private towards nobody who reads
+it. No proof depends on the solver, so it is damped Newton in float64. Of a network the last layer is solved for, on the
+shared layers below it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from choral.errors import PlanError, TrainingError
+from choral.learning.evaluate import decide
+from choral.learning.models import Link, Model
+from choral.learning.records import Labels
+from choral.plan import require_number
+
+KAPPA = 0.1  # proposed: one κ for all sites beats what a small site finds on its own rows (docs/personal.md)
+SHARED, ALONE = 0.0, math.inf  # the two ends of κ: θ itself, and a model that does not know θ
+FACTORS = {0.1: "almost shared", 1 / 3: "mostly shared", 3.0: "mostly ours", 10.0: "almost ours alone"}
+FEWEST = 30  # validation rows of a site that may depart from the proposed κ
+MOST_SOLVED = 8192  # parameters of the last layer: Newton's matrix then takes half a gibibyte
+_KAPPA_ALONE = 1.0  # how far a model that does not know θ may be from 0: scikit-learn's C = 1
+_MOST_STEPS, _CLOSE = 100, 1e-12
+
+Rows: TypeAlias = tuple[NDArray[np.float32], Labels]  # features and labels
+Matrix: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How good a model is on some rows: mean loss, and the share of right answers or the root mean squared error."""
+
+    loss: float
+    accuracy: float | None = None
+    rmse: float | None = None
+
+    @classmethod
+    def of(cls, model: Model, parameters: NDArray[np.float32], rows: Rows, *, unit: float = 1.0) -> Self:
+        """The standing of a model on these rows; `unit` is what 1 on the label's scale is in its own unit."""
+        outputs, labels = _outputs(model, parameters, rows[0]), rows[1]
+        loss = float(_losses(model.link, outputs, labels).mean())
+        if model.classes:
+            return cls(loss=loss, accuracy=float((decide(outputs.astype(np.float32)) == labels).mean()))
+        return cls(loss=loss, rmse=unit * float(np.sqrt(np.square(outputs[:, 0] - labels).mean())))
+
+    def to_dict(self) -> dict[str, float]:
+        """The figures that the kind of label has."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Personal:
+    """A site's own model, the κ that it has, and why."""
+
+    parameters: NDArray[np.float32]
+    kappa: float
+    because: str
+
+    def __repr__(self) -> str:
+        """The κ only: the parameters say something about single rows."""
+        return f"Personal(kappa={self.kappa:g})"
+
+
+def personal(
+    model: Model, shared: NDArray[np.float32], train: Rows, validation: Rows | None = None, *, kappa: float = KAPPA
+) -> Personal:
+    """The site's own model: κ as proposed unless its validation rows insist on another, then fitted on all its rows.
+
+    Validation rows must not be rows that the shared model was trained on, else a site alone looks best.
+
+    >>> from choral.learning.models import linear
+    >>> rows = np.float32([[1.0], [-1.0]]), np.float32([1.0, -1.0])
+    >>> own = personal(linear(1), np.float32([0.0, 0.0]), rows, kappa=0.5)
+    >>> own.parameters.tolist(), own.because
+    ([0.5, 0.0], '0 validation rows, 30 are needed to choose another')
+    """
+    require_number("kappa", kappa, below=1e6)
+    kept, because = chosen(model, shared, train, validation, kappa=kappa)
+    rows = train if validation is None else joined(train, validation)
+    return Personal(parameters=fitted(model, shared, rows, kept), kappa=kept, because=because)
+
+
+def joined(some: Rows, more: Rows) -> Rows:
+    """The rows of both."""
+    return np.concatenate([some[0], more[0]]), np.concatenate([some[1], more[1]])
+
+
+def side_by_side(
+    model: Model, shared: NDArray[np.float32], rows: Rows, judges: Rows, kappa: float, *, unit: float = 1.0
+) -> dict[str, Standing]:
+    """How the shared model, a model of these rows alone and a personal one with this κ stand on the judging rows."""
+    kinds = {"shared": SHARED, "alone": ALONE, "personal": kappa}
+    return {
+        name: Standing.of(model, fitted(model, shared, rows, one), judges, unit=unit) for name, one in kinds.items()
+    }
+
+
+def chosen(
+    model: Model, shared: NDArray[np.float32], train: Rows, validation: Rows | None, *, kappa: float
+) -> tuple[float, str]:
+    """The κ of a site and why: the proposed one, unless another gains more than one standard error.
+
+    The gain of a candidate is the mean over validation rows of what each row loses less by it.
+    """
+    if _one_class(model, train[1]):
+        return SHARED, "the site's rows hold one class only, so it keeps the shared model"
+    count = 0 if validation is None else len(validation[1])
+    if validation is None or count < FEWEST:
+        return kappa, f"{count} validation rows, {FEWEST} are needed to choose another"
+
+    lost = {
+        candidate: _losses(
+            model.link, _outputs(model, fitted(model, shared, train, candidate), validation[0]), validation[1]
+        )
+        for candidate in (kappa, SHARED, *(factor * kappa for factor in FACTORS), ALONE)
+    }
+    best = least_lossy(lost, kappa)
+    if best == kappa:
+        return kappa, f"nothing else gains more than one standard error on {count:,} validation rows"
+    return best, f"it gains more than one standard error over the proposed κ on {count:,} validation rows"
+
+
+def least_lossy(lost: Mapping[float, Matrix], proposed: float) -> float:
+    """The κ whose rows lose least, if they gain more than one standard error over the proposed one; else that one.
+
+    >>> least_lossy({0.1: np.array([1.0, 3.0, 2.0]), 1.0: np.array([0.5, 1.5, 1.0])}, 0.1)
+    1.0
+    """
+    best, most = proposed, 0.0
+    for candidate, losses in lost.items():
+        gains = lost[proposed] - losses
+        gain = float(gains.mean())
+        if gain > max(most, float(gains.std(ddof=1)) / math.sqrt(len(gains))):
+            best, most = candidate, gain
+    return best
+
+
+def in_words(kappa: float, proposed: float = KAPPA) -> str:
+    """Whose model a κ makes it.
+
+    >>> in_words(0.3), in_words(SHARED), in_words(KAPPA)
+    ('mostly ours', 'the shared model', 'as proposed')
+    """
+    if kappa in (SHARED, ALONE):
+        return "the shared model" if kappa == SHARED else "ours alone"
+    return next(
+        (words for factor, words in FACTORS.items() if math.isclose(kappa, factor * proposed)),
+        "as proposed",
+    )
+
+
+def fitted(model: Model, shared: NDArray[np.float32], rows: Rows, kappa: float) -> NDArray[np.float32]:
+    """The minimiser for one κ; θ itself for κ = 0 and for rows of one class, and without θ for κ = ∞.
+
+    >>> from choral.learning.models import linear
+    >>> rows = np.float32([[1.0], [-1.0]]), np.float32([1.0, -1.0])
+    >>> fitted(linear(1), np.float32([0.0, 3.0]), rows, 0.5).tolist()
+    [0.5, 1.5]
+    """
+    head = _head(model)
+    if kappa == SHARED or _one_class(model, rows[1]):
+        return shared
+    below = _below(model, shared, rows[0])
+    centre = shared[-head:].astype(np.float64).reshape(below.shape[1], -1)
+    if kappa == ALONE:
+        centre, kappa = np.zeros_like(centre), _KAPPA_ALONE
+    solved = _minimised(model.link, below, rows[1], centre, kappa)
+    return np.concatenate([shared[:-head], solved.ravel().astype(np.float32)])
+
+
+def _one_class(model: Model, labels: Labels) -> bool:
+    return bool(model.classes) and len(np.unique(labels)) < 2
+
+
+def _head(model: Model) -> int:
+    """How many parameters the last layer has, or CH204 for a model that has none or too large a one."""
+    if not model.widths:
+        raise PlanError(
+            "CH204",
+            f'a personal model of "{model.name}".',
+            why="choral does not know which of its parameters are its last layer.",
+            fix="Use logistic, linear or mlp.",
+        )
+    size = (model.widths[-2] + 1) * model.widths[-1]
+    if size > MOST_SOLVED:
+        raise PlanError(
+            "CH204",
+            f"a personal model with {size:,} parameters in its last layer.",
+            fix=f"Use at most {MOST_SOLVED:,}: fewer features, classes or hidden units.",
+        )
+    return size
+
+
+def _below(model: Model, parameters: NDArray[np.float32], features: NDArray[np.float32]) -> Matrix:
+    """What the last layer sees of each row, and a 1 for its bias."""
+    rows, start = features.astype(np.float64), 0
+    for fan, out in zip(model.widths[:-2], model.widths[1:-1], strict=True):
+        layer = parameters[start : start + (fan + 1) * out].astype(np.float64).reshape(fan + 1, out)
+        rows, start = np.maximum(rows @ layer[:-1] + layer[-1], 0), start + layer.size
+    return np.hstack([rows, np.ones((len(rows), 1))])
+
+
+def _outputs(model: Model, parameters: NDArray[np.float32], features: NDArray[np.float32]) -> Matrix:
+    last = parameters[-_head(model) :].astype(np.float64)
+    below = _below(model, parameters, features)
+    return below @ last.reshape(below.shape[1], -1)
+
+
+def _minimised(link: Link, rows: Matrix, labels: Labels, centre: Matrix, kappa: float) -> Matrix:
+    """argmin_w Σ ℓ(rows·w) + ‖w − centre‖²/(2κ) by Newton's method, each step halved until the sum falls enough."""
+
+    def value(weights: Matrix) -> float:
+        return float(_losses(link, rows @ weights, labels).sum() + np.square(weights - centre).sum() / (2 * kappa))
+
+    weights = centre
+    for _ in range(_MOST_STEPS):
+        slopes, curves = _slopes_and_curves(link, rows @ weights, labels)
+        gradient = rows.T @ slopes + (weights - centre) / kappa
+        step = np.linalg.solve(_hessian(rows, curves, kappa), gradient.ravel()).reshape(centre.shape)
+        here, falls, length = value(weights), float(np.sum(gradient * step)), 1.0
+        if falls <= _CLOSE * max(1.0, here):  # at most half of it can still be gained near the minimum
+            return weights - step
+        while not value(weights - length * step) <= here - 0.25 * length * falls and length > _CLOSE:
+            length /= 2
+        weights = weights - length * step
+    raise TrainingError(
+        "CH700",
+        f"a personal model was not found in {_MOST_STEPS} steps.",
+        why="The shared model or the features are not finite, or far from their declared range.",
+        fix="Check the shared model's file and the table's ranges.",
+    )
+
+
+def _hessian(rows: Matrix, curves: Matrix, kappa: float) -> Matrix:
+    """The matrix of second derivatives over (feature, output) pairs, in the order of the flat vector."""
+    wide, outs = rows.shape[1], curves.shape[1]
+    hessian = np.zeros((wide, outs, wide, outs))
+    for first in range(outs):
+        for second in range(first + 1):
+            block = rows.T @ (rows * curves[:, first, second, None])
+            hessian[:, first, :, second] = hessian[:, second, :, first] = block
+    flat: Matrix = hessian.reshape(wide * outs, wide * outs)
+    flat[np.diag_indices_from(flat)] += 1 / kappa
+    return flat
+
+
+def _losses(link: Link, outputs: Matrix, labels: Labels) -> Matrix:
+    """Each row's loss in float64, as `learning.models.losses` has it."""
+    if link == "softmax":
+        return np.asarray(-_log_shares(outputs)[np.arange(len(labels)), labels])
+    if link == "sigmoid":
+        return np.asarray(np.logaddexp(0, outputs[:, 0]) - labels * outputs[:, 0])
+    return np.asarray(0.5 * np.square(outputs[:, 0] - labels))
+
+
+def _slopes_and_curves(link: Link, outputs: Matrix, labels: Labels) -> tuple[Matrix, Matrix]:
+    """First and second derivatives of each row's loss in its outputs."""
+    if link == "softmax":
+        shares, one = np.exp(_log_shares(outputs)), np.eye(outputs.shape[1])
+        return shares - one[labels], shares[:, :, None] * (one - shares[:, None, :])
+    given = labels.astype(np.float64)[:, None]
+    if link == "sigmoid":
+        shares = np.exp(-np.logaddexp(0, -outputs))
+        return shares - given, (shares * (1 - shares))[:, :, None]
+    return outputs - given, np.ones((*outputs.shape, 1))
+
+
+def _log_shares(outputs: Matrix) -> Matrix:
+    calm = outputs - outputs.max(axis=1, keepdims=True)
+    return np.asarray(calm - np.log(np.exp(calm).sum(axis=1, keepdims=True)))
