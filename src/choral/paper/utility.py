@@ -93,7 +93,7 @@ def _once(
 
 
 def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
-    """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
+    """Ours and every baseline at ε = 10 by the published rule, without privacy, ours at a proved ε, and noise once."""
     (base, epsilons), only = UTILITY[kind], QUICK if quick else {}
     if quick:
         base, epsilons = replace(base, rounds=10), epsilons[-1:]
@@ -126,18 +126,15 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
     records[f"ours, ε = {best} PROVED against everyone (δ = 1e-5)"] = proved[best].curves
     device = {METHODS["dp_fedavg"][1]: found["dp_fedavg"].curves}
     free, levels = {"without privacy (FedAvg)": anchors.free.curves}, anchors.levels()
-    panels = [
-        research.panel(f"{NAMES[kind]}, {base.rounds} rounds: {what}", free | lines, "test_accuracy", anchors=levels)
-        for what, lines in ((f"{base.local_steps} local steps against one", records), ("a whole device hidden", device))
-    ]
+    title = f"{NAMES[kind]}, {base.rounds} rounds"
+    shown = {f"{title}: {base.local_steps} local steps against one": records, f"{title}: a whole device hidden": device}
     if once:
-        at_best = {
+        shown[f"{NAMES[kind]}: one ε = {best}, three rules (δ = 1e-5, one record replaced)"] = {
             "Theorem 1: ε as published, server sees only sums": published[best].curves,
-            "S5: ε PROVED against everyone": proved[best].curves,
+            LINES["proved"][1]: proved[best].curves,
             NOISE_ONCE: once[best].curves,
         }
-        title = f"{NAMES[kind]}: one ε = {best}, three rules (δ = 1e-5, one record replaced)"
-        panels.append(research.panel(title, free | at_best, "test_accuracy", anchors=levels))
+    panels = [research.panel(words, free | lines, "test_accuracy", anchors=levels) for words, lines in shown.items()]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
     return research.Found(results=results, claims=of_utility(name, results), panels=panels)
 
