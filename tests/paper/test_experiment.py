@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import norm
 
 from choral.federation import balanced_cohorts
-from choral.paper.adult import BOUNDS, ROWS, SMOOTHNESS, experiment, split
+from choral.paper.adult import BOUNDS, ROW_LENGTH, ROWS, SMOOTHNESS, experiment, split
 from choral.paper.convergence import BASE, DELTA, PROVED, RAW
-from choral.paper.utility import TRADEOFF, UTILITY
+from choral.paper.utility import ONCE, ONCE_TRIED, TRADEOFF, UTILITY
 
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 LOGISTIC = experiment("logistic", rounds=20, local_steps=10, batch=488, step_size=1.0, clip=1.0)
@@ -39,6 +39,7 @@ def test_narrow_ranges_lie_inside_the_whole_ones_and_bound_the_rows():
     for columns in ("narrow", "wide"):
         longest = (split(0, columns).train.features ** 2).sum(axis=1).max() + 1  # the intercept
         assert longest / 2 <= SMOOTHNESS + 1e-5
+        assert longest <= ROW_LENGTH**2 + 1e-5
 
 
 def cohorts(one, repeat):
@@ -100,6 +101,19 @@ def test_the_gain_of_the_secure_sum_is_that_of_eight_honest_noises(steps, batch,
     assert told["rule"] == rule
     assert "2 of the devices" in told["adversary"]
     assert gaussian_delta(mu, 1.0) == pytest.approx(1e-4, rel=1e-3)
+
+
+@pytest.mark.parametrize("steps", ONCE_TRIED["local_steps"])
+def test_noise_once_is_that_of_eight_honest_noises_for_any_number_of_local_steps(steps):
+    settings = {name: value for name, (value,) in ONCE.items()}
+    one = replace(LOGISTIC, local_steps=steps, **settings).within("with_secure_sum", epsilon=1.0, delta=1e-4)
+    told = one.privacy("with_secure_sum", 1e-4)
+    mu = 2 * (steps * 0.25) / 2440 * np.sqrt(13) / (one.noise * np.sqrt(8))  # Δ = 2GT/γ, in each of 13 rounds
+    assert gaussian_delta(mu, 1.0) == pytest.approx(1e-4, rel=1e-3)
+    assert told["adjacency"] == "one record replaced"
+    assert told["proved_with_secure_sum"]["rule"] == told["proved_against_everyone"]["rule"] == "S7"
+    assert "2 of the devices" in told["proved_with_secure_sum"]["adversary"]
+    assert told["proved_against_everyone"]["epsilon"] > 3  # μ is √8 times as large
 
 
 def test_a_whole_device_is_hidden_by_noise_on_its_clipped_update():

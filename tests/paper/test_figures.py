@@ -16,6 +16,7 @@ from choral.cli import reproduce as verb
 from choral.errors import ConfigError
 from choral.paper import figures
 from choral.paper.adult import ROWS, experiment
+from choral.paper.claims import NOT_CONVEX
 from choral.paper.figures import FIGURES
 from choral.paper.utility import TRADEOFF
 from choral.report.png import why_not
@@ -51,6 +52,12 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert figures.startswith(f"ours {told['ours']['test_accuracy']['mean']:.4f}, DP-SGD 0.8")
     assert told["dp_fedavg"]["privacy"]["adjacency"] == "all records of one device replaced"
     assert told["proved"]["2"]["privacy"]["proved_against_everyone"]["epsilon"] <= 2.0
+    once = told["noise_once"]["2"]["privacy"]["proved_with_secure_sum"]
+    assert (once["rule"], once["adversary"]) == ("S7", "a server that sees only sums, helped by 2 of the devices")
+    assert told["published_at_proved_epsilon"]["2"]["privacy"]["published"]["epsilon"] == pytest.approx(2.0)
+    three = told["panels"][-1]
+    assert three["title"] == "Logistic regression: one ε = 2, three rules (δ = 1e-5, one record replaced)"
+    assert [line["name"].split(":")[0] for line in three["lines"][1:]] == ["Theorem 1", "S5", "S7, noise once"]
     assert told == json.loads((tmp_path / "utility-logistic.json").read_text())
     assert (tmp_path / "utility-logistic-1.svg").read_text().startswith("<svg")
     assert (tmp_path / "utility-logistic-1.png").exists() is (why_not() == "")
@@ -92,9 +99,31 @@ def test_a_trade_off_compares_its_lines_at_every_epsilon_each_tuned_by_its_own_r
             assert told[pair][epsilon]["each"] == minus(told[ours][epsilon], told[theirs][epsilon])
     for epsilon in ("0.5", "10"):
         assert told["proved_minus_non_private"][epsilon]["each"] == minus(told["proved"][epsilon], told["non_private"])
+    assert "noise_once" not in told
+    assert any("S7" in claim and NOT_CONVEX in verdict for claim, verdict, _ in told["claims"])
     (panel,) = told["panels"]
     assert [line["points"][1] for line in panel["lines"]] == [[10.0, round(end, 6)] for end in ends.values()]
     assert panel["anchors"] == {"without privacy": 0.9, "all rows in one place": 0.875, "each device alone": 0.75}
+
+
+def test_a_trade_off_of_a_convex_model_has_noise_once_with_the_secure_sum_at_the_same_epsilons(tmp_path, monkeypatch):
+    def curve(one, _, part):
+        accuracy = 0.9 - (0.01 if one.noise_is_added == "once" else 0.02)
+        return {"round": [5.0, 10.0], f"{part}_accuracy": [0.5, accuracy], f"{part}_loss": [0.7, 0.4]}
+
+    monkeypatch.setattr(research.Experiment, "curve", curve)
+    monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
+    told = figures.reproduce("tradeoff-logistic", tmp_path, repeats=1, quick=True)
+    assert list(told["noise_once"]) == list(told["proved"]) == list(told["with_secure_sum"]) == ["0.25", "10"]
+    for epsilon, one in told["noise_once"].items():
+        proved = one["privacy"]["proved_with_secure_sum"]
+        assert proved["rule"] == "S7"
+        assert 0.99 * float(epsilon) < proved["epsilon"] <= float(epsilon)
+        assert one["privacy"]["delta"] == told["proved"][epsilon]["privacy"]["delta"] == 1e-4
+        for other in ("everyone", "published"):
+            assert told[f"noise_once_minus_{other}"][epsilon]["each"] == [0.01]
+    (panel,) = told["panels"]
+    assert panel["lines"][-1]["name"] == "S7, noise once: ε PROVED, secure sum, 2 of 10 collude"
 
 
 def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel(tmp_path, monkeypatch):

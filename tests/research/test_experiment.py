@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from choral.errors import PlanError
 from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
 from choral.research import Experiment, Records, Task, logistic
 
@@ -40,6 +41,38 @@ def test_the_noise_of_a_proof_leaves_room_for_overflow_and_range_within_delta():
     mu = 2 * 0.5 * np.sqrt(3) / (one.update_noise * np.sqrt(2))
     delta = norm.cdf(-3 / mu + mu / 2) - np.exp(3) * norm.cdf(-3 / mu - mu / 2)  # Balle and Wang 2018
     assert delta == pytest.approx(1e-5 - OVERFLOW - OUT_OF_RANGE, rel=1e-6)
+
+
+EQUAL = Records.of([(name, ROWS, ROWS[:, 0] > 0) for name in ("a", "b", "c")])
+ALL_ROWS = replace(PLAIN, task=Task.of("equal", EQUAL, logistic), local_steps=1, batch=400, step_size=0.02, clip=1.0)
+ONCE = replace(ALL_ROWS, noise_is_added="once", row_length=10.0)  # longer than any of these rows
+
+
+def test_one_step_per_round_on_all_rows_is_the_same_training_with_noise_once_as_in_every_step():
+    steps, once = ALL_ROWS.curve(0, "test"), ONCE.curve(0, "test")
+    assert once["round"] == steps["round"] == [1.0, 2.0, 3.0, 4.0]
+    assert once["test_loss"] == pytest.approx(steps["test_loss"], rel=1e-5)  # float64 steps against float32 ones
+    assert once["test_loss"][-1] < once["test_loss"][0] < np.log(2)
+
+
+def test_the_noise_of_an_upload_is_that_of_rule_s7():
+    one = replace(ONCE, local_steps=50, clip=0.5).within("with_secure_sum", epsilon=3.0, delta=1e-5)
+    # A device is in at most 3 rounds, one record moves an upload by 2GT/γ, and a sum has two noises.
+    mu = 2 * 0.5 * (50 * 0.02) / 400 * np.sqrt(3) / (one.noise * np.sqrt(2))
+    delta = norm.cdf(-3 / mu + mu / 2) - np.exp(3) * norm.cdf(-3 / mu - mu / 2)  # Balle and Wang 2018
+    assert delta == pytest.approx(1e-5 - OVERFLOW - OUT_OF_RANGE, rel=1e-6)
+    assert one.privacy("with_secure_sum", 1e-5)["proved_with_secure_sum"]["rule"] == "S7"
+
+
+@pytest.mark.parametrize("changed", [{"clip": np.inf}, {"update_clip": 1.0}, {"update_noise": 0.1}])
+def test_noise_once_is_refused_without_a_clip_and_with_the_noise_of_another_rule(changed):
+    with pytest.raises(PlanError, match="CH204 noise once"):
+        replace(ONCE, **changed)
+
+
+def test_noise_is_added_to_an_upload_once():
+    quiet, noisy = ONCE.curve(0, "test")["test_loss"], replace(ONCE, noise=1.0).curve(0, "test")["test_loss"]
+    assert max(abs(one - other) for one, other in zip(quiet, noisy, strict=True)) > 0.05
 
 
 def test_two_experiments_that_say_the_same_are_the_same_and_one_word_makes_another():

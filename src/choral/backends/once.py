@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.vectorised import SimulatedSum
+from choral.backends.vectorised import Grid, SimulatedSum
 from choral.errors import TrainingError
 from choral.learning import streams
 from choral.learning.fit import check_fit
@@ -31,7 +31,7 @@ CORES = os.cpu_count() or 1
 class OnceEngine:
     """What `Vectorised` is for noise in every step: `train` is all that a simulated round needs of it."""
 
-    def __init__(self, *, model: Model, records: Records, plan: Plan, codec: Codec, seed: int) -> None:
+    def __init__(self, *, model: Model, records: Records, plan: Plan, codec: Grid, seed: int) -> None:
         check_fit(model, records, plan)
         keep_compiled()
         work = LocalWork.of(plan)
@@ -47,6 +47,7 @@ class OnceEngine:
             self._check(round_number, update)
             total += quantise(update, self.dither(round_number, int(device)), self.codec.grid)
             if (stream := self.noise(round_number, int(device))) is not None:
+                assert isinstance(self.codec, Codec)  # noqa: S101 - whole noise is the codec's
                 total += self.codec.whole_noise(self.model.size, stream)
         self.rounds_of[cohort] += 1
         return SimulatedSum(total=total, count=len(cohort))

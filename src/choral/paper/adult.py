@@ -1,5 +1,6 @@
 """What the devices hold in one repeat: Adult dealt and split anew, its numbers scaled by constants, or left raw."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -33,6 +34,7 @@ NARROW = {name: narrow for name, (narrow, _) in RANGES.items() if narrow}
 WHOLE = {name: whole for name, (_, whole) in RANGES.items()}
 BOUNDS: dict[Columns, dict[str, tuple[int, int]]] = {"narrow": NARROW, "wide": {}, "raw": WHOLE}
 # Scaled, 6 numbers lie within ±1, 8 levels and the intercept are 1: ‖x‖² ≤ 15, and two-logit softmax has L ≤ ‖x‖²/2.
+ROW_LENGTH = math.sqrt(15)
 SMOOTHNESS = 15 / 2
 SMOOTH: dict[tuple[Kind, Columns], float] = {("logistic", "narrow"): SMOOTHNESS, ("logistic", "wide"): SMOOTHNESS}
 # σ = 1e-5 on steps of size 1 is forty grid steps wide; steps on raw columns are ten thousand times smaller.

@@ -23,9 +23,10 @@ ABOUT_EPSILON = (
     "Every ε is for one record replaced. “As published”, at δ = 1e-4, is the paper's own formula (Theorem 1) against "
     "a server that sees only sums, or, without the secure sum, every update; for several local steps under a secure "
     "sum it is not a guarantee. PROVED against everyone is Rule S5, against the server and all other devices together, "
-    "at δ = 1e-5, in accuracy against ε at 1e-4; PROVED with the secure sum is Rules S2 and S3, against a server that "
-    "sees only sums, helped by 2 of the 10 devices. DP-FedAvg alone, Rule S4, is for one device replaced, against "
-    "whoever sees the models."
+    "at δ = 1e-5, in accuracy against ε at 1e-4; PROVED with the secure sum, at the same δ, is Rule S7 (noise once) or "
+    "Rules S2 and S3, against a server that sees only sums, helped by 2 of the 10 devices. Rule S7 is for convex "
+    "losses, so the network has no such line. DP-FedAvg alone, Rule S4, is for one device replaced, against whoever "
+    "sees the models."
 )
 
 

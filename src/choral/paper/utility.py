@@ -1,10 +1,11 @@
 """What a budget leaves of the accuracy: against the baselines at one ε, over many ε, published and proved."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from choral import research
-from choral.paper.adult import COLLUDERS, NAMES, ROWS, Kind, experiment, task
+from choral.paper.adult import COLLUDERS, NAMES, ROW_LENGTH, ROWS, Kind, experiment, task
 from choral.paper.claims import of_tradeoff, of_utility
 
 PUBLISHED_DELTA, PROVED_DELTA = 1e-4, 1e-5
@@ -26,7 +27,7 @@ OTHERS: dict[research.Rule | None, Choices] = {
     "clipped_updates": {"step_size": (0.25, 1.0), "update_clip": (0.03, 0.1, 0.3, 1.0)},
 }
 ONE_CLIP: Choices = {"clip": (1.0,)}  # at every ε of a trade-off several lines are tuned
-QUICK: Choices = {"step_size": (1.0,), "clip": (3.0,), "update_clip": (0.3,)}
+QUICK: Choices = {"step_size": (1.0,), "clip": (3.0,), "update_clip": (0.3,), "local_steps": (30,)}
 ONE_STEP = {"local_steps": 1, "batch": ROWS}  # for one step no smaller batch is better
 CHANGED: dict[research.Rule | None, dict[str, Any]] = {
     "dp_sgd": ONE_STEP,
@@ -36,6 +37,11 @@ CHANGED: dict[research.Rule | None, dict[str, Any]] = {
 SMALL_STEPS: dict[research.Rule | None, dict[str, Any]] = {  # rules that prove something for several steps, if smooth
     "with_secure_sum": {"step_size": 0.25},
 }
+# Noise once: steps on all rows, shorter than 2/L, as Rule S7 asks for; the noise grows with their number.
+ONCE = {"batch": (ROWS,), "step_size": (0.25,), "noise_is_added": ("once",), "row_length": (ROW_LENGTH,)}
+ONCE_TRIED: Choices = {"local_steps": (30, 100), "clip": (1.0, 3.0)}
+
+Methods = Mapping[str, research.Method]  # by their ε
 
 # The lines of either figure: by which rule, and their names.
 METHODS: dict[str, tuple[research.Rule, str]] = {
@@ -48,14 +54,17 @@ LINES: dict[str, tuple[research.Rule, str]] = {
     "with_secure_sum": ("paper", "with secure sum, ε as published"),
     "without_secure_sum": ("paper_without_secure_sum", "without, ε as published"),
     "dp_sgd": ("dp_sgd", "DP-SGD with secure sum, ε as published"),
-    "proved": ("proved", "ε PROVED against everyone"),
-    "proved_with_secure_sum": ("with_secure_sum", f"ε PROVED, secure sum, {COLLUDERS} of 10 collude"),
+    "proved": ("proved", "S5: ε PROVED against everyone"),
+    "proved_with_secure_sum": ("with_secure_sum", f"S2 or S3: ε PROVED, secure sum, {COLLUDERS} of 10 collude"),
 }
+NOISE_ONCE = f"S7, noise once: ε PROVED, secure sum, {COLLUDERS} of 10 collude"
 PAIRS = {
     "with_minus_without": ("with_secure_sum", "without_secure_sum"),
     "with_minus_dp_sgd": ("with_secure_sum", "dp_sgd"),
     "proved_minus_published": ("proved", "with_secure_sum"),
     "secure_sum_minus_everyone": ("proved_with_secure_sum", "proved"),
+    "noise_once_minus_everyone": ("noise_once", "proved"),
+    "noise_once_minus_published": ("noise_once", "with_secure_sum"),
 }
 
 
@@ -68,8 +77,23 @@ def _tried(base: research.Experiment, rule: research.Rule | None, only: Choices)
     return found
 
 
+def _once(
+    measurements: research.Measurements,
+    base: research.Experiment,
+    only: Choices,
+    epsilons: Sequence[float],
+    delta: float,
+) -> dict[str, research.Method]:
+    """Noise once with the secure sum, at each ε; of a loss that is not convex Rule S7 says nothing."""
+    if base.task.smoothness is None:
+        return {}
+    some = {name: only.get(name, values) for name, values in ONCE_TRIED.items()}
+    candidates = research.grid(base, {**ONCE, **some})
+    return research.tuned_over(measurements, candidates, "with_secure_sum", epsilons, delta)
+
+
 def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
-    """Ours and every baseline at ε = 10 by the published rule, without privacy, and ours at a proved ε."""
+    """Ours and every baseline at ε = 10 by the published rule, without privacy, ours at a proved ε, and noise once."""
     (base, epsilons), only = UTILITY[kind], QUICK if quick else {}
     if quick:
         base, epsilons = replace(base, rounds=10), epsilons[-1:]
@@ -81,12 +105,17 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
         for name, (rule, _) in METHODS.items()
     }
     proved = research.tuned_over(measurements, _tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)
+    once = _once(measurements, base, only, epsilons, PROVED_DELTA)
+    published = research.tuned_over(
+        measurements, _tried(base, "paper", only), "paper", [*map(float, once)], PROVED_DELTA
+    )
     others = {"dp_sgd": found["dp_sgd"], "local_noise": found["local_noise"], "non_private": anchors.free}
     results = {
         **{name: one.results() for name, one in found.items()},
         "dp_fedavg": found["dp_fedavg"].results(non_private=anchors.free),
         **anchors.results(),
         "proved": {at: one.results(non_private=anchors.free) for at, one in proved.items()},
+        **_at_one_epsilon(published, proved, once, anchors.free),
         **{f"ours_minus_{name}": found["ours"].minus(one) for name, one in others.items()},
         "validation_accuracy_by_columns": research.compared(
             narrow=research.validated(measurements, candidates), wide=research.validated(measurements, wider)
@@ -97,12 +126,31 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
     records[f"ours, ε = {best} PROVED against everyone (δ = 1e-5)"] = proved[best].curves
     device = {METHODS["dp_fedavg"][1]: found["dp_fedavg"].curves}
     free, levels = {"without privacy (FedAvg)": anchors.free.curves}, anchors.levels()
-    panels = [
-        research.panel(f"{NAMES[kind]}, {base.rounds} rounds: {what}", free | lines, "test_accuracy", anchors=levels)
-        for what, lines in ((f"{base.local_steps} local steps against one", records), ("a whole device hidden", device))
-    ]
+    title = f"{NAMES[kind]}, {base.rounds} rounds"
+    shown = {f"{title}: {base.local_steps} local steps against one": records, f"{title}: a whole device hidden": device}
+    if once:
+        shown[f"{NAMES[kind]}: one ε = {best}, three rules (δ = 1e-5, one record replaced)"] = {
+            "Theorem 1: ε as published, server sees only sums": published[best].curves,
+            LINES["proved"][1]: proved[best].curves,
+            NOISE_ONCE: once[best].curves,
+        }
+    panels = [research.panel(words, free | lines, "test_accuracy", anchors=levels) for words, lines in shown.items()]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
     return research.Found(results=results, claims=of_utility(name, results), panels=panels)
+
+
+def _at_one_epsilon(
+    published: Methods, proved: Methods, once: Methods, free: research.Method
+) -> dict[str, dict[str, object]]:
+    """The same ε by three rules, for a results file; nothing where there is no third one."""
+    if not once:
+        return {}
+    return {
+        "published_at_proved_epsilon": {at: one.results(non_private=free) for at, one in published.items()},
+        "noise_once": {at: one.results(non_private=free) for at, one in once.items()},
+        "noise_once_minus_everyone": {at: one.minus(proved[at]) for at, one in once.items()},
+        "noise_once_minus_published": {at: one.minus(published[at]) for at, one in once.items()},
+    }
 
 
 def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
@@ -115,18 +163,22 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
         name: research.tuned_over(measurements, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
         for name, (rule, _) in LINES.items()
     }
+    names = {name: words for name, (_, words) in LINES.items()}
+    if once := _once(measurements, base, only, epsilons, PUBLISHED_DELTA):
+        found["noise_once"], names["noise_once"] = once, NOISE_ONCE
     results = {
         **{name: {at: one.results() for at, one in methods.items()} for name, methods in found.items()},
         **anchors.results(),
         **{
             name: {at: one.minus(found[theirs][at]) for at, one in found[ours].items()}
             for name, (ours, theirs) in PAIRS.items()
+            if ours in found
         },
         "proved_minus_non_private": {at: one.minus(anchors.free) for at, one in found["proved"].items()},
     }
-    lines = {words: research.over_epsilon(found[name]) for name, (_, words) in LINES.items()}
+    lines = {words: research.over_epsilon(found[name]) for name, words in names.items()}
     levels = {"without privacy": research.spread(anchors.free.accuracy)["mean"], **anchors.levels()}
-    title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4)"
+    title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4, one record replaced)"
     panels = [research.panel(title, lines, "test_accuracy", over="ε", anchors=levels, log_x=True)]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
     return research.Found(results=results, claims=of_tradeoff(name, results), panels=panels)

@@ -1,25 +1,28 @@
 """One experiment as data: what is learned from which rows, how devices train, and the noise that a rule asks for."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.backends.once import OnceEngine
 from choral.backends.vectorised import Vectorised
+from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate, squared_gradient_norm
 from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
-from choral.plan import Budget, Plan, Sampling
-from choral.privacy.account import account
-from choral.privacy.calibrate import Rule, loss_under, noise_for, spendable
-from choral.privacy.exposure import Conditions, Exposure, rounds_each
+from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
+from choral.privacy.account import account_of
+from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable
+from choral.privacy.exposure import Exposure, in_crowd, rounds_each
+from choral.secagg.codec import mean
 
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
@@ -96,8 +99,9 @@ class Experiment:
     """One line of a figure: the task, how a cohort trains it, and how often the model is looked at.
 
     `clip = inf` with `noise = 0` is FedAvg; `local_steps = 1` is DP-SGD; `update_clip` is DP-FedAvg, whose server is
-    trusted with the sum; `cohort` = devices is training on all rows. Cohorts are in balance. Split, start, cohorts and
-    batches come from the number of the repeat, so that experiments of one repeat can be compared.
+    trusted with the sum; `cohort` = devices is training on all rows. With `noise_is_added` "once" (rule S7) steps have
+    no noise and use rows of at most `row_length`, and `noise` is that of the upload. Cohorts are in balance. Split,
+    start, cohorts and batches come from the number of the repeat, so that experiments of one repeat can be compared.
     """
 
     task: Task
@@ -111,9 +115,22 @@ class Experiment:
     update_clip: float = math.inf
     update_noise: float = 0.0
     sampling: Sampling = "partition"
+    noise_is_added: NoiseIsAdded = "every step"
+    row_length: float = 0.0
     colluders: int = 0  # of a cohort, where the secure sum is counted on
     looks: int = 10
     also: tuple[Measure, ...] = ()
+
+    def __post_init__(self) -> None:
+        whole_updates = self.update_clip < math.inf or self.update_noise > 0
+        if self.noise_is_added == "once" and (whole_updates or self.clip == math.inf):
+            raise PlanError(
+                "CH204",
+                f"noise once with clip = {self.clip:g}, update_clip = {self.update_clip:g} and update_noise ="
+                f" {self.update_noise:g}.",
+                why="Rule S7 clips every gradient, and adds the only noise of an upload.",
+                fix='Use a finite clip and leave the other two out, or noise_is_added = "every step".',
+            )
 
     def plan(self) -> Plan:
         """The plan of the run; where nothing is clipped its clip stands for nothing."""
@@ -128,6 +145,8 @@ class Experiment:
             noise=self.noise,
             local_steps=self.local_steps,
             sampling=self.sampling,
+            noise_is_added=self.noise_is_added,
+            row_length=self.row_length,
         )
 
     def recipe(self) -> Recipe:
@@ -149,19 +168,17 @@ class Experiment:
         if not PREMISES[rule].published:
             delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
-        exposed = self._exposed(rule)
-        exposed["clip"] = 1.0
-        noise = _noise(rule, epsilon, delta, tuple(exposed.items()))
+        exposed = replace(self._exposed(rule, noise=1.0), clip=1.0)
+        noise = _noise(rule, Budget(epsilon=epsilon, delta=delta), exposed)
         if PREMISES[rule].of_updates:
             return replace(self, update_noise=self.update_clip * noise)
         return replace(self, noise=self.clip * noise)
 
     def privacy(self, rule: Rule, delta: float) -> dict[str, object]:
         """What may be said of a device's privacy: ε by the rule of the noise, whether it holds, and what is proved."""
-        exposed = self._exposed(rule)
         premises = PREMISES[rule]
         if premises.of_updates:
-            loss = loss_under(rule, Exposure.of(noise=self.update_noise, **exposed))
+            loss = loss_under(rule, self._exposed(rule, noise=self.update_noise))
             return {
                 "delta": delta,
                 "adjacency": loss.adjacency,
@@ -171,7 +188,7 @@ class Experiment:
                     "adversary": "whoever sees the models; the server is trusted with the sums",
                 },
             }
-        found = account(noise=self.noise, delta=delta, **exposed)
+        found = account_of(self._exposed(rule, noise=self.noise), delta)
         said: dict[str, object] = {
             "delta": delta,
             "adjacency": found.adjacency,
@@ -184,23 +201,20 @@ class Experiment:
             said["proved_with_secure_sum"] = summed and summed.to_dict()
         return said
 
-    def _exposed(self, rule: Rule) -> Conditions:
+    def _exposed(self, rule: Rule, *, noise: float) -> Exposure:
         """What a rule may use; a device is charged the most rounds that any takes part in."""
-        premises = PREMISES[rule]
-        known = Conditions(
-            rounds=rounds_each(self.plan()),
-            local_steps=self.local_steps,
-            cohort=self.cohort,
-            devices=self.task.devices,
-            rows=self.task.rows,
-            batch=self.batch,
+        premises, plan = PREMISES[rule], replace(self.plan(), noise=noise)
+        smoothness = self.task.smoothness if premises.smoothness else None
+        colluders = self.colluders if premises.colluders else 0
+        part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=0)
+        return replace(
+            part,
             clip=self.update_clip if premises.of_updates else self.clip,
-            sampling=self.sampling,
-            colluders=self.colluders if premises.colluders else 0,
+            # Where no rule looks at the step size, experiments that differ in it alone share one search for the noise.
+            step_size=1.0 if smoothness is None and not plan.once else self.step_size,
+            smoothness=smoothness,
+            convex=smoothness is not None,
         )
-        if premises.smoothness and self.task.smoothness is not None:
-            known |= {"step_size": self.step_size, "smoothness": self.task.smoothness, "convex": True}
-        return known
 
     def curve(self, repeat: int, part: Part) -> Curve:
         """What each look at the model during one repeat saw, by the rows of one part: who chooses sees no test row.
@@ -243,27 +257,35 @@ class Experiment:
 
 
 @cache
-def _noise(rule: Rule, epsilon: float, delta: float, exposed: tuple[tuple[str, Any], ...]) -> float:
+def _noise(rule: Rule, budget: Budget, exposed: Exposure) -> float:
     """Kept, since a search costs as much as a run."""
-    return noise_for(epsilon=epsilon, delta=delta, rule=rule, **dict(exposed))
+    return smallest_noise(exposed, budget, rule)
 
 
-def _engine(experiment: Experiment, repeat: int) -> Vectorised:
-    model, split, _ = experiment.task.begun(repeat)
-    return Vectorised(
-        model=model,
-        records=split.train,
-        plan=experiment.plan(),
-        codec=_Grid(grid=experiment.task.grid),
-        seed=repeat,
-        recipe=experiment.recipe(),
-    )
+def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
+    (model, split, _), plan = experiment.task.begun(repeat), experiment.plan()
+    grid = _Grid(grid=experiment.task.grid)
+    if plan.once:
+        return OnceEngine(model=model, records=split.train, plan=plan, codec=grid, seed=repeat)
+    return Vectorised(model=model, records=split.train, plan=plan, codec=grid, seed=repeat, recipe=experiment.recipe())
 
 
 @lru_cache(maxsize=8)
 def _trained(experiment: Experiment, repeat: int) -> tuple[tuple[int, NDArray[np.float32]], ...]:
     """The model at each look; the last few runs are kept, so that what is chosen need not be trained again."""
-    engine, (_, _, start) = _engine(experiment, repeat), experiment.task.begun(repeat)
+    return tuple(_looks(experiment, repeat))
+
+
+def _looks(experiment: Experiment, repeat: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    engine, (_, _, parameters) = _engine(experiment, repeat), experiment.task.begun(repeat)
     every = max(1, experiment.rounds // experiment.looks)
-    rounds = engine.rounds(start, balanced_cohorts(experiment.plan(), seed=repeat), first=1, every=every)
-    return tuple((progress.done, progress.parameters) for progress in rounds)
+    cohorts = balanced_cohorts(experiment.plan(), seed=repeat)
+    if isinstance(engine, Vectorised):
+        for progress in engine.rounds(parameters, cohorts, first=1, every=every):
+            yield progress.done, progress.parameters
+        return
+    for done, cohort in enumerate(cohorts, start=1):
+        opened = engine.train(parameters, done, cohort)
+        parameters = parameters + mean(opened.total, opened.count, experiment.task.grid)
+        if done % every == 0 or done == len(cohorts):
+            yield done, parameters

@@ -135,5 +135,8 @@ def over_epsilon(methods: Mapping[str, Method]) -> list[Curve]:
 def _setting(one: Experiment) -> dict[str, object]:
     """What differs between candidates."""
     described = one.described()
-    names = ("local_steps", "batch", "step_size", "clip", "noise", "update_clip", "update_noise", "sampling")
-    return {name: described[name] for name in names if described[name] not in ("none", 0.0)}
+    names = (
+        "local_steps", "batch", "step_size", "clip", "noise", "update_clip", "update_noise", "sampling",
+        "noise_is_added", "row_length",
+    )  # fmt: skip
+    return {name: described[name] for name in names if described[name] not in ("none", 0.0, "every step")}
