@@ -15,7 +15,7 @@ from choral.privacy.zcdp import rho_for
 ROUNDS_EACH = 5  # of every device: more rounds gained little at one total time
 GENTLE, HARD = 0.3, 0.5  # slopes: how hard one record may pull, in units of the row's length
 # The noise left on a row's score where it and unfinished learning are about even. The score of a squared error is the
-# label itself, scaled to ±1, and not its log odds: 1.5 made models of small sites worse than none (docs/personal.md).
+# label itself, scaled to ±1, and not its log odds: with 1.5 small sites' models were worse than none (decision 0029).
 _BALANCE = {"softmax": 1.5, "sigmoid": 1.5, "squared": 0.15}
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
