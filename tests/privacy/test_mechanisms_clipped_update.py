@@ -14,8 +14,8 @@ NUMBERS = {
 
 def test_mu_grows_with_the_root_of_the_rounds_and_falls_with_the_root_of_the_honest_noises():
     part = Exposure.of(**NUMBERS)
-    assert whole_updates(part, 9).mu == 2 * 1.0 / 4.0 * 3  # √9
-    assert whole_updates(part, 9, honest_noises=4).mu == 0.75  # and by √4 less
+    assert whole_updates(part, 9, 1).mu == 2 * 1.0 / 4.0 * 3  # √9
+    assert whole_updates(part, 9, 4).mu == 0.75  # and by √4 less
 
 
 def test_every_round_costs_the_same_and_the_whole_run_is_their_sum_of_squares():
