@@ -5,6 +5,7 @@ float32, one rounded operation at a time: simulations, rehearsals and resumed ru
 dataclass with its numbers and the pair, and one line in STEPS.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Protocol
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError
+from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 
 Vector = NDArray[np.float32]
 State = dict[str, Vector]  # what a step remembers from round to round, each as long as the parameters
@@ -147,9 +149,40 @@ class Adam:
         return move, {"velocity": velocity, "squares": squares}
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveClip:
+    """The mean in units of the clip S, and S itself, which follows a quantile of the updates' lengths.
+
+    The last parameter is ln S, and the last number of a mean is λ(b − 1/2), b the share of updates that were within S.
+    ln S moves by −rate·(b − quantile) (Andrew et al. 2021).
+
+    >>> step = AdaptiveClip(quantile=0.5)
+    >>> move, state = step.update(np.float32([0.5, 0.1]), step.init(np.float32([7.0, 0.0])))  # all were within S = 1
+    >>> [round(float(number), 4) for number in (*move, *state["log_clip"])]
+    [0.5, -0.25, -0.25]
+    """
+
+    quantile: float
+    rate: float = 0.5
+
+    def init(self, parameters: Vector) -> State:
+        """ln S of the first round."""
+        return {"log_clip": parameters[-1:].copy()}
+
+    def update(self, mean: Vector, state: State) -> tuple[Vector, State]:
+        """S times the mean; ln S falls where more updates than the quantile were within S, and rises where fewer."""
+        log_clip = state["log_clip"]
+        within = mean[-1:] / np.float32(COUNT_LENGTH) + np.float32(0.5)
+        change = np.float32(self.rate) * (np.float32(self.quantile) - within)
+        clip = math.exp(min(max(float(log_clip[0]), -LARGEST_LOG_CLIP), LARGEST_LOG_CLIP))  # as devices have it
+        move: Vector = np.concatenate([np.float32(clip) * mean[:-1], change])
+        return move, {"log_clip": log_clip + change}
+
+
 STEPS: dict[str, type[ServerStep]] = {
     "mean": Mean, "momentum": Momentum, "nesterov": Nesterov, "averaged": Averaged, "adam": Adam,
 }  # fmt: skip
+_BY_PLAN = {"adaptive clip": AdaptiveClip}  # nobody asks for it by name
 DEFAULT, MEAN = "mean", Mean()
 
 
@@ -186,5 +219,5 @@ def described(step: ServerStep) -> dict[str, str | float] | None:
     >>> described(Momentum()), described(Mean())
     ({'step': 'momentum', 'step_size': 1.0, 'momentum': 0.9}, None)
     """
-    name = next(name for name, kind in STEPS.items() if type(step) is kind)
+    name = next(name for name, kind in (STEPS | _BY_PLAN).items() if type(step) is kind)
     return None if name == DEFAULT else {"step": name, **asdict(step)}

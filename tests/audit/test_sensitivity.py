@@ -3,13 +3,16 @@
 import math
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.learning.local import Recipe
+from choral.learning.local import Recipe, counted_update
 from choral.learning.models import binary, mlp
+from choral.learning.persons import model_of_units
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.run.study import settle
@@ -67,6 +70,37 @@ def test_one_device_moves_a_clipped_update_by_at_most_twice_the_clip():
     recipe = Recipe(steps=5, batch=4, step_size=0.5, update_clip=0.7, update_noise=0.1)
     distance = moved(binary(FEATURES), replace(PLAN, local_steps=5), recipe)
     assert 0.1 < distance.max() <= 2 * 0.7 * (1 + 1e-5) + 1e-5
+
+
+ADAPTIVE = replace(PLAN, unit="device", local_steps=5, clip=0.7, noise=0.1, clip_quantile=0.5)
+
+
+def test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for():
+    """Pairs of updates of all lengths, under every clip that a server may send: also where one is no number."""
+    rng, model = np.random.default_rng(4), binary(FEATURES)
+    log_clip = rng.choice([-40, -22, -3, 0, 5, 22, 90, math.inf, -math.inf, math.nan], PAIRS).astype(np.float32)
+    clip = np.exp(np.clip(log_clip, -22, 22))[:, None]
+    ways = rng.normal(size=(2, PAIRS, model.size))
+    ways /= np.linalg.norm(ways, axis=2, keepdims=True)
+    ways[1, ::2] = -ways[0, ::2]
+    # From far below the clip to far beyond it, many just within it or just outside; a few are not finite.
+    lengths = rng.choice([0, 1e-9, 0.999, 1 - 1e-6, 1 + 1e-6, 1.001, 1e9, 1e38, math.nan], (2, PAIRS, 1))
+    with np.errstate(over="ignore"):
+        updates = (ways * lengths * clip).astype(np.float32)
+    recipe = replace(Recipe.of(ADAPTIVE), update_noise=0.0)
+
+    def sent(update, log_clip):
+        return counted_update(model, recipe, model.unravel(update), log_clip, jnp.zeros(2), None)
+
+    made = [np.asarray(jax.jit(jax.vmap(sent))(side, log_clip), np.float64) for side in updates]
+    distance = np.linalg.norm(made[0] - made[1], axis=1)
+    assert np.isfinite(distance).all()
+    assert 0.9999 * math.sqrt(4 + 0.2**2) < distance.max() <= ADAPTIVE.moves * (1 + 1e-5)
+
+
+def test_one_device_moves_what_it_sends_with_an_adaptive_clip_by_no_more_than_is_charged_for():
+    distance = moved(model_of_units(binary(FEATURES), ADAPTIVE), ADAPTIVE)
+    assert 0.2 < distance.max() <= ADAPTIVE.moves * (1 + 1e-5)
 
 
 def test_a_replaced_record_changes_neither_plan_nor_codec_nor_cost():

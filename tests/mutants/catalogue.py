@@ -217,8 +217,8 @@ MUTANTS = [
         "self.whole_noise(size, noise or Stream.fresh()) if self.whole else None", "None", CHARGED_NOISE),
     bug("whole noise from a fixed key", CODEC + "Codec.encode", "Stream.fresh()", "Stream(bytes(32))", CHARGED_NOISE),
     bug("whole noise without what rounding costs", CODEC + "sensitivity",
-        "2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
-        "2 * longest(plan, dimensions) / (plan.batch * grid)",
+        "plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
+        "plan.moves * longest(plan, dimensions) / (plan.batch * grid)",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
     bug("strict update as a difference of models", LOCAL + "local_update", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
@@ -233,7 +233,7 @@ MUTANTS = [
         "return trainer.update(model)", "self.latest[number] = trainer.update(model)\nreturn self.latest[number]",
         "tests/run/test_strict.py::test_a_rehearsal_shows_no_update_without_its_noise",
         Change(PLACES + "Rehearsed._keep", "self.latest[number] = "
-               "mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)", "")),
+               "mean(codec.decode(words, self.terms.parameters, count=1), 1, codec.grid)", "")),
     bug("threshold one below the safe bound", "choral.plan.secure_sum:SecureSum._require_safe",
         "self.cohort + self.colluders + 1", "self.cohort + self.colluders",
         "tests/attacks/test_lying_server.py::test_every_configuration_one_below_the_safe_bound_is_refused"),
@@ -320,11 +320,11 @@ MUTANTS = [
         "adjacency_of(part)", "'one record replaced'",
         "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
     bug("a device's update clipped to twice its bound", "choral.learning.local:Recipe.of",
-        "cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=plan.clip,"
-        " update_noise=noise, strict=plan.strict)",
-        "cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=2 * plan.clip,"
-        " update_noise=noise, strict=plan.strict)",
+        "plan.upload_bound", "2 * plan.upload_bound",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
+    bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",
+        "tests/audit/test_sensitivity.py::"
+        "test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_charged_for"),
     bug("five rows at the price of one", "choral.privacy.groups:_scaled",
         "rows * event.mu", "event.mu",
         "tests/privacy/test_groups.py::"

@@ -253,6 +253,7 @@ def _check_together(job: Job) -> None:
             fix=f"Use at most {devices}.",
         )
     _check_unit(job)
+    _check_quantile(job)
     _ = job.server_step  # CH104 for a number that it does not use
     _check_model(job)
 
@@ -285,6 +286,33 @@ def _check_unit(job: Job) -> None:
                 f'[data] has {key}, and [privacy] unit = "{job.privacy.unit}" does not use it.',
                 where=job.where("data", key),
                 fix='Set unit = "person" in [privacy], or take it out (ignore = [...] leaves a column out).',
+            )
+
+
+def _check_quantile(job: Job) -> None:
+    if job.local.clip_quantile is None:
+        return
+    unit, server = job.privacy.unit, job.federation.server
+    reasons = (
+        (
+            unit != "device",
+            f'[privacy] unit = "{unit}"',
+            'Set unit = "device" in [privacy], or leave clip_quantile out.',
+        ),
+        (
+            server not in (None, DEFAULT),
+            f'server = "{server}"',
+            f'Use server = "{DEFAULT}", or leave clip_quantile out.',
+        ),
+    )
+    for refused, beside, fix in reasons:
+        if refused:
+            raise ConfigError(
+                "CH104",
+                f"[local] has clip_quantile with {beside}.",
+                where=job.where("local", "clip_quantile"),
+                why="The clip of whole updates alone can follow their lengths, and the server's step then moves it.",
+                fix=fix,
             )
 
 

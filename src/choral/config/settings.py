@@ -73,6 +73,7 @@ class LocalSettings:
     batch: int | None = _setting(Whole(least=1, suggest="244"))
     step_size: float | None = _setting(Number(above=0, suggest="0.5"))
     clip: float | None = _setting(Number(above=0, suggest="1.0"))
+    clip_quantile: float | None = _setting(Number(above=0, below=1, suggest="0.5"))
     sampling: Sampling | None = _setting(Text(choices=SAMPLINGS))
     passes: Passes = _setting(Text(choices=PASSES), "continue")
     pull: float | None = _setting(Number(above=0, suggest="50"))

@@ -95,7 +95,7 @@ class Agent:
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
             self.respondent = Respondent(self.study.terms, vault, self._preparation(approval))
-            self.trainer.trial(self.study.settled.model.start(0))  # compiled before the server's deadlines run
+            self.trainer.trial(self.study.settled.trained.start(0))  # compiled before the server's deadlines run
         except BaseException:
             self.ledger.close()
             raise

@@ -269,7 +269,7 @@ class Home:
         if register is not None:
             register.check(held.whole, holder)
         preview = self._preview(study, policy, held, code)
-        held.trainer.trial(study.settled.model.start(0))
+        held.trainer.trial(study.settled.trained.start(0))
         if record:
             with self.open_ledger(vault, policy) as ledger:
                 since = self._passes_began(study, held, ledger.balance.charges)

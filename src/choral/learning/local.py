@@ -14,7 +14,7 @@ from jax.custom_batching import custom_vmap
 from choral.errors import PlanError
 from choral.learning import noise, rounding
 from choral.learning.models import Model, Tree, slopes
-from choral.plan import Plan, require_number, require_whole
+from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP, Plan, require_number, require_whole
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
 # kernels that add in an order of their own at every call are left out, so that equal pieces have equal sums.
@@ -43,6 +43,7 @@ class Recipe:
     update_clip: float = math.inf
     update_noise: float = 0.0
     strict: bool = False
+    adaptive: bool = False  # the update is clipped in units of the clip whose logarithm is the last parameter
 
     def __post_init__(self) -> None:
         require_whole("local steps", self.steps, most=2**20)
@@ -71,8 +72,9 @@ class Recipe:
         """The recipe that the plan describes."""
         noise = 0.0 if plan.strict else plan.noise
         if plan.unit == "device":
-            return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, update_clip=plan.clip,
-                       update_noise=noise, strict=plan.strict)  # fmt: skip
+            noise = 0.0 if plan.strict else plan.update_noise
+            return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
+                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip
         return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, clip=plan.clip, noise=noise,
                    strict=plan.strict)  # fmt: skip
 
@@ -107,6 +109,7 @@ def local_update(
     number below 0 is empty. Beyond the `usual` rows of a batch that is added in one piece nothing is computed unless
     they are used. Features that are known to be `finite` need no guard.
     """
+    model = model.fixed or model
     start = model.unravel(parameters)
     spread = noise_on_sum(model, recipe, batches.shape[-1])
 
@@ -130,14 +133,28 @@ def local_update(
         velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
         (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1]))
         update = jax.tree.map(jnp.subtract, end, start)
+    if recipe.adaptive:
+        return counted_update(model, recipe, update, parameters[-1], keys[-1], draw)
     if recipe.update_clip < math.inf:
-        factor = clip_factor(
-            norm(jnp.stack([norm(leaf.ravel()) for leaf in jax.tree.leaves(update)])), recipe.update_clip
-        )
+        factor = clip_factor(tree_norm(update), recipe.update_clip)
         update = jax.tree.map(lambda leaf: jnp.where(factor > 0, leaf * factor, 0), update)
         spread = recipe.update_noise * (1 + rounding.in_clipping(model.sizes))
         update = add_noise(model, (update, None), spread, keys[-1], draw)
     return model.ravel(update)
+
+
+def counted_update(model: Model, recipe: Recipe, update: Tree, log_clip: Array, key: Array, draw: Noise) -> Array:
+    """The update in units of the clip S, at most 1 long, and ±λ/2 for whether it is within S; with noise on all of it.
+
+    The bounds hold for every S, so nobody has to trust the server that sends its logarithm.
+    """
+    clip = jnp.exp(jnp.clip(log_clip, -LARGEST_LOG_CLIP, LARGEST_LOG_CLIP))
+    length = tree_norm(update)
+    factor = jnp.where(length < jnp.inf, recipe.update_clip / jnp.maximum(length, clip), 0)  # neither is 0
+    clipped = jnp.where(factor > 0, model.ravel(update) * factor, 0)  # nothing, where one is no number
+    counted = jnp.append(clipped, jnp.where(length <= clip, COUNT_LENGTH / 2, -COUNT_LENGTH / 2))
+    spread = recipe.update_noise * (1 + rounding.in_clipping(model.sizes))
+    return counted if spread == 0 else counted + spread * draw(key, counted.shape, 0)
 
 
 def noise_on_sum(model: Model, recipe: Recipe, room: int) -> float:
@@ -274,6 +291,15 @@ def norm(rows: Array) -> Array:
     scaled = rows * (1 / scale)
     total = jnp.sum(scaled * scaled, axis=-1, keepdims=True)
     return jnp.where(largest < 2.0**126, scale * jnp.sqrt(total), jnp.inf)[..., 0]
+
+
+def tree_norm(tree: Tree) -> Array:
+    """The Euclidean norm of all leaves together.
+
+    >>> float(tree_norm([jnp.float32([[3.0]]), jnp.float32([4.0])]))
+    5.0
+    """
+    return norm(jnp.stack([norm(leaf.ravel()) for leaf in jax.tree.leaves(tree)]))
 
 
 def clip_factor(norms: Array, clip: float) -> Array:

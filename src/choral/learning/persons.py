@@ -4,6 +4,7 @@ A unit is a matrix of `most` rows; behind each row's features stand its label an
 on records trains on persons, and every rule that holds for one record replaced holds for one person replaced.
 """
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -79,7 +80,7 @@ def split_units(
 
 
 def model_of_units(model: Model, plan: Plan) -> Model:
-    """What a device trains: the model itself, or where the unit is a person, the mean loss over a person's rows."""
+    """What a device trains: the model itself, one with an adaptive clip, or the mean loss over the rows of a person."""
     if plan.unit != "record" and model.trainer is not None:
         raise PlanError(
             "CH204",
@@ -87,7 +88,25 @@ def model_of_units(model: Model, plan: Plan) -> Model:
             why=f"It is known to clip the gradient of each row, not that of a {plan.unit}.",
             fix='Use unit = "record", or a model that JAX trains.',
         )
+    if plan.adaptive:
+        return _with_clip(model, plan.clip)
     return _of_persons(model, plan.rows_per_person) if plan.unit == "person" else model
+
+
+@lru_cache(maxsize=32)
+def _with_clip(model: Model, first: float) -> Model:
+    """The model with one parameter more, which starts as the logarithm of the first clip; no loss depends on it."""
+
+    def init(seed: int) -> Tree:
+        return model.init(seed), jnp.full(1, math.log(first), jnp.float32)
+
+    def loss(tree: Tree, row: Array, label: Array) -> Array:
+        return model.loss(tree[0], row, label)
+
+    def predict(tree: Tree, rows: Array) -> Array:
+        return model.predict(tree[0], rows)
+
+    return replace(model, init=init, loss=loss, predict=predict, fixed=model)
 
 
 @lru_cache(maxsize=32)  # the same shapes are the same model, and compiled once

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
@@ -11,11 +12,11 @@ from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, req
 from choral.plan.secure_sum import Adversary, SecureSum
 
 __all__ = [
-    "AGAINST", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES",
-    "SAMPLINGS", "SUM_KINDS", "UNITS",
-    "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum",
-    "SumKind", "Unit", "require_company", "require_keywords", "require_law", "require_number", "require_one_of",
-    "require_whole", "usual_sampling", "whole_within",
+    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE",
+    "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS", "UNITS", "Adversary", "Against", "Budget",
+    "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit",
+    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
+    "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -35,6 +36,8 @@ NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
 Against = Literal["everyone", "server and colluders"]
 AGAINST: tuple[Against, ...] = ("everyone", "server and colluders")  # whom the ε of a budget is proved against
 MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
+COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
+LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
@@ -102,7 +105,8 @@ class Plan:
     that of the noise: Gaussian in every local step, or whole numbers on the grid of the sum (the strict mode, rule S6).
     `unit` is what may differ between two neighbouring tables: a record, or all rows of a person, of which at most
     `rows_per_person` are used; `rows` and `batch` then count persons. Where it is a whole device, `clip` bounds its
-    update and `noise` is that of the update (rule S4). With `noise_is_added` "once" (rule S7)
+    update and `noise` is that of the update (rule S4); with a `clip_quantile` these are the clip and the noise of the
+    first round, and both follow that quantile of the lengths of the updates. With `noise_is_added` "once" (rule S7)
     every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
     `noise` is that of the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn
     back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
@@ -132,6 +136,7 @@ class Plan:
     pull: float = 0.0
     parts: int = 1
     rows_per_person: int = 0
+    clip_quantile: float = 0.0
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -151,6 +156,7 @@ class Plan:
         require_law(self.law, local_steps=steps, sampling="partition" if self.unit == "device" else sampling)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
         self._require_persons()
+        self._require_quantile()
         self._require_once()
 
     def _require_persons(self) -> None:
@@ -162,6 +168,19 @@ class Plan:
                 "CH204",
                 f'rows_per_person = {self.rows_per_person!r} with unit = "{self.unit}".',
                 fix='Leave it out, or use unit = "person".',
+            )
+
+    def _require_quantile(self) -> None:
+        """A clip that follows a quantile is that of whole updates."""
+        if not self.adaptive:
+            return
+        require_number("clip_quantile", self.clip_quantile, below=1.0)
+        if self.unit != "device":
+            raise PlanError(
+                "CH204",
+                f'clip_quantile = {self.clip_quantile!r} with unit = "{self.unit}".',
+                why="Only the clip of whole updates can follow their lengths (rule S4).",
+                fix='Leave it out, or use unit = "device".',
             )
 
     def _require_once(self) -> None:
@@ -204,19 +223,36 @@ class Plan:
         return self.once or self.unit == "device"
 
     @property
+    def adaptive(self) -> bool:
+        """Whether the clip follows a quantile of the updates' lengths; what is sent is then in units of the clip."""
+        return self.clip_quantile != 0
+
+    @property
+    def moves(self) -> float:
+        """By how many clips the replacement of one unit moves what it is clipped in, at most.
+
+        A vector turns round, and with an adaptive clip one more number, the count, changes by λ at the same time.
+        """
+        return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
+
+    @property
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size
 
     @property
     def update_noise(self) -> float:
-        """The noise of one step, or of the upload where it is added once, in units of the parameters."""
+        """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
+        if self.adaptive:
+            return self.noise / self.clip
         return self.noise if self.on_upload else self.step_size * self.noise
 
     @property
     def upload_bound(self) -> float:
         """B, the longest upload where noise is added to it."""
-        return self.clip if self.unit == "device" else UPLOAD_ROOM * self.clip * self.local_time
+        if self.unit == "device":
+            return 1.0 if self.adaptive else self.clip
+        return UPLOAD_ROOM * self.clip * self.local_time
 
     @property
     def gaussian(self) -> bool:
@@ -254,7 +290,7 @@ class Plan:
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
-                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0)}  # fmt: skip
+                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0)}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

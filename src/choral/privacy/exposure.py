@@ -13,6 +13,7 @@ class _Optional(TypedDict, total=False):
     law: Law
     unit: Unit
     rows_per_person: int
+    clip_quantile: float
     secure_sum: bool
     colluders: int
     dropouts: int

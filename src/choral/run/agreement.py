@@ -260,7 +260,7 @@ class Agreement:
             roster=self.roster,
             secure=self.secure,
             codec=self.settled.codec,
-            parameters=self.settled.model.size,
+            parameters=self.settled.trained.size,
             plan=self.run_name,
         )
 

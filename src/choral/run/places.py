@@ -268,7 +268,7 @@ def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
         roster=Roster.of(identity.bundle for identity in identities),
         secure=study.secure,
         codec=study.codec,
-        parameters=study.model.size,
+        parameters=study.trained.size,
         plan=study.plan.digest,
     )
 
@@ -335,7 +335,7 @@ class Rehearsed(OneProcess):
     def _keep(self, number: int, words: Words) -> None:
         """Remember an update as it is before its masks; with its noise, which may not be there before it is encoded."""
         codec = self.study.codec
-        self.latest[number] = mean(codec.decode(words, self.study.model.size, count=1), 1, codec.grid)
+        self.latest[number] = mean(codec.decode(words, self.terms.parameters, count=1), 1, codec.grid)
 
     def round(
         self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int

@@ -28,7 +28,7 @@ from choral.privacy.exposure import crowd_of
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
 from choral.secagg.graph import sparse
-from choral.server_step import Averaged, ServerStep, over_rounds
+from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
@@ -74,6 +74,8 @@ def server_step_of(
     typical_rows: float,
 ) -> ServerStep:
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
+    if plan.adaptive:
+        return AdaptiveClip(quantile=plan.clip_quantile)
     if job.federation.server is not None or not _takes_one_step(job, model):
         return over_rounds(job.server_step, plan.rounds)
     conditions = _conditions(
@@ -253,7 +255,7 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int)
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
-        law=privacy.law, **given, **unit,
+        law=privacy.law, clip_quantile=local.clip_quantile or 0.0, **given, **unit,
     )  # fmt: skip
 
 

@@ -142,9 +142,9 @@ class Run:
             )
         self.watch: Watch = unwatched
         self.lines: list[RoundLine] = []
-        self.parameters: NDArray[np.float32] = study.model.start(0)
+        self.sent: NDArray[np.float32] = study.trained.start(0)
         self.server = study.server_step
-        self.state = self.server.init(self.parameters)
+        self.state = self.server.init(self.sent)
         self.sight: Sight | None = None
         self.baselines = Baselines(without_privacy=None, alone=None)
         self.first = 1
@@ -155,11 +155,16 @@ class Run:
     def go_on(self) -> None:
         """Take up where the folder's checkpoint ends."""
         assert self.folder is not None  # noqa: S101 - only a run with a folder can be resumed
-        last, parameters = self.folder.checkpoint()
+        last, sent = self.folder.checkpoint()
         self.lines = self.folder.forget_after(last)
         self.first = last + 1
-        self.parameters = self.parameters if parameters is None else parameters
+        self.sent = self.sent if sent is None else sent
         self.state = self.folder.server_state(self.state)
+
+    @property
+    def parameters(self) -> NDArray[np.float32]:
+        """The model's parameters: what is sent to devices, without a clip that goes along."""
+        return self.sent[: self.study.model.size]
 
     @property
     def rounds_left(self) -> int:
@@ -200,7 +205,7 @@ class Run:
             steps = federation.rounds(
                 study.plan,
                 place,
-                self.parameters,
+                self.sent,
                 grid=study.codec.grid,
                 seed=study.seed,
                 smallest_cohort=min(study.secure.smallest_sum, study.plan.cohort),
@@ -221,19 +226,19 @@ class Run:
     def _passed_over(self, note: str) -> federation.Step:
         """A round that can't be tried any more: the model stays as it is, and the next round is due."""
         return federation.Step(
-            round=self.first, cohort=(), included=(), parameters=self.parameters, state=self.state, note=note
+            round=self.first, cohort=(), included=(), parameters=self.sent, state=self.state, note=note
         )
 
     def _over(self, step: federation.Step, seconds: float) -> RoundLine:
         """The line of a round that is over, on disk and in the log."""
-        self.parameters = step.parameters
+        self.sent = step.parameters
         due = self._due(step.round)
         line = RoundLine(
             round=step.round,
             seconds=round(seconds, 3),
             cohort=step.cohort,
             included=step.included,
-            test=metrics(self.study, step.parameters) if due else {},
+            test=metrics(self.study, self.parameters) if due else {},
             note=step.note,
         )
         line = self.place.noted(line, self.lines)

@@ -66,7 +66,7 @@ class Study:
 
     @property
     def trained(self) -> Model:
-        """The model of one unit of the plan: what a device trains on its records, or on its persons."""
+        """What a device trains on its records or persons; an adaptive clip is one parameter more."""
         return model_of_units(self.model, self.plan)
 
     @cached_property
@@ -172,7 +172,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
 
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
     """How updates of this model become ring integers; what may leave its range is charged for."""
-    return Codec.for_plan(plan, secure, model.size, failure=OUT_OF_RANGE)
+    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=OUT_OF_RANGE)
 
 
 def _smallest(job: Job, rows: int) -> int:

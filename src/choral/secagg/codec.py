@@ -76,7 +76,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     """ηG with what float32 may add to it: γ times what one record can add to the update of a strict round.
 
     Where noise is added once it is GT with the most that rounding may add to it there, and where a whole update is
-    clipped, γS with what its norm may be off by.
+    clipped, γS with what its norm may be off by; S is 1 where the clip is adaptive.
 
     A clipped gradient is too long by less than (d + 64)u of G. On its way to the update a number is rounded at most
     2⌈√γ⌉ + 4 times (`learning.local.batch_sum`), each error relative to γ gradients together.
@@ -89,7 +89,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     if plan.once:
         return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
     if plan.unit == "device":
-        return plan.batch * plan.clip * (1 + (dimensions + 80) * _UNIT)
+        return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
     gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
     if max(gradient, sum_) > 1 or not all(2.0**-32 < number < 2.0**32 for number in (plan.clip, plan.step_size)):
@@ -112,7 +112,7 @@ def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     >>> round(sensitivity(plan, 100, 2.0**-10), 2)  # 2ηG/γ in steps, and √d
     20.24
     """
-    return (2 * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
+    return (plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)) * _SLACK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +206,7 @@ class Codec:
         room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, samplers.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
         while grid < 2 * plan.update_noise:
-            scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / 2))
+            scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / plan.moves))
             largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
             if largest <= room and scale <= widest and scale * grid <= 2 * plan.update_noise:
                 return cls(

@@ -50,6 +50,7 @@ class Model:
     shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
     trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
     of_rows: "Model | None" = None  # the model of one row, where an example is all rows of a person
+    fixed: "Model | None" = None  # the model itself, where the logarithm of an adaptive clip is one more parameter
 
     @property
     def row(self) -> tuple[int, ...]:

@@ -14,11 +14,12 @@ from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE, Loss, Mechanism, su
 def whole_updates(part: Exposure, rounds: int, honest_noises: int = 1) -> Event:
     """μ = 2S√C/(σ_u√r_eff) of updates clipped to S with noise σ_u each, for all records of a device (Rule S4).
 
-    In whole numbers no device moves the integers by more than 2S/σ_u of their noise (Rule S6).
+    In whole numbers no device moves the integers by more than 2S/σ_u of their noise (Rule S6). Where the clip is
+    adaptive, √(4 + λ²) takes the place of 2: the count moves together with the update.
     """
     if part.strict:
         return whole_noise(part, rounds, honest_noises)
-    return Gaussian(mu=2 * (part.clip / part.noise) * math.sqrt(rounds / honest_noises))
+    return Gaussian(mu=part.moves * (part.clip / part.noise) * math.sqrt(rounds / honest_noises))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +57,32 @@ class ClippedUpdate(Mechanism):
 
     def _loss(self, part: Exposure, adversary: str, counted: int) -> Loss:
         event = whole_updates(part, part.rounds, counted)
-        certificate = f"each update is clipped as a whole; what is seen carries the noise of {counted} honest devices"
+        clipped = "clipped and counted in one vector" if part.adaptive else "clipped as a whole"
+        certificate = f"each update is {clipped}; what is seen carries the noise of {counted} honest devices"
         return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE_ADJACENCY)
 
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a device, for the report."""
         return (
-            f"Each device's whole update clipped to {plan.clip:.3g}; {self.noise_in_full} of standard deviation "
-            f"{plan.noise:.4g}{self.exactness} once, on the update"
+            f"Each device's whole update clipped to {_clip_of(plan)}; {self.noise_in_full} of standard deviation "
+            f"{plan.noise:.4g}{self.exactness} once, on the update{_following(plan)}"
         )
 
     def protection(self, plan: Plan) -> str:
         """What is done to an update before it leaves, for the list of releases."""
-        return f"the whole update clipped to {plan.clip:.3g}, {self.noise} {plan.noise:.4g} once"
+        return f"the whole update clipped to {_clip_of(plan)}, {self.noise} {plan.noise:.4g} once{_following(plan)}"
+
+
+def _clip_of(plan: Plan) -> str:
+    return f"{plan.clip:.3g}" + (" at first" if plan.adaptive else "")
+
+
+def _following(plan: Plan) -> str:
+    """What else is said where the clip is adaptive."""
+    if not plan.adaptive:
+        return ""
+    followed = f"clip and noise follow the {plan.clip_quantile:g} quantile of the updates' lengths"
+    return f"; {followed}, by a count with the same noise"
 
 
 CLIPPED_UPDATE = ClippedUpdate(

@@ -27,7 +27,7 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Ske
     Zcdp(rho=0.5, delta=0.0)
     """
     scale = LEAST_SCALE[part.law]
-    return _EVENTS[part.law](2 / part.noise_multiplier * scale, scale, uses, honest_noises)
+    return _EVENTS[part.law](part.moves / part.noise_multiplier * scale, scale, uses, honest_noises)
 
 
 def _discrete_gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:
