@@ -61,7 +61,7 @@ LINES: dict[str, tuple[research.Rule, str]] = {
 THREE_RULES = (
     "Theorem 1: ε as published, server sees only sums",
     "S5: ε PROVED against everyone",
-    f"S7, noise once: ε PROVED, secure sum, {COLLUDERS} of 10 collude",
+    f"S7: ε PROVED with secure sum, {COLLUDERS} of 10 collude",
 )
 PAIRS = {
     "with_minus_without": ("with_secure_sum", "without_secure_sum"),
