@@ -57,7 +57,8 @@ def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert told["published_at_proved_epsilon"]["2"]["privacy"]["published"]["epsilon"] == pytest.approx(2.0)
     three = told["panels"][-1]
     assert three["title"] == "Logistic regression: one ε = 2, three rules (δ = 1e-5, one record replaced)"
-    assert [line["name"].split(":")[0] for line in three["lines"][1:]] == ["Theorem 1", "S5", "S7, noise once"]
+    assert [line["name"].split(":")[0] for line in three["lines"][1:]] == ["Theorem 1", "S5", "S7"]
+    assert all(line["name"] in (tmp_path / "utility-logistic-3.svg").read_text() for line in three["lines"])
     assert told == json.loads((tmp_path / "utility-logistic.json").read_text())
     assert (tmp_path / "utility-logistic-1.svg").read_text().startswith("<svg")
     assert (tmp_path / "utility-logistic-1.png").exists() is (why_not() == "")
@@ -122,8 +123,10 @@ def test_a_trade_off_of_a_convex_model_has_noise_once_with_the_secure_sum_at_the
         assert one["privacy"]["delta"] == told["proved"][epsilon]["privacy"]["delta"] == 1e-4
         for other in ("everyone", "published"):
             assert told[f"noise_once_minus_{other}"][epsilon]["each"] == [0.01]
-    (panel,) = told["panels"]
-    assert panel["lines"][-1]["name"] == "S7, noise once: ε PROVED, secure sum, 2 of 10 collude"
+    _, three = told["panels"]
+    ends = [(line["name"].split(":")[0], line["points"][-1]) for line in three["lines"]]
+    assert ends == [("Theorem 1", [10.0, 0.88]), ("S5", [10.0, 0.88]), ("S7", [10.0, 0.89])]
+    assert all(line["name"] in (tmp_path / "tradeoff-logistic-2.svg").read_text() for line in three["lines"])
 
 
 def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel(tmp_path, monkeypatch):

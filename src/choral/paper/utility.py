@@ -57,7 +57,12 @@ LINES: dict[str, tuple[research.Rule, str]] = {
     "proved": ("proved", "S5: ε PROVED against everyone"),
     "proved_with_secure_sum": ("with_secure_sum", f"S2 or S3: ε PROVED, secure sum, {COLLUDERS} of 10 collude"),
 }
-NOISE_ONCE = f"S7, noise once: ε PROVED, secure sum, {COLLUDERS} of 10 collude"
+# Three rules at the same ε: what is published, and what is proved against everyone and with the secure sum.
+THREE_RULES = (
+    "Theorem 1: ε as published, server sees only sums",
+    "S5: ε PROVED against everyone",
+    f"S7: ε PROVED with secure sum, {COLLUDERS} of 10 collude",
+)
 PAIRS = {
     "with_minus_without": ("with_secure_sum", "without_secure_sum"),
     "with_minus_dp_sgd": ("with_secure_sum", "dp_sgd"),
@@ -129,11 +134,9 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
     title = f"{NAMES[kind]}, {base.rounds} rounds"
     shown = {f"{title}: {base.local_steps} local steps against one": records, f"{title}: a whole device hidden": device}
     if once:
-        shown[f"{NAMES[kind]}: one ε = {best}, three rules (δ = 1e-5, one record replaced)"] = {
-            "Theorem 1: ε as published, server sees only sums": published[best].curves,
-            LINES["proved"][1]: proved[best].curves,
-            NOISE_ONCE: once[best].curves,
-        }
+        three = (methods[best].curves for methods in (published, proved, once))
+        words = f"{NAMES[kind]}: one ε = {best}, three rules (δ = 1e-5, one record replaced)"
+        shown[words] = dict(zip(THREE_RULES, three, strict=True))
     panels = [research.panel(words, free | lines, "test_accuracy", anchors=levels) for words, lines in shown.items()]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
     return research.Found(results=results, claims=of_utility(name, results), panels=panels)
@@ -163,9 +166,8 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
         name: research.tuned_over(measurements, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
         for name, (rule, _) in LINES.items()
     }
-    names = {name: words for name, (_, words) in LINES.items()}
     if once := _once(measurements, base, only, epsilons, PUBLISHED_DELTA):
-        found["noise_once"], names["noise_once"] = once, NOISE_ONCE
+        found["noise_once"] = once
     results = {
         **{name: {at: one.results() for at, one in methods.items()} for name, methods in found.items()},
         **anchors.results(),
@@ -176,9 +178,15 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
         },
         "proved_minus_non_private": {at: one.minus(anchors.free) for at, one in found["proved"].items()},
     }
-    lines = {words: research.over_epsilon(found[name]) for name, words in names.items()}
-    levels = {"without privacy": research.spread(anchors.free.accuracy)["mean"], **anchors.levels()}
     title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4, one record replaced)"
-    panels = [research.panel(title, lines, "test_accuracy", over="ε", anchors=levels, log_x=True)]
+    shown = {title: {words: research.over_epsilon(found[name]) for name, (_, words) in LINES.items()}}
+    if once:
+        three = (research.over_epsilon(methods) for methods in (found["with_secure_sum"], found["proved"], once))
+        shown[f"{title}, three rules"] = dict(zip(THREE_RULES, three, strict=True))
+    levels = {"without privacy": research.spread(anchors.free.accuracy)["mean"], **anchors.levels()}
+    panels = [
+        research.panel(words, lines, "test_accuracy", over="ε", anchors=levels, log_x=True)
+        for words, lines in shown.items()
+    ]
     name = f"{NAMES[kind]}, τ = {base.local_steps}, T = {base.rounds}"
     return research.Found(results=results, claims=of_tradeoff(name, results), panels=panels)
