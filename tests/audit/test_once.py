@@ -42,8 +42,8 @@ def test_a_person_with_five_rows_is_protected_as_is_proved():
 def test_persons_that_are_not_clipped_as_one_are_refuted(planted, monkeypatch):
     case = once_case(epsilon=2.0, trainings=FEW, unit="person")
     if planted == "clipped row by row":  # every row of a person counts in full
-        rows_of_persons = once._rows_of_persons
-        monkeypatch.setattr(once, "_rows_of_persons", lambda *given: (*rows_of_persons(*given)[:2], np.ones(20)))
+        rows_of_persons = once.rows_of_persons
+        monkeypatch.setattr(once, "rows_of_persons", lambda *given: (*rows_of_persons(*given)[:2], np.ones(20)))
     else:
         case = replace(case, noise_share=0.5)
     assert not case.measure().survived

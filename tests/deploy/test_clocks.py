@@ -27,6 +27,7 @@ ASK = {
     "privacy/ledger.py": "a stamp on every entry",
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
+    "cli/ask.py": "the name of a new run folder",
     "run/folder.py": "stamps in the run's folder",
     "deploy/site.py": "a stamp on an approval",
 }

@@ -13,14 +13,16 @@ LYING = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)  # 7 + 8 
 CURIOUS = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2, adversary="curious")
 
 
-def study(*, kind="logistic", plan=PLAN, secure=LYING):
+def study(*, kind="logistic", plan=PLAN, secure=LYING, against="everyone"):
     """All that a policy asks of a study."""
-    return SimpleNamespace(job=SimpleNamespace(model_kind=kind), plan=plan, secure=secure)
+    job = SimpleNamespace(model_kind=kind, privacy=SimpleNamespace(against=against))
+    return SimpleNamespace(job=job, plan=plan, secure=secure)
 
 
 def test_a_study_within_the_policy_is_not_refused():
     assert Policy(epsilon=2.0, crowd=4, colluders=2).check(study()) is None
     assert Policy(epsilon=2.0, curious=True).check(study(secure=CURIOUS)) is None
+    assert Policy(epsilon=2.0, epsilon_sum=1.0).check(study(against="server and colluders")) is None
     assert Policy(epsilon=2.0, delta=1e-6).budget == Budget(epsilon=2.0, delta=1e-6)
 
 

@@ -157,7 +157,7 @@ def test_a_drop_out_that_is_retried_never_shows_a_figure_above_a_limit_without_s
 def test_a_site_is_full_when_its_own_ledger_has_said_so(consortium):
     home = consortium.homes["lake"]
     with Agent(home) as agent:
-        two, three = (agent._costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
+        two, three = (agent.costs.spent(0, rounds, 1e-4) for rounds in (2, 3))
         agent.ledger.set_limit(Budget(epsilon=(two + three) / 2, delta=1e-4))
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()

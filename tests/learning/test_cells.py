@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from choral.errors import TableError
 from choral.learning.cells import Cells
 from choral.learning.columns import Categorical, Numeric, infer, parse_numbers
-from choral.learning.reading import _BLOCK, read_csv
+from choral.learning.reading import BLOCK, read_csv
 from choral.learning.tables import load
 
 TEXTS = st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=5), max_size=4)
@@ -82,7 +82,7 @@ def test_levels_and_what_is_taken_from_rows_are_the_same_for_both():
 def test_rows_go_to_the_devices_that_a_column_names_in_their_order(tmp_path):
     """More rows than a block, against a search of the whole column for each device, as it was before."""
     rng = np.random.default_rng(3)
-    count = 2 * _BLOCK + 7
+    count = 2 * BLOCK + 7
     sites, ages = rng.choice(["north", "Süd", " west "], count), rng.integers(0, 101, count)
     lines = [f"{site},{age},{age % 2}" for site, age in zip(sites, ages, strict=True)]
     path = tmp_path / "rows.csv"
@@ -97,8 +97,8 @@ def test_rows_go_to_the_devices_that_a_column_names_in_their_order(tmp_path):
 
 def test_a_ragged_row_is_named_by_its_number_beyond_the_first_block(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text("a,b\n" + "1,2\n" * (_BLOCK + 2) + "1,2,3\n")
-    with pytest.raises(TableError, match=rf"CH306 .* row {_BLOCK + 3:,} has 3 cells, the header has 2"):
+    path.write_text("a,b\n" + "1,2\n" * (BLOCK + 2) + "1,2,3\n")
+    with pytest.raises(TableError, match=rf"CH306 .* row {BLOCK + 3:,} has 3 cells, the header has 2"):
         read_csv(path)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from choral.learning.converged import _lbfgs, _newton, _objective, _standard, converged
+from choral.learning.converged import converged, lbfgs, newton, regularised_loss, standardised
 from choral.learning.evaluate import evaluate
 from choral.learning.models import binary, linear, logistic, mlp
 from choral.learning.records import Records
@@ -23,17 +23,17 @@ def made(classes, *, rows=400, features=5, seed=0):
 def test_the_solvers_end_where_the_gradient_is_zero(classes):
     """Checked by differences of the loss itself in 64 bits, which know nothing of the solvers' own derivatives."""
     records = made(classes)
-    rows = _standard(records.features, records.features.mean(axis=0), np.maximum(records.features.std(axis=0), 0.01))
+    rows = standardised(records.features, records.features.mean(axis=0), np.maximum(records.features.std(axis=0), 0.01))
     problem = {"rows": rows, "labels": records.labels, "ridge": 0.01, "classes": classes}
     start = np.zeros((rows.shape[1], 3 if classes == 3 else 1))
-    for solve in (_lbfgs, *([_newton] if classes < 3 else [])):
+    for solve in (lbfgs, *([newton] if classes < 3 else [])):
         place = solve(start, **problem)
-        value, step = _objective(place, **problem)[0], 0.05
+        value, step = regularised_loss(place, **problem)[0], 0.05
         for at in np.ndindex(place.shape):
             for sign in (1, -1):
                 moved = place.copy()
                 moved[at] += sign * step
-                assert _objective(moved, **problem)[0] > value - 1e-7
+                assert regularised_loss(moved, **problem)[0] > value - 1e-7
 
 
 def test_least_squares_is_what_the_closed_form_gives():

@@ -279,9 +279,9 @@ MUTANTS = [
         "msgspec.structs.replace(about, study=self.agreement.digest.hex(), data=data, seed=self.study.seed)",
         "tests/deploy/test_serving.py::test_the_seed_that_draws_a_deployments_cohorts_is_written_nowhere"),
     bug("cells beyond their bounds are logged", COLUMNS + "Numeric.encode",
-        "parse_numbers(cells, source=source, name=self.name)",
+        "self._numbers(cells, source=source)",
         "(__import__('logging').debug('moved %s', [c for c in cells if float(c) > self.high]),"
-        " parse_numbers(cells, source=source, name=self.name))[1]",
+        " self._numbers(cells, source=source))[1]",
         "tests/audit/test_planted_values.py::test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value"),
     bug("the report says where the data lies", STUDY + "_load", "Path(named).name", "str(named)",
         "tests/audit/test_planted_values.py::test_a_report_names_the_file_of_the_data_and_not_where_it_lies"),
@@ -294,14 +294,13 @@ MUTANTS = [
         "clean + plan.noise * factor * noise", "clean + 0.5 * plan.noise * factor * noise",
         "tests/audit/test_once.py::"
         "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
-    bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * self.divisor * MARGIN",
-        "2.5 * self.divisor",
+    bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * MARGIN", "2.5",
         "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
-    bug("rows that are longer than declared", "choral.learning.once:_work",
+    bug("rows that are longer than declared", "choral.learning.once:work_through",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
-        "2 * plan.clip * plan.local_time / plan.batch", "plan.clip * plan.local_time / plan.batch",
+        "2 * plan.clip / plan.batch * pulled_time(plan)", "plan.clip / plan.batch * pulled_time(plan)",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_one_record_moves_an_upload_by_twice_the_clip_times_the_local_time_over_the_divisor"),
     bug("steps that fit the draw", "choral.learning.once:noisy_upload",
@@ -309,7 +308,7 @@ MUTANTS = [
         "local_work(model, LocalWork.of(plan), parameters, features, labels)",
         "tests/run/test_once.py::test_the_number_of_steps_tells_nothing_of_who_was_drawn"),
     # Units of privacy
-    bug("a person whose rows are clipped one by one", "choral.learning.once:_rows_of_persons",
+    bug("a person whose rows are clipped one by one", "choral.learning.once:rows_of_persons",
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
         "tests/learning/test_persons.py::"
         "test_one_person_moves_an_upload_with_noise_once_by_no_more_than_the_rule_says"),

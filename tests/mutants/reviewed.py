@@ -4,7 +4,7 @@ The interfaces that the fixes brought did not exist before, so a test of them ca
 removes one fix, and a test that fails with it, shows the same.
 """
 
-from tests.mutants.catalogue import DEVICE, LOCAL, Mutant, bug
+from tests.mutants.catalogue import LOCAL, Mutant, bug
 
 GATE, RELAY = "choral.backends.flower.gate:Gate.", "choral.backends.relay:"
 CODE, SIGNATURES, SIGNED = "choral.run.code:", "choral.run.signatures:", "choral.report.signed:"
@@ -88,7 +88,8 @@ REVIEWED: list[Mutant] = [
     bug("an unsigned READY is believed", "choral.protocol.findings:Findings.proves",
         "self.terms.roster.bundles[sender].check(message.signature, *fields)", "",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved"),
-    bug("a refusal that is not signed", DEVICE + "_refuse", "self._identity.sign(*refusal_fields(turn, code, cause))",
+    bug("a refusal that is not signed", "choral.protocol.device:signed_refusal",
+        "identity.sign(*refusal_fields(turn, code, cause))",
         "bytes(64)", "tests/protocol/test_device.py::test_every_refusal_is_signed_and_says_whose_doing_it_was"),
     # P6: forged runs
     bug("signatures leave the metrics out", SIGNATURES + "record_digest", 'name != "files"',

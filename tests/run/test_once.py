@@ -66,13 +66,13 @@ def test_whole_noise_once_has_the_same_integers_too_and_needs_little_more_of_it(
 
 def test_the_number_of_steps_tells_nothing_of_who_was_drawn(monkeypatch):
     """Every device of every sampled round takes as many steps as the room of a draw asks for."""
-    taken, honest = set(), once._work
+    taken, honest = set(), once.work_through
 
     def watched(*given):
         taken.add(int(given[-2]))
         return honest(*given)
 
-    monkeypatch.setattr(once, "_work", watched)
+    monkeypatch.setattr(once, "work_through", watched)
     settled = study(seed=8, sampling="poisson", batch=20, rounds=4)
     Run("simulation", settled).finish()
     work = once.LocalWork.of(settled.plan)

@@ -146,6 +146,7 @@ TOML = """
 epsilon = 3.0
 delta = 1e-4
 law = "{law}"
+noise_is_added = "every step"
 [federation]
 devices = 5
 cohort = 4

@@ -16,7 +16,7 @@ from choral.errors import ChoralError, ConfigError, StorageError
 
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
 VERBS = {
-    "demo": "train on 200 devices of real data in one process, and show what it cost",
+    "demo": "train on 250 devices of real data in one process, and show what it cost",
     "init": "a choral.toml for your tables, with what people must declare left to be filled in",
     "plan": "noise, batches, steps and rounds for a budget, with the reason for each",
     "account": "what a given run costs, by every rule, proved and published",

@@ -1,6 +1,6 @@
-"""Train on UCI Adult over 200 small devices in one process, with real keys, masks and noise, and show what it cost.
+"""Train on UCI Adult over 250 small devices in one process, with real keys, masks and noise, and show what it cost.
 
-Each device has about 240 rows, too few to learn well alone. Nothing is downloaded. The run folder, with a report for
+Each device has about 195 rows, too few to learn well alone. Nothing is downloaded. The run folder, with a report for
 people, lands under runs/. With --paper it is the setting of the paper: 16 devices, noise in every step.
 """
 
@@ -9,7 +9,7 @@ import argparse
 from choral.cli import training
 
 EPILOG = "Next: choral account --help · choral simulate my.toml · choral verify RUN"
-JOB = {"name": "demo", "builtin": "adult", "epsilon": 2.0, "delta": 1e-5, "devices": 200, "cohort": 40, "rounds": 10}
+JOB = {"name": "demo", "builtin": "adult", "epsilon": 2.0, "delta": 1e-5, "devices": 250, "cohort": 25, "rounds": 10}
 PAPER = {
     "name": "demo",
     "builtin": "adult",

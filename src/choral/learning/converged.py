@@ -42,16 +42,16 @@ def _convex(model: Model, train: Records, validation: Records) -> NDArray[np.flo
     """
     rows, centre, spread = train.features, train.features.mean(axis=0), train.features.std(axis=0)
     scale = np.where(spread > _CONSTANT, spread, 1.0)
-    standard = _standard(rows, centre, scale)
+    scaled = standardised(rows, centre, scale)
     outputs = 1 if model.classes in (0, 2) else model.classes
-    minimised = _newton if outputs == 1 and standard.shape[1] <= _MOST_NEWTON else _lbfgs
-    place = best = np.zeros((standard.shape[1], outputs))
+    minimised = newton if outputs == 1 and scaled.shape[1] <= _MOST_NEWTON else lbfgs
+    place = best = np.zeros((scaled.shape[1], outputs))
     least = math.inf
     for ridge in _RIDGES if len(validation.labels) else _RIDGES[2:3]:
-        place = minimised(place, rows=standard, labels=train.labels, ridge=ridge / len(rows), classes=model.classes)
+        place = minimised(place, rows=scaled, labels=train.labels, ridge=ridge / len(rows), classes=model.classes)
         judged = validation if len(validation.labels) else train
-        loss = _objective(
-            place, rows=_standard(judged.features, centre, scale), labels=judged.labels, classes=model.classes
+        loss = regularised_loss(
+            place, rows=standardised(judged.features, centre, scale), labels=judged.labels, classes=model.classes
         )
         if loss[0] > least - _GAIN:
             break  # a weaker ridge gains nothing any more
@@ -60,25 +60,27 @@ def _convex(model: Model, train: Records, validation: Records) -> NDArray[np.flo
     return _as_parameters(model, weights, best[-1] - centre @ weights)
 
 
-def _standard(rows: NDArray[np.float32], centre: NDArray[np.floating[Any]], scale: NDArray[Any]) -> NDArray[np.float32]:
+def standardised(
+    rows: NDArray[np.float32], centre: NDArray[np.floating[Any]], scale: NDArray[Any]
+) -> NDArray[np.float32]:
     """The rows, each feature centred and scaled, with a feature of ones at the end for the intercept."""
     return np.concatenate([(rows - centre) / scale, np.ones((len(rows), 1))], axis=1, dtype=np.float32)
 
 
-def _newton(
+def newton(
     place: NDArray[np.float64], *, rows: NDArray[np.float32], labels: Labels, ridge: float, classes: int
 ) -> NDArray[np.float64]:
     """The minimum of a model with one output by Newton's steps, each halved until the loss falls."""
     every = max(1, len(rows) // _ENOUGH)  # the gradient is exact; for the curvature some thousand rows do
     some = rows[::every]
-    value, gradient, curvature = _objective(place, rows=rows, labels=labels, ridge=ridge, classes=classes)
+    value, gradient, curvature = regularised_loss(place, rows=rows, labels=labels, ridge=ridge, classes=classes)
     for _ in range(_MOST_STEPS):
         matrix = some.T @ (some * curvature[::every].astype(np.float32)) / len(some)
         step = np.linalg.solve(matrix + (ridge + _CONSTANT) * np.eye(len(matrix)), gradient)
         if float((step * gradient).sum()) < _NEAR:
             break
         for halved in (1.0, 0.5, 0.25, 0.125, 0.0625):
-            tried = _objective(place - halved * step, rows=rows, labels=labels, ridge=ridge, classes=classes)
+            tried = regularised_loss(place - halved * step, rows=rows, labels=labels, ridge=ridge, classes=classes)
             if tried[0] < value:
                 break
         else:
@@ -87,14 +89,14 @@ def _newton(
     return place
 
 
-def _lbfgs(
+def lbfgs(
     place: NDArray[np.float64], *, rows: NDArray[np.float32], labels: Labels, ridge: float, classes: int
 ) -> NDArray[np.float64]:
     """The minimum by L-BFGS, for many outputs or features: their second derivatives would not fit."""
     from scipy.optimize import minimize
 
     def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        value, gradient, _ = _objective(
+        value, gradient, _ = regularised_loss(
             flat.reshape(place.shape), rows=rows, labels=labels, ridge=ridge, classes=classes
         )
         return value, gradient.ravel()
@@ -104,7 +106,7 @@ def _lbfgs(
     return found.reshape(place.shape)
 
 
-def _objective(
+def regularised_loss(
     place: NDArray[np.float64], *, rows: NDArray[np.float32], labels: Labels, classes: int, ridge: float = 0.0
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """The mean loss with its ridge, its gradient, and each row's curvature; two classes have one output.

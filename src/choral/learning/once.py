@@ -157,7 +157,7 @@ def local_work(
     steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
     if model.of_rows is not None:
         model, size = model.of_rows, size * model.row[0]
-        features, labels, own = _rows_of_persons(model, features)
+        features, labels, own = rows_of_persons(model, features)
     else:
         own = np.ones(len(labels))
     rows, weights, classes = np.zeros((size, model.features + 1)), np.zeros(size), np.zeros(size, labels.dtype)
@@ -170,11 +170,11 @@ def local_work(
     ])  # fmt: skip
     with jax.enable_x64(True):
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
-        update = _work(model.link, start, rows, classes, weights, numbers, steps, work.parts)
+        update = work_through(model.link, start, rows, classes, weights, numbers, steps, work.parts)
         return np.asarray(update).ravel()
 
 
-def _rows_of_persons(
+def rows_of_persons(
     model: Model, units: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], Labels, NDArray[np.float64]]:
     """Features, labels and weights of all rows of these persons: a person's loss is the mean over the used rows.
@@ -276,7 +276,7 @@ def padded(rows: int) -> int:
 
 
 @partial(jax.jit, static_argnames=("link", "parts"))
-def _work(
+def work_through(
     link: Link, start: Array, rows: Array, labels: Array, weights: Array, numbers: Array, steps: Array, parts: int
 ) -> Array:
     rate, clip, row_length, bound, home = numbers

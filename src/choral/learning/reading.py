@@ -16,7 +16,7 @@ from choral.learning.columns import Cell
 
 _DELIMITERS = (",", ";", "\t", "|")
 _LOOKED_AT = 20  # lines by which the delimiter is found
-_BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
+BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
 DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
 
 
@@ -140,7 +140,7 @@ def read_csv(path: str | Path, *, delimiter: str | None = None) -> Table:
     if len(set(header)) != len(header) or "" in header:
         raise _named_twice(str(path))
     columns, done = {name: Cells(decimal_comma=delimiter != ",") for name in header}, 0
-    while block := list(islice(lines, _BLOCK)):
+    while block := list(islice(lines, BLOCK)):
         rows = list(filter(None, block))  # without blank lines, as many editors leave them at the end
         if set(map(len, rows)) - {len(header)}:
             number, cells_there = next((n, len(row)) for n, row in enumerate(rows, done + 1) if len(row) != len(header))

@@ -1,0 +1,37 @@
+"""Which rows each device holds: by a column, by files, or dealt."""
+
+import pytest
+
+from choral.errors import ConfigError, TableError
+from choral.learning.owners import holders, names_in, numbered
+from choral.learning.reading import Table
+
+DEALT = {"devices": None, "partition": "even", "skew": 0.5, "seed": 1}
+
+
+def table(*sites):
+    return Table(source="t.csv", columns={"site": list(sites)})
+
+
+def test_names_are_numbered_as_they_first_appear_over_all_tables():
+    numbers, owners = numbered("site", [table("b", "a"), table("b", "c")])
+    assert numbers == {"b": 0, "a": 1, "c": 2} and owners.tolist() == [0, 1, 0, 2]
+    assert names_in("site", [table("b", "a"), table("b", "c")]).tolist() == ["b", "a", "b", "c"]
+
+
+def test_a_column_gives_each_device_its_rows_in_the_order_of_the_table():
+    found = holders([("", table("b", "a", "b"))], [], None, device_column="site", **DEALT)
+    assert {name: rows.tolist() for name, rows in found.items()} == {"a": [1], "b": [0, 2]}
+
+
+def test_several_files_are_several_devices_and_one_file_needs_their_number():
+    files = [("x", table("a", "a")), ("y", table("a"))]
+    found = holders(files, [], None, device_column=None, **DEALT)
+    assert {name: rows.tolist() for name, rows in found.items()} == {"x": [0, 1], "y": [2]}
+    with pytest.raises(ConfigError, match="CH103"):
+        holders(files[:1], [], None, device_column=None, **DEALT)
+
+
+def test_a_row_without_a_name_is_refused_by_its_number_and_never_by_its_cells():
+    with pytest.raises(TableError, match=r"CH301.*first at row 2"):
+        numbered("site", [table("a", "", "b")])
