@@ -279,6 +279,7 @@ def padded(rows: int) -> int:
 def work_through(
     link: Link, start: Array, rows: Array, labels: Array, weights: Array, numbers: Array, steps: Array, parts: int
 ) -> Array:
+    """The steps themselves, compiled: as many and of one size, whatever the rows hold."""
     rate, clip, row_length, bound, home = numbers
     lengths = _norms(rows)
     # A row that is not finite has no say, as in `learning.local`.
