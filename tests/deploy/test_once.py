@@ -12,9 +12,11 @@ from choral.cli.approval import screen
 from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
 from choral.errors import LedgerError, SumError, TrustError
+from choral.learning.once import noisy_upload
 from choral.privacy.display import up
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import Turn
+from choral.secagg.codec import quantise
 from tests.run.consortium import JOB, Consortium
 
 LOCAL = "[local]\nsteps = 2\nbatch = 12\nstep_size = 0.5\nclip = 1.0\n"
@@ -122,3 +124,22 @@ def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_pa
     for home in trusting.homes.values():
         ledger = Ledger.read(home.ledger_path)
         assert ledger.balances.sums.epsilon <= limit < ledger.balance.epsilon
+
+
+def test_the_integers_of_a_deployed_round_are_those_of_the_function_that_simulations_run(consortium, monkeypatch):
+    """With noise and dither that are known: what sites upload over their agents adds up to the simulation's own sum."""
+    approve(consortium)
+    study = consortium.agreement
+    model, terms = study.settled.model, study.terms
+    noise = np.linspace(-2, 2, model.size)
+    monkeypatch.setattr("choral.learning.once.secure_normal", lambda _: noise)
+    monkeypatch.setattr("choral.secagg.codec._dither", lambda _, start, stop: np.full(stop - start, 0.5, np.float32))
+    with contextlib.ExitStack() as stack:
+        running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
+        total = Wire(terms, Agents(running, terms)).attempt(Turn(1, 0), range(3), model.start(0))
+    expected = np.zeros(model.size, np.int64)
+    for table in consortium.tables.values():
+        rows = study.encoded(study.table_in(table))
+        upload = noisy_upload(model, study.plan, model.start(0), *rows, noise, key=np.zeros((1, 2), np.uint32))
+        expected += quantise(upload, np.float32(0.5), terms.codec.grid)
+    assert total.count == 3 and total.integers.tolist() == expected.tolist()
