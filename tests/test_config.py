@@ -159,3 +159,12 @@ def test_every_setting_is_documented_and_nothing_else():
         rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
         documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
         assert documented == {setting.name for setting in fields(table.type)}, table.name
+
+
+@pytest.mark.parametrize(
+    "unit", ['unit = "person"\n[data]\nperson = "p"\nrows_per_person = 5', 'unit = "device"\n[data]\nlabel = "y"']
+)
+def test_questions_are_refused_where_the_unit_is_larger_than_a_record(unit):
+    local = "[federation]\ncohort = 4\nrounds = 2\n[local]\nsteps = 2\nbatch = 5\nstep_size = 0.5\nclip = 1.0\n"
+    with pytest.raises(ConfigError, match=r"CH104 .*\[ask\] with \[privacy\] unit"):
+        parse(f"[privacy]\nepsilon = 2.0\n{unit}\n{local}[ask]\nepsilon = 1.0\n")

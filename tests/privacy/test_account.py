@@ -39,6 +39,9 @@ USUAL = {
     "smoothness": None,
     "convex": False,
     "law": "gaussian",
+    "unit": "record",
+    "rows_per_person": 0,
+    "clip_quantile": 0.0,
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,12 +10,13 @@ import pytest
 
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.costs import Costs
+from choral.privacy.private_sums import SumPrice
 from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
-from choral.run.statement import privacy_statement
+from choral.run.statement import planned_statement, privacy_statement
 from tests.run.forger import cover_up, edit
 from tests.run.small import rows, study
 
@@ -120,3 +122,49 @@ def test_a_statement_from_before_these_fields_is_held_against_its_own_meaning(re
     assert json.loads((retried / "result.json").read_text())["privacy"]["devices"][0].get("planned") is None
     assert verify(retried).good
     assert " · as many as planned<" in (retried / "report.html").read_text()
+
+
+def unequal(**changes):
+    """Eight devices of 200 rows and eight of 2,000, which a Poisson plan charges very differently."""
+    plan = Plan(
+        devices=16, cohort=8, rounds=20, rows=200, batch=100, step_size=0.5, clip=1.0, noise=0.05, local_steps=2
+    )
+    sizes, limit = np.array([200] * 8 + [2000] * 8), Budget(epsilon=2.0, delta=1e-5)
+    given = {"plan": plan, "secure": SecureSum.for_cohort(8), "rows": sizes, "limits": (limit,) * 16,
+             "names": tuple(f"d{number}" for number in range(16))}  # fmt: skip
+    return Costs(**given | changes)
+
+
+def test_the_planned_figure_is_that_of_the_device_that_loses_most_and_not_of_the_one_with_most_rounds():
+    costs = unequal()
+    allowed = costs.allowed_rounds
+    assert allowed[0] < allowed[-1]  # the large ones may take part more often, and lose less
+    most = max(costs.spent_by_all(allowed))
+    assert planned_statement(costs).against_everyone.epsilon == most
+    stopped = privacy_statement(costs, np.minimum(allowed, 5), stopped=True)
+    assert stopped.against_everyone.epsilon == most >= stopped.running.epsilon
+
+
+def test_each_claim_is_the_largest_of_all_devices():
+    once = Plan(devices=16, cohort=8, rounds=4, rows=200, batch=100, step_size=0.5, clip=1.0, noise=0.9, local_steps=9,
+                sampling="poisson", noise_is_added="once", row_length=2.0)  # fmt: skip
+    costs, rounds = unequal(plan=once), np.array([2] * 8 + [4] * 8)
+    told = privacy_statement(costs, rounds)
+    alone = [costs.spent_against_everyone(device, int(rounds[device]), 1e-5) for device in (0, 8)]
+    summed = [costs.epsilon_of_sums(costs.exposure(device, int(rounds[device])), 1e-5) for device in (0, 8)]
+    assert told.against_everyone.epsilon == max(alone)
+    assert told.with_secure_sum.epsilon == max(summed)
+
+
+def test_the_figure_for_the_planned_colluders_is_the_claim_itself_and_questions_are_in_every_figure():
+    once = Plan(devices=16, cohort=8, rounds=4, rows=200, batch=200, step_size=0.5, clip=1.0, noise=0.9, local_steps=9,
+                sampling="partition", noise_is_added="once", row_length=2.0)  # fmt: skip
+    costs, rounds = unequal(plan=once), np.full(16, 2)
+    plain = privacy_statement(costs, rounds)
+    known = dict(plain.by_colluders)
+    assert known[costs.secure.colluders] == plain.with_secure_sum.epsilon  # not that of a server that never lies
+    assert known[0] < known[1] and known[7] is None
+    asking = privacy_statement(replace(costs, questions=SumPrice(mu=0.5, noises=4, most=3)), rounds)
+    assert asking.several.at_two_sites > asking.against_everyone.epsilon > plain.against_everyone.epsilon
+    assert asking.several.epsilon > plain.several.epsilon
+    assert dict(asking.by_colluders)[costs.secure.colluders + 1] is None  # questions have sums of their own

@@ -18,16 +18,14 @@ from msgspec import DecodeError, Meta, defstruct, msgpack
 P, WORDS = 2**256 - 189, {16: "H", 32: "I", 64: "Q"}
 # A function bears the name of a kind of vector; a refusal is a failed assertion, or what a library raises.
 REFUSALS = {"CH600": (DecodeError, UnicodeDecodeError), "CH606": (InvalidSignature, InvalidTag, ValueError)}
-Whole = Annotated[int, Meta(ge=0, lt=2**32)]
+Whole, Text = Annotated[int, Meta(ge=0, lt=2**32)], Annotated[bytes, Meta(min_length=1, max_length=4096)]
 Turn = Annotated[list[Whole], Meta(min_length=2, max_length=2)]
-Nonce, Digest, Signature, Ready = (Annotated[bytes, Meta(min_length=n, max_length=n)] for n in (16, 32, 64, 80))
+Nonce, Digest, Signed, Ready = (Annotated[bytes, Meta(min_length=n, max_length=n)] for n in (16, 32, 64, 80))
 Code = Annotated[str, Meta(pattern=r"\ACH[0-9]{3}\Z")]
 Tagged = defstruct("Tagged", [("tag", Annotated[int, Meta(ge=1, le=10)])], array_like=True)
-FIELDS = [(), (Whole, Nonce, Signature), (Digest, bytes), (Whole, Digest, Digest, bytes, bytes), (bytes,)]  # by tag
-FIELDS += [(Whole, bytes), (Turn | None,), (Whole, bytes, Ready | None), (Whole, Code, Whole | None, Signature)]
-FIELDS += [(Annotated[bytes, Meta(min_length=1, max_length=4096)],)]
-unhex = bytes.fromhex
-little, mac = partial(int.from_bytes, byteorder="little"), partial(hmac.digest, digest="sha256")
+FIELDS = [(), (Whole, Nonce, Signed), (Digest, bytes), (Whole, Digest, Digest, bytes, bytes), (bytes,)]  # by tag
+FIELDS += [(Whole, bytes), (Turn | None,), (Whole, bytes, Ready | None), (Whole, Code, Whole | None, Signed), (Text,)]
+unhex, little, mac = bytes.fromhex, partial(int.from_bytes, byteorder="little"), partial(hmac.digest, digest="sha256")
 
 
 def framed(label, *fields):
@@ -147,18 +145,16 @@ def decode(words, dimensions, count, largest, bits, lanes):
 
 
 def frame(frame, vector_bytes, records_bytes):
-    data = unhex(frame)
-    asks = data[:6] == b"chrl\x04\x00"  # a question's turn, from number 2³¹ on
-    records_bytes = max(records_bytes, 4096) if asks else records_bytes
-    assert 10 <= len(data) <= 10 + 256 + records_bytes + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
+    asks, data = frame[:12] == "6368726c0400", unhex(frame)
+    most = 10 + 256 + max(records_bytes, 4096 * asks)
+    assert 10 <= len(data) <= most + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
     assert little(data[4:6]) in (3, 4), "CH602"
     start = (end := 10 + little(data[6:10])) + -end % 8
-    assert end <= 10 + 256 + records_bytes and start <= len(data) and not any(data[end:start]), "CH600"
+    assert end <= most and start <= len(data) and not any(data[end:start]), "CH600"
     tag = msgpack.decode(data[10:end], type=Tagged).tag
-    header = msgpack.decode(data[10:end], type=tuple[(int, Turn, *FIELDS[tag - 1])])
-    assert (header[1][0] >= 2**31) == asks and (tag != 10 or asks), "CH600"
-    assert len(data) - start == (vector_bytes if tag in (3, 4) else 0), "CH600"
-    return {"header": [x.hex() if type(x) is bytes else x for x in header], "vector": data[start:].hex()}
+    head = msgpack.decode(data[10:end], type=tuple[(int, Turn, *FIELDS[tag - 1])])
+    assert len(data) - start == vector_bytes * (tag in (3, 4)) and (head[1][0] >= 2**31) == asks >= (tag == 10), "CH600"
+    return {"header": [x.hex() if type(x) is bytes else x for x in head], "vector": data[start:].hex()}
 
 
 def records(text, width):

@@ -58,6 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rows-per-person", type=int, default=0, metavar="N", help="rows of a person that are used, with --unit person"
     )
     parser.add_argument(
+        "--clip-quantile", type=float, default=0.0, metavar="Q", help="of an adaptive clip, with --unit device"
+    )
+    parser.add_argument(
         "--together", type=int, default=EXAMPLE, metavar="N", help=f"rows of one person, for their cost ({EXAMPLE})"
     )
     parser.add_argument("--convex", action="store_true", help="clipped steps are those of a convex loss")

@@ -87,7 +87,7 @@ def _enrol(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**_described(study), "file": str(args.study / "study.toml")}))
         return 0
-    plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.rule(0)
+    plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.limited_by(0)
     terminal.say(
         f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
         *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
@@ -105,7 +105,7 @@ def _enrol(args: argparse.Namespace) -> int:
 
 
 def _described(study: "Agreement") -> dict[str, object]:
-    rule = study.settled.costs.rule(0)  # all as the plan's smallest
+    rule = study.settled.costs.limited_by(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
         "safety_number": study.safety_number,

@@ -270,6 +270,14 @@ def _check_unit(job: Job) -> None:
                     why="Nothing is proposed for updates that are clipped as a whole.",
                     fix="Set them; clip is the longest update of a device.",
                 )
+    if job.ask.allowed and job.privacy.unit != "record":
+        raise ConfigError(
+            "CH104",
+            f'[ask] with [privacy] unit = "{job.privacy.unit}".',
+            where=job.where("ask"),
+            why="Rule S8 is proved for one record: all rows of a person or a device would count in an answer.",
+            fix='Leave [ask] out, or use unit = "record".',
+        )
     wanted = job.privacy.unit == "person"
     for key, example in (("person", '"patient_id"'), ("rows_per_person", "5")):
         given = getattr(job.data, key) is not None

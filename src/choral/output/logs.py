@@ -184,7 +184,8 @@ def _about(study: "Study") -> dict[str, str]:
     seeded = "seeded: the noise can be foreseen" if study.seeded else "not seeded"
     epsilon = "no noise was added: nothing is protected"
     if study.costs.private:
-        by, names = study.costs.rule(0), " and ".join(study.costs.every_rule)
+        by = study.costs.limited_by(0)
+        names = by.rule if study.costs.trusts_sum else " and ".join(study.costs.every_rule)
         epsilon = (
             f"ε is the largest over the devices, at δ = {study.limits[0].delta:g}: "
             f"{by.adjacency}, rule {names}, against {by.adversary}"

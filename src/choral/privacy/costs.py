@@ -113,6 +113,12 @@ class Costs:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
         return against_everyone(self.exposure(device, 1))
 
+    def limited_by(self, device: int) -> Loss:
+        """The rule of the figure that this device's limit is about, and whom it is proved against."""
+        part = self.exposure(device, 1)
+        summed = with_secure_sum(part) if self.trusts_sum else ""
+        return against_everyone(part) if isinstance(summed, str) else summed
+
     @property
     def every_rule(self) -> tuple[str, ...]:
         """The names of all rules by which somebody is charged, sorted: a batch of all rows is no sample of them."""

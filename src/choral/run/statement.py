@@ -14,6 +14,7 @@ from choral.privacy import groups, private_sums
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
+from choral.privacy.events import Event
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.poisson import overflow
@@ -56,12 +57,13 @@ def privacy_statement(
         nothing = "no noise was added: nothing is protected"
         return Statement(delta=costs.limits[0].delta, adjacency=adjacency_of(costs.plan), none=nothing)
     spent = costs.spent_by_all(rounds)
-    worst = max(range(len(spent)), key=lambda device: spent[device])
     if stopped:
-        done = costs.spent_against_everyone(worst, int(rounds[worst]), costs.limits[worst].delta)
-        running = Running(epsilon=done, holds=UNCHOSEN)
+        running = Running(epsilon=max(_against_everyone(costs, rounds)), holds=UNCHOSEN)
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
+    elif _is_new(costs, several):
+        claimed = _largest_claims(costs, rounds)
     else:
+        worst = max(range(len(spent)), key=lambda device: spent[device])
         claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form, several=several)
     full = _full(costs, rounds) if refused is None else [refused.get(name) == BEYOND for name in costs.names]
     retried = np.zeros_like(rounds) if joined is None else rounds - joined
@@ -104,8 +106,45 @@ def planned_statement(costs: Costs, *, first_form: bool = False, several: bool =
     return _largest_statement(costs, first_form=first_form, several=several) if costs.private else None
 
 
+def _is_new(costs: Costs, several: bool) -> bool:
+    """Whether a statement is one of the present form; those of before were about one device, by older rules."""
+    return several or costs.plan.unit != "record"
+
+
+def _against_everyone(costs: Costs, rounds: NDArray[np.int64]) -> list[float]:
+    """ε of each device against everyone; devices of one size and as many rounds have one answer."""
+    known: dict[tuple[int, int, float], float] = {}
+    found = []
+    for device, (own, size, limit) in enumerate(zip(rounds, costs.rows, costs.limits, strict=True)):
+        key = (int(own), int(size), limit.delta)
+        if key not in known:
+            known[key] = costs.spent_against_everyone(device, int(own), limit.delta)
+        found.append(known[key])
+    return found
+
+
+def _largest_claims(costs: Costs, rounds: NDArray[np.int64]) -> Statement:
+    """The statement of the device that has lost most against everyone, with the largest figure of all with the sum."""
+    everyone = _against_everyone(costs, rounds)
+    worst = max(range(len(everyone)), key=lambda device: everyone[device])
+    claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=False, several=True)
+    summed, reason = claimed.with_secure_sum, claimed.no_certificate
+    alike = {(int(own), int(size)): device for device, (own, size) in enumerate(zip(rounds, costs.rows, strict=True))}
+    for (own, _), device in alike.items():
+        if summed is None:
+            break
+        found = costs.epsilon_of_sums(costs.exposure(device, max(1, own)), costs.limits[device].delta)
+        if found is None:
+            summed, reason = None, "of some devices nothing more is proved with the secure sum"
+        elif found > summed.epsilon:
+            summed = msgspec.structs.replace(summed, epsilon=found)
+    return msgspec.structs.replace(claimed, with_secure_sum=summed, no_certificate=reason)
+
+
 def _largest_statement(costs: Costs, *, first_form: bool, several: bool) -> Statement:
     allowed = costs.allowed_rounds
+    if _is_new(costs, several):
+        return _largest_claims(costs, allowed)
     most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
     rounds = int(allowed[most])
     return _statement_of(costs, most, rounds, first_form=first_form, several=several)
@@ -146,7 +185,8 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
         published=PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because),
         by_delta=tuple((d, costs.spent_against_everyone(device, own, d)) for d in DELTAS),
         by_colluders=tuple(
-            (c, _with_colluders(costs, part, c, delta, first_form=first_form)) for c in range(costs.plan.cohort)
+            (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
+            for c in range(costs.plan.cohort)
         ),
         several=_several(costs, device, own, delta) if several and costs.plan.unit == "record" else None,
     )
@@ -156,7 +196,8 @@ def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRow
     """What several rows of one person have lost by so many rounds of this device, with what rare failures take of δ."""
     plan, size = costs.plan, int(costs.rows[device])
     rows = min(groups.EXAMPLE, size)
-    events = [costs.event(device, before) for before in range(rounds)]
+    events: list[Event] = [costs.event(device, before) for before in range(rounds)]
+    events += [] if costs.questions is None else [costs.questions.reserved]
     left = delta - rounds * OUT_OF_RANGE / plan.rounds
     if costs.exposure(device, rounds).sampled:
         draws = replace(plan, local_steps=1) if plan.once else plan
@@ -167,12 +208,22 @@ def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRow
     return SeveralRows(rows=rows, epsilon=here, at_two_sites=twice)
 
 
-def _with_colluders(costs: Costs, part: Exposure, colluders: int, delta: float, *, first_form: bool) -> float | None:
-    """ε with the secure sum if so many devices collude with a curious server; None where nothing more is proved."""
-    smallest = costs.secure.smallest_sum
-    if smallest <= colluders:
+def _with_colluders(
+    costs: Costs, part: Exposure, colluders: int, delta: float, *, first_form: bool, new: bool
+) -> float | None:
+    """ε with the secure sum if so many devices collude with the server; None where nothing more is proved.
+
+    The honest noises are those that are certainly in any sum that the secure sum's own adversary can open. Statements
+    of before counted those of a curious server.
+    """
+    secure, smallest = costs.secure, costs.secure.smallest_sum
+    honest = secure.honest_noises(secure.adversary) + secure.colluders - colluders if new else smallest - colluders
+    # Beyond the colluders that were planned for, a sparse graph may fall apart, and questions have their own sums.
+    unplanned = new and colluders > secure.colluders and (secure.sparse or costs.questions is not None)
+    if honest < 1 or unplanned:
         return None
-    part = replace(part, colluders=colluders, dropouts=max(0, costs.plan.cohort - smallest))
+    dropouts = costs.plan.cohort - colluders - honest if new else costs.plan.cohort - smallest
+    part = replace(part, colluders=colluders, dropouts=max(0, dropouts))
     if not first_form:
         return costs.epsilon_of_sums(part, delta)
     loss = with_secure_sum(part)

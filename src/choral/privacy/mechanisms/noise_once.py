@@ -43,6 +43,8 @@ def pulled_time(plan: Plan) -> float:
     """
     if not plan.pull:
         return plan.local_time
+    if plan.step_size < 1e-9 * plan.pull:  # so weak a pull takes nothing off, and floats could no longer tell
+        return plan.local_time
     if plan.step_size >= plan.pull:  # devices take more and shorter steps, which never move a model by more
         return plan.pull
     return -plan.pull * math.expm1(plan.local_steps * math.log1p(-plan.step_size / plan.pull))
