@@ -133,4 +133,4 @@ def test_parts_and_pulls_of_which_nothing_is_proved_are_refused(wrong):
 
 def test_a_pull_too_weak_for_floats_takes_nothing_off_the_bound():
     weak = replace(ONCE, pull=1e308, step_size=1e-16, local_steps=2**20)
-    assert movement(weak) == pytest.approx(2 * weak.clip * weak.local_time / weak.batch, rel=1e-12) > 0
+    assert 0 < movement(weak) == pytest.approx(2 * weak.clip * weak.local_time / weak.batch, rel=1e-12)
