@@ -50,7 +50,7 @@ def neighbours(model: Model, rng: np.random.Generator, rows: int):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_one_record_moves_the_upload_by_no_more_than_the_rule_says(name, seed):
     model, rng = MODELS[name], np.random.default_rng(seed)
@@ -66,7 +66,7 @@ WAYS = {"a pull home": {"pull": 4.0}, "a short pull": {"pull": 0.2, "least_steps
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_with_a_pull_home_and_in_parts_one_record_moves_the_upload_by_no_more_either(way, seed):
     rng = np.random.default_rng(seed)

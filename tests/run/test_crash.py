@@ -59,7 +59,7 @@ def reference(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
-@pytest.mark.parametrize("step", [3, 40])
+@pytest.mark.parametrize("step", [3, pytest.param(40, marks=pytest.mark.long)])
 def test_a_killed_run_is_resumed_and_nothing_is_lost(kind, step, tmp_path, reference):
     assert crash_and_finish(kind, tmp_path / "run", step)
     check(kind, tmp_path / "run", reference)

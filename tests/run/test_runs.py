@@ -330,7 +330,7 @@ def test_no_network_is_used_by_the_demo(tmp_path):
         "        raise RuntimeError('network: ' + event)\n"
         "sys.addaudithook(guard)\n"
         "from choral.cli import main\n"
-        f"raise SystemExit(main(['demo', '--rounds', '2', '--quiet', '--out', {str(tmp_path / 'run')!r}]))\n"
+        f"raise SystemExit(main(['demo', '--paper', '--rounds', '2', '--quiet', '--out', {str(tmp_path / 'run')!r}]))\n"
     )
     done = subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
