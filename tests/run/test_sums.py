@@ -74,3 +74,10 @@ def test_settings_that_a_kind_of_sum_can_not_have_are_refused():
     with pytest.raises(PlanError, match="paper"):
         secure_sum_of(FederationSettings(secure_sum="paper", colluders=2), 10)
     assert secure_sum_of(FederationSettings(packed=True), 10).lanes == 3
+
+
+def test_a_sparse_graph_with_more_colluders_than_it_withstands_is_refused_before_anything_is_planned():
+    usual = secure_sum_of(FederationSettings(secure_sum="sparse"), 200)
+    assert secure_sum_of(FederationSettings(secure_sum="sparse", colluders=usual.colluders), 200) == usual
+    with pytest.raises(PlanError, match=r"CH205.*bits of privacy in a cohort of 200"):
+        secure_sum_of(FederationSettings(secure_sum="sparse", colluders=60), 200)

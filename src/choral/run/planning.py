@@ -27,7 +27,7 @@ from choral.privacy.calibrate import RESERVED, calibrated
 from choral.privacy.exposure import crowd_of
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
-from choral.secagg.graph import sparse
+from choral.secagg.graph import require_private, sparse
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
@@ -129,7 +129,10 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
         return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
     kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
     secure = kinds[settings.secure_sum](cohort, **words)
-    return secure if settings.colluders is None else replace(secure, colluders=settings.colluders)
+    if settings.colluders is not None:
+        secure = replace(secure, colluders=settings.colluders)
+    require_private(secure, cohort)  # every honest noise that a plan counts on is in a graph that holds
+    return secure
 
 
 def _given(job: Job) -> dict[str, Any]:
