@@ -26,6 +26,7 @@ from choral.federation import balanced_cohorts
 from choral.learning.evaluate import area, evaluate
 from choral.learning.models import Model, logistic
 from choral.learning.records import Records
+from choral.paper.adult import NARROW
 from choral.plan import Budget, Plan, SecureSum
 from choral.planner import once_numbers, plan_for
 from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
@@ -45,8 +46,9 @@ class Shape:
     cohort: int
 
     def settings(self) -> dict[str, Any]:
-        """What a job needs to know of it."""
-        return {"builtin": "adult", "devices": self.devices, "cohort": self.cohort}
+        """What a job needs to know of it; declared are the ranges of the paper's figures."""
+        columns = {name: {"bounds": list(bounds)} for name, bounds in NARROW.items()}
+        return {"builtin": "adult", "devices": self.devices, "cohort": self.cohort, "columns": columns}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,3 +168,10 @@ def test_questions_are_refused_where_the_unit_is_larger_than_a_record(unit):
     local = "[federation]\ncohort = 4\nrounds = 2\n[local]\nsteps = 2\nbatch = 5\nstep_size = 0.5\nclip = 1.0\n"
     with pytest.raises(ConfigError, match=r"CH104 .*\[ask\] with \[privacy\] unit"):
         parse(f"[privacy]\nepsilon = 2.0\n{unit}\n{local}[ask]\nepsilon = 1.0\n")
+
+
+@pytest.mark.parametrize("key", ["classes", "ignore", "device_column", "limit_column", "person", "delimiter"])
+def test_a_setting_of_a_table_is_refused_for_the_table_that_comes_with_choral(key):
+    value = ["a", "b"] if key in ("classes", "ignore") else ";"
+    with pytest.raises(ConfigError, match=rf"CH104 .*builtin = \"adult\" and {key}"):
+        job_of(builtin="adult", epsilon=1.0, **{key: value})

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
-from choral.run.study import maker_beside
+from choral.config import job_of
+from choral.run.questions import declared_columns
+from choral.run.study import maker_beside, settle
 
 CODE = """
 def shapes(features, classes):
@@ -45,3 +47,15 @@ def test_a_folder_that_was_on_the_path_before_stays_there(folder, monkeypatch):
     before = list(sys.path)
     maker_beside("own_models_of_a_study:shapes", folder)(features=3, classes=2)
     assert sys.path == before
+
+
+def test_a_column_of_adult_that_is_declared_otherwise_has_the_declared_range():
+    ages = {"age": {"bounds": [15, 65]}}
+    job = job_of(builtin="adult", epsilon=1.0, columns=ages, seed=0)
+    assert (declared_columns(job)["age"].low, declared_columns(job)["age"].high) == (15, 65)
+    youngest = {
+        low: settle(job_of(builtin="adult", epsilon=1.0, columns=declared, seed=0)).split.train.features[:, 0].min()
+        for low, declared in ((0, None), (15, ages))
+    }
+    # The youngest person of Adult is 17: 17 of [0, 100] is -0.66 and 2 of the 50 years from 15 is -0.92.
+    assert youngest == {0: pytest.approx(-0.66), 15: pytest.approx(-0.92)}

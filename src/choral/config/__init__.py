@@ -230,6 +230,8 @@ def _check_together(job: Job) -> None:
             where=job.where("data", sources[1]),
             fix="Keep one.",
         )
+    if job.data.builtin is not None:
+        _check_builtin(job)
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
             "CH103",
@@ -256,6 +258,18 @@ def _check_together(job: Job) -> None:
     _check_quantile(job)
     _ = job.server_step  # CH104 for a number that it does not use
     _check_model(job)
+
+
+def _check_builtin(job: Job) -> None:
+    """Nothing, or CH104 for a setting of a table that a table which comes with choral does not take."""
+    of_a_file = ("classes", "ignore", "device_column", "limit_column", "person", "delimiter")
+    if key := next((key for key in of_a_file if getattr(job.data, key) is not None), None):
+        raise ConfigError(
+            "CH104",
+            f'[data] has builtin = "{job.data.builtin}" and {key}, which only a table of your own has.',
+            where=job.where("data", key),
+            fix=f"Leave {key} out, or name your table with csv or parquet.",
+        )
 
 
 def _check_unit(job: Job) -> None:

@@ -74,7 +74,7 @@ def declared_columns(job: Job) -> dict[str, Numeric | Categorical | None]:
     columns, label, classes = data.columns or {}, data.label, data.classes
     if data.builtin is not None:
         public = adult_metadata()
-        columns, label, classes = public["columns"], ADULT_LABEL, public["classes"]
+        columns, label, classes = {**public["columns"], **columns}, ADULT_LABEL, public["classes"]
     declared: dict[str, Numeric | Categorical | None] = {name: declare(name, said) for name, said in columns.items()}
     if data.label_bounds is not None:
         declared[label] = Numeric(name=label, low=data.label_bounds[0], high=data.label_bounds[1])

@@ -140,7 +140,12 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
     if source is None and settings.builtin == "adult":
         devices = job.federation.devices or 16
         data = tables.load_adult(
-            devices=devices, partition=settings.partition, skew=settings.skew, seed=seed, keep_tables=keep_tables
+            devices=devices,
+            partition=settings.partition,
+            skew=settings.skew,
+            seed=seed,
+            columns=settings.columns,
+            keep_tables=keep_tables,
         )
         return data, "UCI Adult"
     path = settings.csv or settings.parquet
