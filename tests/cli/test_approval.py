@@ -10,9 +10,9 @@ SHOWN = Preview(
     columns=("age", "pulse"), label="sick", classes=("no", "yes"), model="logistic", code_path="", code_sha256="",
     parameters=8, rows=1234, rounds=3, planned_rounds=3, upload_bytes=80, download_bytes=72, rule="S5",
     adjacency="one record replaced", adversary="everyone", law="gaussian", noise=0.25, noise_on="each step",
-    unit="record", epsilon_sum_planned=None, sum_adversary="a server that sees only sums",
-    delta=1e-5, epsilon_a_round=0.29, epsilon_planned=1.11, uploads=5, epsilon_uploads=1.5, epsilon_spent_before=0.4,
-    epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3, colluders=1, crowd=2,
+    unit="record", epsilon_sum_planned=None, sum_rule="S2", sum_adversary="a server that sees only sums",
+    delta=1e-5, epsilon_a_round=0.29, epsilon_planned=1.11, uploads=5, epsilon_uploads=1.5, epsilon_spent_before=0.4, terms_before="",
+    epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3, colluders=1, crowd=2, lying=True,
 )  # fmt: skip
 
 
@@ -31,9 +31,23 @@ def test_costs_and_cap_name_rule_delta_adjacency_and_adversary():
 def test_a_limit_for_sums_is_shown_with_its_terms_only_where_there_is_one():
     assert "against a server that sees only sums" not in text()
     shown = text(epsilon_sum_limit=2.0, epsilon_sum_spent_before=0.5)
-    assert (
-        "ε = 2 in all against a server that sees only sums, of which ε = 0.50 is taken (δ = 1e-05, one record" in shown
-    )
+    assert "ε = 2 in all against a server that sees only sums, of which ε = 0.50 is taken" in shown
+
+
+def test_what_earlier_studies_took_is_shown_with_their_own_terms_and_not_with_those_of_the_new_study():
+    assert "earlier studies" not in text()
+    shown = text(adjacency="all records of one device replaced", terms_before="one record replaced, rule S5, against x")
+    assert "earlier studies: δ = 1e-05, one record replaced, rule S5, against x" in shown
+
+
+def test_the_cost_with_the_secure_sum_names_the_rule_that_counts_it():
+    shown = text(epsilon_sum_planned=0.3)
+    assert "(δ = 1e-05, one record replaced, rule S2, against a server that sees only sums)" in shown
+
+
+def test_only_a_sum_that_withstands_a_lying_server_speaks_of_one():
+    assert "if it lies and 1 of them helps it, of 2 honest ones" in text()
+    assert "or more; if 1 of them helps it, of 2 honest ones" in text(lying=False)
 
 
 def test_code_of_somebodys_own_is_shown_with_its_hash_and_a_warning():

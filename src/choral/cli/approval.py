@@ -78,7 +78,7 @@ def _sends(told: "Preview") -> list[str]:
     return [
         f"SENDS     {told.upload_bytes:,} masked bytes per round; receives the model, {told.download_bytes:,} bytes",
         f"          the server learns sums of {told.smallest_sum} devices or more; "
-        f"if it lies and {helped}, of {told.crowd} honest ones or more",
+        f"if {told.lying * 'it lies and '}{helped}, of {told.crowd} honest ones or more",
     ]
 
 
@@ -102,7 +102,7 @@ def _costs_of_sums(told: "Preview") -> list[str]:
         return []
     return [
         f"          ε = {up(told.epsilon_sum_planned)} for them if the secure sum holds "
-        f"(δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.sum_adversary})",
+        f"(δ = {told.delta:g}, {told.adjacency}, rule {told.sum_rule}, against {told.sum_adversary})",
     ]
 
 
@@ -111,9 +111,11 @@ def _asks(told: "Preview") -> list[str]:
 
 
 def _limit(told: "Preview") -> list[str]:
+    before = [f"          earlier studies: δ = {told.delta:g}, {told.terms_before}"] if told.terms_before else []
     return [
         f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
         "beyond it this device refuses, whatever the server says",
+        *before,
         *_limit_of_sums(told),
     ]
 
@@ -123,7 +125,7 @@ def _limit_of_sums(told: "Preview") -> list[str]:
         return []
     return [
         f"          ε = {told.epsilon_sum_limit:g} in all against a server that sees only sums, "
-        f"of which ε = {up(told.epsilon_sum_spent_before)} is taken (δ = {told.delta:g}, {told.adjacency})",
+        f"of which ε = {up(told.epsilon_sum_spent_before)} is taken",
     ]
 
 

@@ -38,16 +38,19 @@ class Preview:
     epsilon_a_round: float
     epsilon_planned: float
     epsilon_sum_planned: float | None  # the same against a server that sees only sums, where that is proved
+    sum_rule: str
     sum_adversary: str
     uploads: int  # the most that this approval allows: what is planned, and an allowance for what fails
     epsilon_uploads: float
     epsilon_spent_before: float
+    terms_before: str  # what earlier charges cover together, by which rules and against whom; empty without any
     epsilon_limit: float
     epsilon_sum_limit: float | None  # the limit against a server that sees only sums, where the owner sets one
     epsilon_sum_spent_before: float
     smallest_sum: int
     colluders: int
     crowd: int
+    lying: bool  # whether the sum withstands a server that lies, and not only a curious one
     asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
 
     def to_dict(self) -> dict[str, Any]:

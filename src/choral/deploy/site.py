@@ -310,6 +310,7 @@ class Home:
         balance, terms = balances.everyone, study.terms
         spent, began = balance.reserved, self._passes_began(study, held, balance.charges)
         spent_of_sums = 0.0 if policy.epsilon_sum is None else balances.sums.reserved
+        before = balance.terms  # of what earlier studies took: neighbours may differ in something else there
         reserve_in(balances, study, held.costs, began=began)
         uploads = balance.uploads_of(study.run_name)
         return Preview(
@@ -341,16 +342,19 @@ class Home:
             epsilon_a_round=epsilon_of([held.costs.event(0, 0)], delta),
             epsilon_planned=cost,
             epsilon_sum_planned=held.costs.epsilon_of_sums(held.costs.exposure(0, planned), delta),
+            sum_rule=held.costs.rule_of_sums(0),
             sum_adversary=seen_by(study.plan, study.secure, "server and colluders"),
             uploads=uploads,
             epsilon_uploads=held.costs.spent(0, uploads, delta),
             epsilon_spent_before=spent,
+            terms_before=before,
             epsilon_limit=limit,
             epsilon_sum_limit=policy.epsilon_sum,
             epsilon_sum_spent_before=spent_of_sums,
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
+            lying=study.secure.lying,
             asks=asks_in_words(study, held.costs, delta),
         )
 

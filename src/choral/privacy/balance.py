@@ -304,6 +304,12 @@ class Balance:
         """The rules of the charges, in the order of their first use."""
         return tuple(dict.fromkeys(charge.rule for charge in self.charges))
 
+    @property
+    def terms(self) -> str:
+        """What all charges cover together, by which rules and against whom; empty without any."""
+        rules = f"rule{'s' * (len(self.rules) > 1)} {', '.join(self.rules)}"
+        return f"{self.adjacency}, {rules}, against {' and '.join(self.adversaries)}" if self.charges else ""
+
 
 def _shared(adjacencies: Iterable[str]) -> str:
     """What charges of these adjacencies cover together: where they differ, what every one of them covers."""

@@ -113,6 +113,11 @@ class Costs:
         """The rule by which this device is charged, proved against the server and all others; its own rows decide."""
         return against_everyone(self.exposure(device, 1))
 
+    def rule_of_sums(self, device: int) -> str:
+        """The rule that counts the secure sum for this device; empty where nothing is proved by it."""
+        loss = with_secure_sum(self.exposure(device, 1))
+        return "" if isinstance(loss, str) else loss.rule
+
     def limited_by(self, device: int) -> Loss:
         """The rule of the figure that this device's limit is about, and whom it is proved against."""
         part = self.exposure(device, 1)
