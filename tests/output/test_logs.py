@@ -135,6 +135,13 @@ def test_no_epsilon_is_logged_without_its_rule_adjacency_and_adversary_and_no_de
     assert "device 1" not in json.dumps(mlflow)
 
 
+def test_a_limit_of_sums_is_logged_with_the_server_that_it_holds_against(tmp_path, mlflow):
+    numbers = {"local_steps": 1, "batch": None, "noise_is_added": "every step", "against": "server and colluders"}
+    choral.simulate(rows(), **SETTINGS | numbers, out=tmp_path / "run", log="mlflow")
+    told = next(call[3] for call in mlflow if call[0] == "param" and call[2] == "privacy")
+    assert "rule S2, against a server that sees only sums" in told
+
+
 def test_an_interrupted_run_is_marked_and_logged_from_its_first_round_when_it_goes_on(tmp_path, mlflow):
     run = Run("simulation", study(), folder=RunFolder.create(tmp_path / "run"), log=RunLog("mlflow"))
     stopped = run.rounds()

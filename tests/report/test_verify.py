@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.cli import main
+from choral.privacy.events import Gaussian
+from choral.privacy.ledger import Charge, Ledger, Reservation
 from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.folder import RunFolder
@@ -110,9 +113,6 @@ def test_a_ledger_cut_back_to_a_whole_line_is_found(copy):
 
 
 def test_a_ledger_made_anew_with_a_smaller_cost_is_found(copy):
-    from choral.privacy.events import Gaussian
-    from choral.privacy.ledger import Charge, Ledger
-
     path = copy / "ledgers" / "device-0001.ledger"
     old = Ledger.read(path)
     path.unlink()
@@ -120,6 +120,19 @@ def test_a_ledger_made_anew_with_a_smaller_cost_is_found(copy):
         for charge in old.balance.charges:
             forged.charge(Charge(rule=charge.rule, plan=charge.plan, round=charge.round, event=Gaussian(mu=1e-6)))
     assert "a charge is not what the plan costs" in wrong(copy)
+
+
+def test_a_ledger_that_names_a_smaller_adversary_is_found(copy):
+    path = copy / "ledgers" / "device-0001.ledger"
+    old = Ledger.read(path)
+    path.unlink()
+    with Ledger.open(path, limit=old.limit, device=old.device) as forged:
+        charges = [replace(charge, adversary="a curious neighbour") for charge in old.balance.charges]
+        uploads = tuple(charge.event for charge in charges)
+        forged.reserve(Reservation(rule=charges[0].rule, plan=charges[0].plan, uploads=uploads))
+        for charge in charges:
+            forged.charge(charge)
+    assert "a charge names another rule, adversary or adjacency than the plan's" in wrong(copy)
 
 
 def test_an_unfinished_run_is_no_error_of_the_reader(copy, capsys):

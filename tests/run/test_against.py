@@ -8,6 +8,7 @@ import pytest
 
 import choral
 from choral import config
+from choral.cli import main
 from choral.errors import ChoralError
 from choral.privacy.costs import NO_LIMIT
 from choral.privacy.ledger import Ledger
@@ -15,8 +16,10 @@ from choral.record import read_run
 from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.runs import Run
+from choral.run.statement import planned_statement
 from choral.run.study import settle
 from choral.server_step import Averaged, Mean
+from tests.run.consortium import JOB, NAMES, Consortium
 from tests.run.small import rows
 
 TABLE = rows(count=600, features=3)
@@ -123,3 +126,39 @@ def test_the_smallest_site_does_not_decide_how_long_training_lasts():
         plan = settle(config.job_of(**SETTINGS | {"devices": None}, device_column="site"), pandas.DataFrame(table)).plan
         times.append(plan.local_time / plan.batch)
     assert times[0] == pytest.approx(times[1], rel=0.02)  # the split into train and test rounds rows
+
+
+def test_enrolment_names_the_adversary_that_the_limit_holds_against(tmp_path, capsys):
+    local = JOB[JOB.index("[local]") : JOB.index("[data]")]
+    trusting = JOB.replace(local, "").replace("delta = 1e-4", 'delta = 1e-4\nagainst = "server and colluders"')
+    for number, (job, adversary) in enumerate(
+        [(JOB, "the server and all other devices together"), (trusting, "a server that sees only")]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        consortium = Consortium(folder, job=job)
+        cards = [str(folder / f"{name}.card") for name in NAMES]
+        assert main(["server", "enrol", str(consortium.study), *cards]) == 0
+        assert f"against {adversary}" in " ".join(capsys.readouterr().out.split())
+        assert main(["server", "enrol", str(consortium.study), *cards, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["adversary"].startswith(adversary)
+
+
+def test_beyond_the_colluders_that_a_sparse_graph_withstands_no_figure_is_claimed():
+    table = rows(count=1200, features=1)
+    sparse = settle(
+        config.job_of(devices=60, cohort=60, epsilon=1.0, rounds=2, seed=1, secure_sum="sparse", **SUM), table
+    )
+    claims = dict(planned_statement(sparse.costs, first_form=False, several=True).by_colluders)
+    planned = sparse.secure.colluders
+    assert 0 < planned < 59
+    assert all((claims[count] is None) == (count > planned) for count in range(60))
+
+
+def test_a_sparse_graph_takes_its_own_share_of_delta():
+    table = rows(count=1200, features=1)
+    same = {"devices": 60, "cohort": 60, "epsilon": 1.0, "rounds": 2, "seed": 1, **SUM}
+    complete, sparse = (settle(config.job_of(**same, secure_sum=kind), table).costs for kind in ("complete", "sparse"))
+    shares = [costs.sum_event(0, 0).delta - costs.event(0, 0).delta for costs in (complete, sparse)]
+    assert shares == [0.0, pytest.approx(2.0**-40, rel=1e-3)]
+    assert int(sparse.allowed_rounds[0]) == 2 and sparse.spent(0, 2, sparse.limits[0].delta) <= 1.0

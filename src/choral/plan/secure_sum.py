@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from choral.errors import PlanError
 from choral.plan.checks import require_one_of, require_whole
 
+PRIVACY_BITS = 40  # what a sparse graph must have
 Adversary = Literal["curious", "lying"]
 
 
@@ -86,6 +87,11 @@ class SecureSum:
     def sparse(self) -> bool:
         """Whether each device shares secrets with some others only."""
         return self.graph == "harary"
+
+    @property
+    def failure(self) -> float:
+        """The chance per turn that an update is exposed: zero on a complete graph, at most 2^-40 on a sparse one."""
+        return 2.0**-PRIVACY_BITS if self.sparse else 0.0
 
     @property
     def self_masked(self) -> bool:

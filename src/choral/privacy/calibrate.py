@@ -17,7 +17,7 @@ from choral.privacy.display import figures_up
 from choral.privacy.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
-from choral.privacy.rules import ADJACENCY, Loss
+from choral.privacy.rules import Loss
 from choral.privacy.zcdp import rho_for
 
 Rule = Literal[
@@ -55,7 +55,7 @@ def spendable(budget: Budget) -> Budget:
     if left <= 0:
         raise PlanError(
             "CH201",
-            f"epsilon {budget.epsilon:g} is not reachable with delta = {budget.delta:g} ({ADJACENCY}).",
+            f"delta = {budget.delta:g} leaves nothing for the noise.",
             why=f"Batches that overflow and updates that leave their range take {RESERVED:g} of δ.",
             fix=f"Use delta = {10 * RESERVED:g} or more.",
         )

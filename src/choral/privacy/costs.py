@@ -53,7 +53,8 @@ class Costs:
         part = self.exposure(device, 1)
         if isinstance(with_secure_sum(part), str):
             return None
-        return charging(part).event(part, rounds_before, self.charged_delta(1), part.honest_noises)
+        delta = self.charged_delta(1) + self.secure.failure
+        return charging(part).event(part, rounds_before, delta, part.honest_noises)
 
     def counted_event(self, device: int, rounds_before: int) -> Event:
         """What one more round takes of this device's limit."""
@@ -74,7 +75,10 @@ class Costs:
         return (replace(limit, epsilon=NO_LIMIT), limit.epsilon) if self.trusts_sum else (limit, None)
 
     def charged_delta(self, rounds: int) -> float:
-        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on."""
+        """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on.
+
+        With the secure sum a sparse graph takes its own share besides.
+        """
         return rounds * RESERVED / self.plan.rounds
 
     def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
@@ -83,7 +87,8 @@ class Costs:
         if isinstance(loss, str):
             return None
         asked = () if self.questions is None else (self.questions.reserved_of_sums,)
-        epsilon = epsilon_of([replace(loss.event, delta=self.charged_delta(part.rounds)), *asked], delta)
+        charged = self.charged_delta(part.rounds) + part.rounds * self.secure.failure
+        epsilon = epsilon_of([replace(loss.event, delta=charged), *asked], delta)
         return epsilon if math.isfinite(epsilon) else None
 
     def charge(self, device: int, rounds_before: int, *, run: str, round_number: int, attempt: int) -> Charge:

@@ -24,7 +24,7 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.privacy.calibrate import RESERVED, calibrated
-from choral.privacy.exposure import crowd_of
+from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
 from choral.secagg.graph import require_private, sparse
@@ -273,4 +273,5 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.against == "everyone":
         return calibrated(plan, budget, besides=None if asked is None else asked.reserved)
     besides = None if asked is None else asked.reserved_of_sums
+    budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)
     return calibrated(plan, budget, rule="with_secure_sum", besides=besides, **crowd_of(secure))

@@ -13,9 +13,9 @@ from typing import Any
 
 from choral.errors import PlanError
 from choral.plan import SecureSum, require_number
+from choral.plan.secure_sum import PRIVACY_BITS
 from choral.secagg.keys import digest
 
-PRIVACY_BITS = 40
 LIVENESS_BITS = 20
 
 
