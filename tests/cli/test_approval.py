@@ -12,8 +12,8 @@ SHOWN = Preview(
     adjacency="one record replaced", adversary="everyone", law="gaussian", noise=0.25, noise_on="each step",
     unit="record", epsilon_sum_planned=None, sum_rule="S2", sum_adversary="a server that sees only sums",
     delta=1e-5, epsilon_a_round=0.29, epsilon_planned=1.11, uploads=5, epsilon_uploads=1.5, epsilon_spent_before=0.4,
-    terms_before="", epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3, colluders=1, crowd=2,
-    lying=True,
+    terms_before="", epsilon_limit=4.0, epsilon_sum_limit=None, epsilon_sum_spent_before=0.0, smallest_sum=3,
+    colluders=1, crowd=2, lying=True,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def spendable(budget: Budget) -> Budget:
     if left <= 0:
         raise PlanError(
             "CH201",
-            f"delta = {budget.delta:g} leaves nothing for the noise.",
+            f"with delta = {budget.delta:g} nothing of it is left for the noise.",
             why=f"Batches that overflow and updates that leave their range take {RESERVED:g} of δ.",
             fix=f"Use delta = {10 * RESERVED:g} or more.",
         )
