@@ -15,7 +15,7 @@ from choral.learning.persons import model_of_units
 from choral.plan import Budget, Plan, SecureSum, require_company
 from choral.planner import (
     OF_EVERY_STEP,
-    Conditions,
+    PlanningConditions,
     adds_noise_once,
     once_numbers,
     one_step_numbers,
@@ -170,7 +170,7 @@ def _conditions(
     rows: int,
     row_length: float,
     typical_rows: float | None,
-) -> Conditions:
+) -> PlanningConditions:
     """The public numbers from which total time and clip are proposed."""
     return {
         "link": model.link,
@@ -191,7 +191,7 @@ def _budget(job: Job) -> Budget:
     return Budget(epsilon=job.privacy.epsilon or EASY, delta=job.privacy.delta)
 
 
-def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
+def _plan_of_one_step(job: Job, conditions: PlanningConditions) -> Plan:
     """A plan of one noisy step per round on all rows of a device, before its noise is solved from the budget."""
     numbers = one_step_numbers(_budget(job), **conditions)
     rows = conditions["rows"]
@@ -202,7 +202,7 @@ def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
     )  # fmt: skip
 
 
-def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
+def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     """A plan with noise once, before its noise is solved from the budget: what is not given is proposed."""
     given, privacy = _given(job), job.privacy
     devices, rows, row_length = conditions["devices"], conditions["rows"], conditions["row_length"]
