@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     numbers = {name: value for name, value in vars(args).items() if name not in left_out}
     told = account(**numbers)
     several = None
-    if args.unit == "record":
-        part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
+    part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
+    if part.protects.one_row:
         here, twice = several_rows(part, told.delta, args.together)
         several = {"rows": args.together, "epsilon": here, "at_two_sites": twice}
     if args.json:

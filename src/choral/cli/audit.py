@@ -222,7 +222,7 @@ def _plan(args: argparse.Namespace) -> int:
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
         study = settle(read(args.plan), reached=done)
-    if study.plan.unit != "record":
+    if not study.plan.protects.one_row:
         raise ConfigError(
             "CH104",
             f"canaries are single records, and the plan protects a {study.plan.unit}.",

@@ -88,7 +88,7 @@ def server_step_of(
 def _adds_noise_once(job: Job, model: Model) -> bool:
     """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
-    open_to_once = job.privacy.epsilon is not None and job.privacy.unit != "device"
+    open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
     said = job.privacy.noise_is_added or (None if open_to_once else "every step")
     return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
 
@@ -96,7 +96,7 @@ def _adds_noise_once(job: Job, model: Model) -> bool:
 def _takes_one_step(job: Job, model: Model) -> bool:
     """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
     privacy = job.privacy
-    trusting = privacy.against != "everyone" and privacy.epsilon is not None and privacy.unit != "device"
+    trusting = privacy.against != "everyone" and privacy.epsilon is not None and not privacy.protects.clips_update
     return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
 
 

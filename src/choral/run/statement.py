@@ -108,7 +108,7 @@ def planned_statement(costs: Costs, *, first_form: bool = False, several: bool =
 
 def _is_new(costs: Costs, several: bool) -> bool:
     """Whether a statement is one of the present form; those of before were about one device, by older rules."""
-    return several or costs.plan.unit != "record"
+    return several or not costs.plan.protects.one_row
 
 
 def _against_everyone(costs: Costs, rounds: NDArray[np.int64]) -> list[float]:
@@ -188,7 +188,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
             (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
             for c in range(costs.plan.cohort)
         ),
-        several=_several(costs, device, own, delta) if several and costs.plan.unit == "record" else None,
+        several=_several(costs, device, own, delta) if several and costs.plan.protects.one_row else None,
     )
 
 

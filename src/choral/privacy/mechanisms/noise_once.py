@@ -102,7 +102,7 @@ class NoiseOnce(Mechanism):
 
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a unit, for the report."""
-        rows = "the rows of one secret draw per round" if plan.sampling == "poisson" else "all rows"
+        rows = "all rows" if plan.partitioned else "the rows of one secret draw per round"
         return (
             f"Training on {rows} without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
             f"{plan.clip:.3g} per {plan.unit}; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on "
