@@ -58,7 +58,7 @@ def privacy_statement(
         return Statement(delta=costs.limits[0].delta, adjacency=adjacency_of(costs.plan), none=nothing)
     spent = costs.spent_by_all(rounds)
     if stopped:
-        running = Running(epsilon=max(_against_everyone(costs, rounds)), holds=UNCHOSEN)
+        running = Running(epsilon=max(costs.spent_by_all_against_everyone(rounds)), holds=UNCHOSEN)
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
     elif _is_new(costs, several):
         claimed = _largest_claims(costs, rounds)
@@ -111,21 +111,9 @@ def _is_new(costs: Costs, several: bool) -> bool:
     return several or not costs.plan.protects.one_row
 
 
-def _against_everyone(costs: Costs, rounds: NDArray[np.int64]) -> list[float]:
-    """ε of each device against everyone; devices of one size and as many rounds have one answer."""
-    known: dict[tuple[int, int, float], float] = {}
-    found = []
-    for device, (own, size, limit) in enumerate(zip(rounds, costs.rows, costs.limits, strict=True)):
-        key = (int(own), int(size), limit.delta)
-        if key not in known:
-            known[key] = costs.spent_against_everyone(device, int(own), limit.delta)
-        found.append(known[key])
-    return found
-
-
 def _largest_claims(costs: Costs, rounds: NDArray[np.int64]) -> Statement:
     """The statement of the device that has lost most against everyone, with the largest figure of all with the sum."""
-    everyone = _against_everyone(costs, rounds)
+    everyone = costs.spent_by_all_against_everyone(rounds)
     worst = max(range(len(everyone)), key=lambda device: everyone[device])
     claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=False, several=True)
     summed, reason = claimed.with_secure_sum, claimed.no_certificate

@@ -8,7 +8,7 @@ from choral.plan import Plan
 from choral.plan.units import DEVICE
 from choral.privacy.events import Event, Gaussian
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM, whole_noise
+from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 
@@ -94,12 +94,4 @@ CLIPPED_UPDATE = ClippedUpdate(
     why_batches="how a device draws its batches does not matter, since its whole update is clipped.",
     rules={"S4": "whole updates clipped, noise summed over the honest devices"},
 )
-
-# One for each law of the noise, with the words of that law.
-CLIPPED_UPDATES = (
-    CLIPPED_UPDATE,
-    *(
-        replace(CLIPPED_UPDATE, law=of.law, noise=of.noise, noise_in_full=of.noise_in_full, exactness=of.exactness)
-        for of in (DISCRETE_GAUSSIAN, SKELLAM)
-    ),
-)
+CLIPPED_UPDATES = in_each_law(CLIPPED_UPDATE)
