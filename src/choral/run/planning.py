@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from choral.config import Job
 from choral.config.settings import FederationSettings
@@ -12,7 +12,7 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import Budget, Plan, SecureSum, require_company
+from choral.plan import Budget, Plan, SecureSum, UnitName, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
@@ -148,7 +148,14 @@ def _given(job: Job) -> dict[str, Any]:
     }
 
 
-def _unit(job: Job) -> dict[str, Any]:
+class UnitNumbers(TypedDict):
+    """The part of a plan that says what it protects."""
+
+    unit: UnitName
+    rows_per_person: int
+
+
+def _unit(job: Job) -> UnitNumbers:
     """What the plan protects: one record, or all rows of a person."""
     return {"unit": job.privacy.unit, "rows_per_person": job.data.rows_per_person or 0}
 
