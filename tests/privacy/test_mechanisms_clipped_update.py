@@ -3,9 +3,10 @@
 import pytest
 
 from choral.errors import PlanError
+from choral.plan.units import DEVICE
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE, whole_updates
-from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE
+from choral.privacy.rules import EVERYONE
 
 NUMBERS = {
     "rounds": 9, "local_steps": 5, "cohort": 6, "devices": 12, "rows": 100, "batch": 10, "noise": 4.0, "clip": 1.0
@@ -29,7 +30,7 @@ def test_every_round_costs_the_same_and_the_whole_run_is_their_sum_of_squares():
 def test_it_is_about_devices_and_counts_the_noise_of_those_that_neither_collude_nor_drop_out():
     part = Exposure.of(**NUMBERS, colluders=1, dropouts=1)
     alone, summed = CLIPPED_UPDATE.against_everyone(part), CLIPPED_UPDATE.with_secure_sum(part)
-    assert (alone.rule, alone.adversary, alone.adjacency) == ("S4", EVERYONE, DEVICE_ADJACENCY)
+    assert (alone.rule, alone.adversary, alone.adjacency) == ("S4", EVERYONE, DEVICE.adjacency)
     assert summed.event.mu == pytest.approx(1.5 / 2)  # 6 − 1 − 1 = 4 honest noises
     assert "4 honest devices" in summed.certificate
 

@@ -56,7 +56,7 @@ class Expected:
     sentence: str
 
 
-class Round(Protocol):
+class ModelRound(Protocol):
     """One round of a model with its parameters and its state read."""
 
     def summand(self) -> Summand:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.answer import Answer, Expected, Kind, Round
-from choral.asking.bounds import Bounds
+from choral.asking.answer import Answer, Expected, Kind, ModelRound
+from choral.asking.column_bounds import ColumnBounds
+from choral.asking.cross_tables import CrossTable, ManyTables
 from choral.asking.hazard import HazardRound
-from choral.asking.means import Mean
+from choral.asking.means import ColumnMean
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.quantiles import Distribution
@@ -16,22 +17,21 @@ from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
 from choral.asking.summand import DeclaredColumns, Integers, Summand
 from choral.asking.survival import Survival
-from choral.asking.tables import CrossTable, Tables
 from choral.errors import ConfigError, TrustError
 
 _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "count": CrossTable.count,
     "table": CrossTable.table,
-    "tables": Tables.read,
-    "mean": Mean.read,
+    "tables": ManyTables.read,
+    "mean": ColumnMean.read,
     "moments": Moments.read,
-    "bounds": Bounds.read,
+    "bounds": ColumnBounds.read,
     "km": Survival.read,
     "cdf": Distribution.cdf,
     "quantiles": Distribution.quantiles,
 }
 # Rounds of models: a sum at a public state, which the server takes a step by (choral.asking.descent).
-_ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], Round]] = {
+_ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], ModelRound]] = {
     "logistic_round": GradientRound.logistic,
     "linear_round": GradientRound.linear,
     "additive_round": GradientRound.additive,

@@ -77,7 +77,7 @@ def levels(rows: Rows, column: Categorical) -> Integers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class TableAxis:
     """The cells that one column has in a table: its levels, or the stretches between cuts."""
 
     column: Numeric | Categorical
@@ -104,7 +104,7 @@ class Axis:
         return np.where(np.isnan(found), NOWHERE, inside).astype(np.int64)
 
 
-def axes_of(given: Parameters, names: tuple[str, ...]) -> tuple[Axis, ...]:
+def axes_of(given: Parameters, names: tuple[str, ...]) -> tuple[TableAxis, ...]:
     """The axes of a table over these columns; numbers are cut at the places that the parameter `cuts` names."""
     cuts = given.take("cuts") or {}
     if not isinstance(cuts, Mapping):
@@ -117,9 +117,9 @@ def axes_of(given: Parameters, names: tuple[str, ...]) -> tuple[Axis, ...]:
     return axes
 
 
-def _axis(given: Parameters, name: str, cuts: object) -> Axis:
+def _axis(given: Parameters, name: str, cuts: object) -> TableAxis:
     if cuts is None:
-        return Axis(column=given.of(name, Categorical))
+        return TableAxis(column=given.of(name, Categorical))
     column = given.of(name, Numeric)
     numeric = isinstance(cuts, list | tuple) and all(type(cut) in (int, float) for cut in cuts)
     if not (numeric and isinstance(cuts, list | tuple) and list(cuts) == sorted(set(cuts)) and cuts):
@@ -130,18 +130,18 @@ def _axis(given: Parameters, name: str, cuts: object) -> Axis:
             f'a cut of "{name}" is not between its declared bounds.',
             fix=f"Use numbers between {column.low:g} and {column.high:g}.",
         )
-    return Axis(column=column, cuts=tuple(map(float, cuts)))
+    return TableAxis(column=column, cuts=tuple(map(float, cuts)))
 
 
-def axis_of(column: Numeric | Categorical, bins: int) -> Axis:
+def axis_of(column: Numeric | Categorical, bins: int) -> TableAxis:
     """A column's levels, or so many cells of a number, even on its declared scale.
 
     >>> axis_of(Numeric(name="age", low=0, high=100), 4).cuts
     (25.0, 50.0, 75.0)
     """
     if isinstance(column, Categorical):
-        return Axis(column=column)
-    return Axis(column=column, cuts=tuple(even_edges(column, bins)[1:-1].tolist()))
+        return TableAxis(column=column)
+    return TableAxis(column=column, cuts=tuple(even_edges(column, bins)[1:-1].tolist()))
 
 
 def even_edges(column: Numeric, bins: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking.cells import Axis, axis_of, bounded, levels, scaled
+from choral.asking.cells import TableAxis, axis_of, bounded, levels, scaled
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
 from choral.learning.columns import Categorical, Numeric
@@ -47,7 +47,7 @@ class Design:
         return tuple(column for column in self.columns if isinstance(column, Numeric))
 
     @cached_property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[TableAxis, ...]:
         """The columns that have cells."""
         return tuple(
             axis_of(column, self.bins) for column in self.columns if self.bins or isinstance(column, Categorical)

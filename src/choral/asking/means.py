@@ -19,7 +19,7 @@ ROWS = 477  # thousandths: v = 0.477, so that (1, w, v) is no longer than 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean(ByReference):
+class ColumnMean(ByReference):
     """The mean and the variance of a declared number, over the rows that a filter keeps.
 
     φ = U·(x, w·x², v) with x in −1 … 1, in whole numbers; the last coordinate only where a filter hides the number of
@@ -30,7 +30,7 @@ class Mean(ByReference):
     keeps: Filter
 
     @classmethod
-    def read(cls, given: Parameters) -> "Mean":
+    def read(cls, given: Parameters) -> "ColumnMean":
         """`mean` of `column`."""
         return cls(column=given.of(given.column("column"), Numeric), keeps=filter_of(given))
 

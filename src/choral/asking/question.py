@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from choral.asking.words import sentence
+from choral.asking.sentences import sentence
 from choral.errors import ConfigError
 
 MOST_BYTES = 4096  # of the canonical form, which travels in the header of a turn

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few
 from choral.asking.cells import axes_of, bounded, levels
+from choral.asking.cross_tables import CrossTable
 from choral.asking.filters import Filter, filter_of
 from choral.asking.logrank import logrank
 from choral.asking.monotone import falling
 from choral.asking.one_hot import Block, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
-from choral.asking.tables import CrossTable
 from choral.learning.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16

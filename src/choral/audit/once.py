@@ -14,7 +14,7 @@ from choral.audit.verdict import Finding, Trial
 from choral.learning.models import Model, linear
 from choral.learning.once import LocalWork, local_work, with_noise
 from choral.learning.persons import grouped, model_of_units
-from choral.plan import Budget, Plan, SecureSum, Unit
+from choral.plan import Budget, Plan, SecureSum, UnitName, unit_of
 from choral.privacy.calibrate import loss_under, smallest_noise
 from choral.privacy.exposure import exposure_of
 from choral.privacy.mechanisms.noise_once import movement
@@ -127,7 +127,7 @@ def once_case(
     step_size: float = 0.05,
     row_length: float = 2.0,
     worlds: tuple[Table, Table] | None = None,
-    unit: Unit = "record",
+    unit: UnitName = "record",
 ) -> OnceCase:
     """The case with the least noise for which rule S7 proves `epsilon` with the secure sum; nothing is trained yet.
 
@@ -138,12 +138,13 @@ def once_case(
     >>> case.trial.loss.rule, case.honest, 1.99 < case.trial.epsilon <= 2.0
     ('S7', 4, True)
     """
-    worlds = worlds or (persons() if unit == "person" else canaries())
+    in_groups = unit_of(unit).groups_rows
+    worlds = worlds or (persons() if in_groups else canaries())
     rows = len(worlds[0][1])
     plan = Plan(
         devices=COMPANY, cohort=COMPANY, rounds=3, rows=rows, batch=rows, local_steps=local_steps, step_size=step_size,
         clip=1.0, noise=1.0, sampling="partition", noise_is_added="once", row_length=row_length,
-        unit=unit, rows_per_person=VISITS if unit == "person" else 0,
+        unit=unit, rows_per_person=VISITS if in_groups else 0,
     )  # fmt: skip
     secure = SecureSum.for_cohort(COMPANY)
     part = exposure_of(plan, secure, rows=rows, rounds=plan.rounds)
@@ -159,5 +160,5 @@ def once_case(
         honest=part.honest_noises if honest is None else honest,
         claimed=part.honest_noises,
         worlds=worlds,
-        name="person" if unit == "person" else "s7",
+        name="person" if in_groups else "s7",
     )

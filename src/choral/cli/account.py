@@ -7,7 +7,6 @@ takes part, --rows its own records, --noise the standard deviation on its averag
 import argparse
 import json
 import textwrap
-from typing import Any
 
 from choral.plan import LAWS, PASSES, SAMPLINGS, UNITS
 from choral.privacy.account import account, several_rows
@@ -72,25 +71,25 @@ def run(args: argparse.Namespace) -> int:
     numbers = {name: value for name, value in vars(args).items() if name not in left_out}
     told = account(**numbers)
     several = None
-    if args.unit == "record":
-        part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
-        here, twice = several_rows(part, told.delta, args.together)
-        several = {"rows": args.together, "epsilon": here, "at_two_sites": twice}
+    part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
+    if part.protects.one_row:
+        several = (args.together, *several_rows(part, told.delta, args.together))
     if args.json:
-        print(json.dumps(told.to_dict() | ({} if several is None else {"several": several})))
+        rows = {} if several is None else dict(zip(("rows", "epsilon", "at_two_sites"), several, strict=True))
+        print(json.dumps(told.to_dict() | ({"several": rows} if rows else {})))
     else:
         print("\n".join(_table(told, several)))
     return 0
 
 
-def _table(told: Account, several: dict[str, Any] | None) -> list[str]:
+def _table(told: Account, several: tuple[int, float, float] | None) -> list[str]:
     everyone, summed = told.proved.against_everyone, told.proved.with_secure_sum
     lines = [f"ONE DEVICE · δ = {told.delta:g} · {told.adjacency}", "", "PROVED"]
     lines += _entry(everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", everyone.because)
     if several is not None:
-        terms = f"rule {everyone.rule}, against {everyone.adversary}"
-        lines += _entry(several["epsilon"], terms, f"{several['rows']} rows of one person replaced")
-        lines += _entry(several["at_two_sites"], terms, "one row at each of two such sites replaced")
+        (rows, here, twice), terms = several, f"rule {everyone.rule}, against {everyone.adversary}"
+        lines += _entry(here, terms, f"{rows} rows of one person replaced")
+        lines += _entry(twice, terms, "one row at each of two such sites replaced")
     lines += ["WITH THE SECURE SUM"]
     if summed:
         lines += _entry(summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", summed.certificate)

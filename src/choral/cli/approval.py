@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from choral.cli import terminal
+from choral.plan import unit_of
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -44,33 +45,16 @@ def _devices(told: "Preview") -> list[str]:
     return lines
 
 
-_COUNTED = {
-    "record": "{count:,} rows of",
-    "person": "the rows of {count:,} persons,",
-    "device": "{count:,} rows of",
-}
-
-
 def _reads(told: "Preview") -> list[str]:
     values = " or ".join(told.classes) or "a number"
     return [
-        f"READS     {_COUNTED[told.unit].format(count=told.rows)} the columns {', '.join(told.columns)}",
+        f"READS     {unit_of(told.unit).reads.format(count=told.rows)} the columns {', '.join(told.columns)}",
         f"          and the label {told.label} ({values}); one round was tried here, and nothing was sent",
     ]
 
 
 def _protects(told: "Preview") -> list[str]:
-    if told.unit == "device":
-        return [f"PROTECTS  {told.adjacency}: ε is the most that this site can lose by all of its rows together"]
-    if told.unit == "person":
-        return [
-            f"PROTECTS  {told.adjacency}: ε is the most that a person can lose by all of the rows here. "
-            "A person with rows at other sites or in other homes can lose more",
-        ]
-    return [
-        "PROTECTS  one row: ε is the most that one row of this table can lose. A person with several "
-        "rows here, or with rows at other sites or in other homes, can lose more",
-    ]
+    return [f"PROTECTS  {unit_of(told.unit).loses.format(adjacency=told.adjacency)}"]
 
 
 def _sends(told: "Preview") -> list[str]:

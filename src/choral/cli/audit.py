@@ -120,39 +120,36 @@ def _white_box(args: argparse.Namespace, given: Given) -> int:
 
     case = white_box(args.case, **given)
     plan = case.watched.plan
-    _say(
+    return _watched(
         args,
-        f"{case.name}: the adversary sees {case.sees};\n"
+        case,
         f"{plan.rounds} rounds, local steps: {plan.local_steps}, batches of {plan.batch} of {plan.rows} records "
         f"({plan.sampling}), the noise of {case.honest}",
     )
-    return _tried(args, case, case.sees)
 
 
 def _once(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.once import once_case
 
     case = once_case(**given, unit="person" if args.case == "person" else "record")
-    _say(
+    return _watched(
         args,
-        f"{case.name}: the adversary sees {case.sees};\n"
+        case,
         f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} {case.plan.unit}s, "
         f"the noise of {case.honest}",
     )
-    return _tried(args, case, case.sees)
 
 
 def _ask(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.asked import ask_case
 
     case = ask_case(**given)
-    _say(
+    return _watched(
         args,
-        f"{case.name}: the adversary sees {case.sees};\n"
+        case,
         f"one record moves the sum by {case.l2:.4g}; times {case.factor:,}, with noise of {case.scale:,} on each of "
         f"{case.honest} devices",
     )
-    return _tried(args, case, case.sees)
 
 
 def _float_sum(args: argparse.Namespace, given: Given) -> int:
@@ -168,6 +165,12 @@ def _float_sum(args: argparse.Namespace, given: Given) -> int:
         f"exact sums move by 2",
     )
     return _tried(args, case, "the noisy sum, and knows all but the record")
+
+
+def _watched(args: argparse.Namespace, case: "WhiteBox | OnceCase | AskCase", how: str) -> int:
+    """Try out a case, after saying what its adversary sees and how it is set up."""
+    _say(args, f"{case.name}: the adversary sees {case.sees};\n{how}")
+    return _tried(args, case, case.sees)
 
 
 def _tried(args: argparse.Namespace, case: "WhiteBox | FloatSum | OnceCase | AskCase", sees: str) -> int:
@@ -222,7 +225,7 @@ def _plan(args: argparse.Namespace) -> int:
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
         study = settle(read(args.plan), reached=done)
-    if study.plan.unit != "record":
+    if not study.plan.protects.one_row:
         raise ConfigError(
             "CH104",
             f"canaries are single records, and the plan protects a {study.plan.unit}.",

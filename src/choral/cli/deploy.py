@@ -14,12 +14,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
 from choral.printable import escaped
 from choral.privacy.display import up
+
+if TYPE_CHECKING:
+    from choral.deploy.serving import StudyStatus
 
 EPILOG = """\
 examples:
@@ -94,7 +97,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show(states: Iterator[dict[str, Any]], *, show: bool) -> None:
+def _show(states: Iterator["StudyStatus"], *, show: bool) -> None:
     """One line on stderr for each thing that happens."""
     last = ""
     for told in states:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from choral.config import Job
     from choral.deploy.personal import OwnModel
     from choral.run.personal import AllSites
-    from choral.run.result import Result, Trained
+    from choral.run.result import Result, TrainedModel
     from choral.run.runs import Run
 
 MOST_SITES = 20
@@ -157,7 +157,7 @@ def predict(args: argparse.Namespace, passphrase: str | None) -> int:
     return 0
 
 
-def _predicted(trained: "Trained", label: str, table: object) -> tuple[list[str], list[list[object]]]:
+def _predicted(trained: "TrainedModel", label: str, table: object) -> tuple[list[str], list[list[object]]]:
     found = trained.predict(table).tolist()
     if trained.target is not None:
         return [label], [[round(value, 6)] for value in found]

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
-from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS, Unit
+from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
 from choral.privacy.account import several_rows
@@ -152,7 +152,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)
     yield (
-        f"FILE   {file} · {study.source}: {int(rows.sum()):,} {_COUNTED[study.plan.unit]} to train on, "
+        f"FILE   {file} · {study.source}: {int(rows.sum()):,} {study.plan.protects.trained_on} to train on, "
         f"{_in_words(rows)} on each of {study.plan.devices:,} devices"
     )
     yield from plan_lines(study)
@@ -164,9 +164,6 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
         yield "At most, for a device that takes part as often as plan and limit allow:"
         yield from claims(planned).splitlines()
     yield f"NEXT       choral simulate {file}"
-
-
-_COUNTED: dict[Unit, str] = {"record": "rows", "person": "persons", "device": "rows"}
 
 
 def _range(numbers: "NDArray[np.integer[Any]]") -> dict[str, int]:
@@ -187,7 +184,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
         f"clip {plan.clip:g} · step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
         plain,
     )
-    if plan.unit == "record":
+    if plan.protects.one_row:
         here, twice = several_rows(chosen.part, told.budget.delta)
         yield from _wrapped(
             "ROWS",

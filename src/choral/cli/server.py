@@ -16,6 +16,7 @@ from choral.cli import service, terminal
 from choral.cli.phases import phases
 
 if TYPE_CHECKING:
+    from choral.deploy.serving import StudyStatus
     from choral.run.agreement import Agreement
 
 EPILOG = """\
@@ -146,7 +147,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
-    told: dict[str, Any] = {}
+    told: StudyStatus = {}
     shown: set[tuple[Any, ...]] = set()
     for told in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
         if not args.json and not shown:
@@ -171,7 +172,7 @@ def _opened(study: Path) -> list[str]:
     ]
 
 
-def _line(told: dict[str, Any]) -> str:
+def _line(told: "StudyStatus") -> str:
     """One line about where a run stands."""
     from choral.record import merit
 

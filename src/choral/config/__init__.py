@@ -273,18 +273,18 @@ def _check_builtin(job: Job) -> None:
 
 
 def _check_unit(job: Job) -> None:
-    if job.privacy.unit == "device":
+    if job.privacy.protects.clips_update:
         needed = {"federation": ("cohort", "rounds"), "local": ("steps", "batch", "step_size", "clip")}
         for table, names in needed.items():
             if missing := [name for name in names if getattr(getattr(job, table), name) is None]:
                 raise ConfigError(
                     "CH103",
-                    f'[privacy] unit = "device" needs {", ".join(missing)} in [{table}].',
+                    f'[privacy] unit = "{job.privacy.unit}" needs {", ".join(missing)} in [{table}].',
                     where=job.where(table),
                     why="Nothing is proposed for updates that are clipped as a whole.",
                     fix="Set them; clip is the longest update of a device.",
                 )
-    if job.ask.allowed and job.privacy.unit != "record":
+    if job.ask.allowed and not job.privacy.protects.one_row:
         raise ConfigError(
             "CH104",
             f'[ask] with [privacy] unit = "{job.privacy.unit}".',
@@ -292,13 +292,13 @@ def _check_unit(job: Job) -> None:
             why="Rule S8 is proved for one record: all rows of a person or a device would count in an answer.",
             fix='Leave [ask] out, or use unit = "record".',
         )
-    wanted = job.privacy.unit == "person"
+    wanted = job.privacy.protects.groups_rows
     for key, example in (("person", '"patient_id"'), ("rows_per_person", "5")):
         given = getattr(job.data, key) is not None
         if wanted and not given:
             raise ConfigError(
                 "CH103",
-                f'[privacy] unit = "person" needs {key} in [data].',
+                f'[privacy] unit = "{job.privacy.unit}" needs {key} in [data].',
                 where=job.where("data"),
                 fix=f"Set {key} = {example}, say.",
             )
@@ -317,7 +317,7 @@ def _check_quantile(job: Job) -> None:
     unit, server = job.privacy.unit, job.federation.server
     reasons = (
         (
-            unit != "device",
+            not job.privacy.protects.clips_update,
             f'[privacy] unit = "{unit}"',
             'Set unit = "device" in [privacy], or leave clip_quantile out.',
         ),

@@ -23,6 +23,8 @@ from choral.plan import (
     Sampling,
     SumKind,
     Unit,
+    UnitName,
+    unit_of,
 )
 from choral.server_step import STEPS
 
@@ -40,9 +42,14 @@ class PrivacySettings:
     noise: float | None = _setting(Number(above=0, or_equal=True))
     law: Law = _setting(Text(choices=LAWS), "gaussian")
     against: Against = _setting(Text(choices=AGAINST), "everyone")
-    unit: Unit = _setting(Text(choices=UNITS), "record")
+    unit: UnitName = _setting(Text(choices=tuple(UNITS)), "record")
     noise_is_added: NoiseIsAdded | None = _setting(Text(choices=NOISE_IS_ADDED))
     limits: dict[str, float] | None = _setting(Numbers(of=Number(above=0, below=1e4)))
+
+    @property
+    def protects(self) -> Unit:
+        """The unit of privacy: what it is, and the words for it."""
+        return unit_of(self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

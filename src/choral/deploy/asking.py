@@ -12,11 +12,11 @@ from choral.errors import ChoralError, PlanError, RunError, StorageError
 from choral.protocol.messages import QUESTIONS, Turn
 from choral.record import AnsweredQuestion, read_json
 from choral.run.agreement import Agreement
+from choral.run.answer_register import AnswerRegister
 from choral.run.folder import write_json, write_whole
 from choral.run.inquiry import AskedAnswer, answer_of, answer_privacy, answered
 from choral.run.places import Opened
 from choral.run.questions import AskTerms
-from choral.run.register import Register
 
 WAITING, LAST = "waiting", "asked.json"  # the questions that nobody has asked yet | the number of the last one asked
 
@@ -31,7 +31,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
 
     A question that can't be asked, or that the server has failed to ask, is refused; the latter may be put again.
     """
-    terms, data, register = ask_terms(study), question.canonical(), Register(folder)
+    terms, data, register = ask_terms(study), question.canonical(), AnswerRegister(folder)
     _require_room(study, terms.read(data).length)
     if (found := register.find(data)) is not None:
         return _told(study, terms, register, found)
@@ -59,7 +59,7 @@ def _require_room(study: Agreement, length: int) -> None:
         )
 
 
-def _told(study: Agreement, terms: AskTerms, register: Register, found: AnsweredQuestion) -> AskedAnswer:
+def _told(study: Agreement, terms: AskTerms, register: AnswerRegister, found: AnsweredQuestion) -> AskedAnswer:
     privacy = answer_privacy(
         terms.price,
         delta=study.job.privacy.delta,
@@ -89,7 +89,7 @@ class WaitingQuestions:
                 write_json(path.with_suffix(".failed"), {"code": error.code, "what": error.what})
 
     def _ask(self, data: bytes, here: Sequence[int]) -> None:
-        terms, register = ask_terms(self.study), Register(self.folder)
+        terms, register = ask_terms(self.study), AnswerRegister(self.folder)
         checked, number = terms.read(data), self._next(register)
         write_json(self.folder / LAST, {"number": number})
         of_question = self.study.terms.asked(data, secure=terms.secure, codec=checked.codec, length=checked.length)
@@ -98,7 +98,7 @@ class WaitingQuestions:
         included = tuple(of_question.numbers[name] for name in opened.included)
         register.add(answered(checked, Opened(total=opened.integers, included=included), number))
 
-    def _next(self, register: Register) -> int:
+    def _next(self, register: AnswerRegister) -> int:
         """A number that no device has seen: the last one is on disk before it is sent."""
         path = self.folder / LAST
         last = read_json(path).get("number") if path.exists() else 0

@@ -19,7 +19,7 @@ from choral.deploy import services
 from choral.deploy.agent import answers
 from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
 from choral.deploy.policy import Policy
-from choral.deploy.serving import run_folder
+from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.reading import read_rows, sniffed
@@ -75,7 +75,7 @@ class LocalDeployment:
             policy = Policy(epsilon=limit.epsilon, delta=limit.delta)
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
-    def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[dict[str, Any]]:
+    def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
         """Where the run stands, each time that this changes, until its end; every process has ended by then.
 
         Only the simulation engine asks whether root is meant: with the other, nobody else can reach anything here.

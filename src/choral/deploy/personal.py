@@ -21,7 +21,7 @@ from choral.learning.reading import Table
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
 from choral.run.folder import read_parameters, tensors
-from choral.run.result import Trained, model_card
+from choral.run.result import TrainedModel, model_card
 from choral.run.signatures import parameter_bytes
 
 FILE, PAGE = "personal.safetensors", "personal.html"
@@ -39,7 +39,7 @@ class OwnModel:
     study: str
     proposed: float
     own: Personal
-    trained: Trained = field(repr=False)
+    trained: TrainedModel = field(repr=False)
     card: ModelCard = field(repr=False)
     plan_digest: str
     rows: int
@@ -120,7 +120,7 @@ def make_personal(
 
 def predictor(
     home: Home, *, personal: bool = False, model: Path | None = None, passphrase: str | None = None
-) -> tuple[Trained, Agreement]:
+) -> tuple[TrainedModel, Agreement]:
     """What predicts at this site, the shared model or its personal one, and the study whose columns it reads."""
     study, _ = home.approved(home.vault(passphrase))
     if not personal:
@@ -168,9 +168,9 @@ def _fitting(study: Agreement, parameters: NDArray[np.float32], path: Path) -> N
     return parameters
 
 
-def _trained(study: Agreement, parameters: NDArray[np.float32]) -> Trained:
+def _trained(study: Agreement, parameters: NDArray[np.float32]) -> TrainedModel:
     data = study.settled.data
-    return Trained(
+    return TrainedModel(
         model=study.settled.model,
         parameters=parameters,
         classes=data.classes,

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from choral.plan import Law, Unit
+from choral.plan import Law, UnitName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Preview:
     download_bytes: int
     rule: str
     adjacency: str
-    unit: Unit
+    unit: UnitName
     adversary: str
     law: Law
     noise: float

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choral.config import read_text
 from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
-from choral.deploy.serving import conduct, require_unfinished, run_folder, status
+from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
@@ -43,7 +43,7 @@ def check_user(user: int, *, as_root: bool) -> None:
         )
 
 
-def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[dict[str, Any]]:
+def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
     check_user(os.geteuid(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
@@ -70,7 +70,7 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     yield _ended(folder, study)
 
 
-def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterator[dict[str, Any]]:
+def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterator[StudyStatus]:
     """The same on Flower's simulation engine; `{}` in the path of doors is the number of a device.
 
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
@@ -89,10 +89,8 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     yield _ended(folder, study)
 
 
-def _watched(
-    folder: Path, study: Agreement, children: "Children", link: "Control", run: int
-) -> Iterator[dict[str, Any]]:
-    shown: dict[str, Any] = {}
+def _watched(folder: Path, study: Agreement, children: "Children", link: "Control", run: int) -> Iterator[StudyStatus]:
+    shown: StudyStatus = {}
     while True:
         children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
         if link.state(run).over:
@@ -103,7 +101,7 @@ def _watched(
         time.sleep(LOOK)
 
 
-def _ended(folder: Path, study: Agreement) -> dict[str, Any]:
+def _ended(folder: Path, study: Agreement) -> StudyStatus:
     told = status(folder, study)
     if told["state"] not in ("finished", "failed"):
         raise DeploymentError(

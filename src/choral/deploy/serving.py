@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import with_public_test
-from choral.errors import DeploymentError, RunError, StorageError
+from choral.errors import ChoralError, DeploymentError, RunError, StorageError
 from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
@@ -33,6 +33,35 @@ PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connecte
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
+
+
+class ServerState(TypedDict, total=False):
+    """state.json: what a server is doing at the moment, for whoever watches it."""
+
+    state: str
+    at: str
+    gone: dict[str, str]  # sites that have refused for good, and their codes
+    code: str
+    reason: str
+    not_proved: dict[str, str]
+    round: int
+    attempt: int
+    cohort: list[str]
+
+
+class StudyStatus(ServerState, total=False):
+    """Where a study stands; `choral server status --json` prints it."""
+
+    study: str
+    devices: list[str]
+    rounds_planned: int
+    folder: str
+    stopping: bool
+    rounds_done: int
+    took_part: dict[str, int]
+    seconds_left: float | None
+    stopped: str | None
+    test: dict[str, float]
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +116,7 @@ class Deployed(Place):
                 for _ in run.rounds():
                     pass
             except RunError as error:
-                self._state("failed", code=error.code, reason=str(error))
+                self._state("failed", error=error)
                 raise
             run.conclude()
             self._state("finished")
@@ -249,9 +278,14 @@ class Deployed(Place):
     def _named(self, codes: Mapping[int, str]) -> dict[str, str]:
         return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}
 
-    def _state(self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), **more: str) -> None:
-        told: dict[str, Any] = {"state": state, "at": now(), "gone": self._named(self.gone), **more}
-        told |= {"not_proved": dict(claims)} if (claims := self.transport.unproved()) else {}
+    def _state(
+        self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), error: ChoralError | None = None
+    ) -> None:
+        told: ServerState = {"state": state, "at": now(), "gone": self._named(self.gone)}
+        if error is not None:
+            told |= {"code": error.code, "reason": str(error)}
+        if claims := self.transport.unproved():
+            told["not_proved"] = dict(claims)
         if turn is not None:
             told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
         write_json(self.run_folder.path / STATE, told)
@@ -270,11 +304,11 @@ def require_unfinished(folder: RunFolder) -> None:
         )
 
 
-def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
+def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
-    told: dict[str, Any] = {
+    told: StudyStatus = {
         "study": study.file.name,
         "devices": names,
         "rounds_planned": study.plan.rounds,
@@ -287,7 +321,9 @@ def status(folder: Path, study: Agreement | None = None) -> dict[str, Any]:
     done = len(record.rounds)
     spent = record.rounds[-1].seconds if done else 0.0
     counts = joined_rounds(record.rounds, study.plan.devices)
-    state = read_json(path / STATE) if (path / STATE).exists() else {"state": "starting"}
+    state: ServerState = {"state": "starting"}
+    if (path / STATE).exists():
+        state = converted(read_json(path / STATE), ServerState, path / STATE)
     return {
         **told,
         **state,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import TableError
-from choral.learning.cells import Cells, each
 from choral.learning.looks import MOST_LEVELS, Look, look_of
+from choral.learning.text_cells import Cells, each
 
 Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
 Origin = Literal["declared", "public metadata", "the data"]

@@ -71,7 +71,7 @@ class Recipe:
     def of(cls, plan: Plan) -> Self:
         """The recipe that the plan describes."""
         noise = 0.0 if plan.strict else plan.noise
-        if plan.unit == "device":
+        if plan.protects.clips_update:
             noise = 0.0 if plan.strict else plan.update_noise
             return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
                        update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip

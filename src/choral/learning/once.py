@@ -205,7 +205,7 @@ def noisy_upload(
     the rows where the plan draws some of them.
     """
     places = places_of(plan, len(labels))
-    if plan.sampling == "poisson":
+    if not plan.partitioned:
         drawn = _drawn(plan, len(labels), places, key, random)
         features, labels = features[drawn], labels[drawn]
     clean = local_work(model, LocalWork.of(plan), parameters, features, labels, places)
@@ -214,7 +214,7 @@ def noisy_upload(
 
 def places_of(plan: Plan, rows: int) -> int:
     """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
-    return drawer_of(replace(plan, local_steps=1)).room(rows) if plan.sampling == "poisson" else rows
+    return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
 
 
 def _drawn(plan: Plan, rows: int, room: int, key: streams.Words, random: Source | None) -> NDArray[np.int32]:

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.cells import each
 from choral.learning.columns import Cell, is_missing, level_of
 from choral.learning.reading import Table
 from choral.learning.records import Labels
 from choral.learning.splits import Partition, deal
+from choral.learning.text_cells import each
 
 
 def holders(

@@ -81,7 +81,7 @@ def split_units(
 
 def model_of_units(model: Model, plan: Plan) -> Model:
     """What a device trains: the model itself, one with an adaptive clip, or the mean loss over the rows of a person."""
-    if plan.unit != "record" and model.trainer is not None:
+    if model.trainer is not None and not plan.protects.one_row:
         raise PlanError(
             "CH204",
             f'unit = "{plan.unit}" with the model "{model.name}", which has a trainer of its own.',
@@ -90,7 +90,7 @@ def model_of_units(model: Model, plan: Plan) -> Model:
         )
     if plan.adaptive:
         return _with_clip(model, plan.clip)
-    return _of_persons(model, plan.rows_per_person) if plan.unit == "person" else model
+    return _of_persons(model, plan.rows_per_person) if plan.protects.groups_rows else model
 
 
 @lru_cache(maxsize=32)

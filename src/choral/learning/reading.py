@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from choral.errors import ConfigError, TableError
-from choral.learning.cells import Cells
 from choral.learning.columns import Cell
+from choral.learning.text_cells import Cells
 
 _DELIMITERS = (",", ";", "\t", "|")
 _LOOKED_AT = 20  # lines by which the delimiter is found

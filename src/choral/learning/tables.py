@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.cells import Cells
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -30,6 +29,7 @@ from choral.learning.owners import holders, names_in
 from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition
+from choral.learning.text_cells import Cells
 
 ADULT_LABEL = "income"
 _ADULT = resources.files("choral.learning") / "adult"

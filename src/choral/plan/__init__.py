@@ -10,25 +10,24 @@ from typing import Any, Literal, Self
 from choral.errors import PlanError
 from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
 from choral.plan.secure_sum import Adversary, SecureSum
+from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
     "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE",
     "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS", "UNITS", "Adversary", "Against", "Budget",
-    "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit",
+    "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName",
     "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "usual_sampling", "whole_within",
+    "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
 Passes = Literal["continue", "reshuffle"]
 Law = Literal["gaussian", "discrete_gaussian", "skellam"]
-Unit = Literal["record", "person", "device"]
 Participation = Literal["uniform", "balanced"]
 SumKind = Literal["complete", "sparse", "paper"]
 SAMPLINGS: tuple[Sampling, ...] = ("poisson", "partition")
 PASSES: tuple[Passes, ...] = ("continue", "reshuffle")
 LAWS: tuple[Law, ...] = ("gaussian", "discrete_gaussian", "skellam")
-UNITS: tuple[Unit, ...] = ("record", "person", "device")
 PARTICIPATIONS: tuple[Participation, ...] = ("uniform", "balanced")
 SUM_KINDS: tuple[SumKind, ...] = ("complete", "sparse", "paper")
 NoiseIsAdded = Literal["every step", "once"]
@@ -130,7 +129,7 @@ class Plan:
     sampling: Sampling = "poisson"
     passes: Passes = "continue"
     law: Law = "gaussian"
-    unit: Unit = "record"
+    unit: UnitName = "record"
     noise_is_added: NoiseIsAdded = "every step"
     row_length: float = 0.0
     pull: float = 0.0
@@ -150,45 +149,36 @@ class Plan:
         require_number("noise", self.noise, closed=True)
         require_one_of("sampling", self.sampling, SAMPLINGS)
         require_one_of("passes", self.passes, PASSES)
-        require_one_of("unit", self.unit, UNITS)
+        require_one_of("unit", self.unit, tuple(UNITS))
         # Noise on the upload is added to it once, however many local steps there are.
         steps, sampling = (1 if self.on_upload else self.local_steps), self.sampling
-        require_law(self.law, local_steps=steps, sampling="partition" if self.unit == "device" else sampling)
+        require_law(self.law, local_steps=steps, sampling="partition" if self.protects.clips_update else sampling)
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
-        self._require_persons()
-        self._require_quantile()
+        self._require_numbers_of_unit()
         self._require_once()
 
-    def _require_persons(self) -> None:
-        """How many rows of a person are used is said where the unit is a person, and only there."""
-        if self.unit == "person":
+    def _require_numbers_of_unit(self) -> None:
+        """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
+        if self.protects.groups_rows:
             require_whole("rows_per_person", self.rows_per_person, most=2**16)
-        elif self.rows_per_person:
-            raise PlanError(
-                "CH204",
-                f'rows_per_person = {self.rows_per_person!r} with unit = "{self.unit}".',
-                fix='Leave it out, or use unit = "person".',
-            )
-
-    def _require_quantile(self) -> None:
-        """A clip that follows a quantile is that of whole updates."""
-        if not self.adaptive:
-            return
-        require_number("clip_quantile", self.clip_quantile, below=1.0)
-        if self.unit != "device":
-            raise PlanError(
-                "CH204",
-                f'clip_quantile = {self.clip_quantile!r} with unit = "{self.unit}".',
-                why="Only the clip of whole updates can follow their lengths (rule S4).",
-                fix='Leave it out, or use unit = "device".',
-            )
+        if self.adaptive:
+            require_number("clip_quantile", self.clip_quantile, below=1.0)
+        for other in UNITS.values():
+            for name in other.own_numbers:
+                if getattr(self, name) and name not in self.protects.own_numbers:
+                    raise PlanError(
+                        "CH204",
+                        f'{name} = {getattr(self, name)!r} with unit = "{self.unit}".',
+                        why=other.why_own,
+                        fix=f'Leave it out, or use unit = "{other.name}".',
+                    )
 
     def _require_once(self) -> None:
         """The numbers of noise once belong together: a row length, a partition and Gaussian noise."""
-        if self.once and self.unit == "device":
+        if self.once and self.protects.clips_update:
             raise PlanError(
                 "CH204",
-                'noise_is_added = "once" with unit = "device".',
+                f'noise_is_added = "once" with unit = "{self.unit}".',
                 why="A whole update is clipped there, and noise is added to it once anyway (rule S4).",
                 fix="Leave noise_is_added out.",
             )
@@ -204,13 +194,18 @@ class Plan:
         require_number("row_length", self.row_length)
         require_number("pull", self.pull, closed=True)
         require_whole("parts", self.parts, most=self.rows)
-        if self.parts > 1 and (self.pull or not self.partitioned or self.unit != "record"):
+        if self.parts > 1 and (self.pull or not self.partitioned or not self.protects.one_row):
             raise PlanError(
                 "CH204",
                 f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{self.sampling}", unit = "{self.unit}".',
                 why="Rule S7 is proved for parts of all rows, without a pull home, where a unit is one row.",
                 fix="Use parts = 1, or leave pull, sampling and unit out.",
             )
+
+    @property
+    def protects(self) -> Unit:
+        """The unit of privacy: what it is, and the words for it."""
+        return unit_of(self.unit)
 
     @property
     def once(self) -> bool:
@@ -220,7 +215,7 @@ class Plan:
     @property
     def on_upload(self) -> bool:
         """Whether noise is added to the upload, and not in every step: rule S7, or S4 for whole devices."""
-        return self.once or self.unit == "device"
+        return self.once or self.protects.clips_update
 
     @property
     def adaptive(self) -> bool:
@@ -250,7 +245,7 @@ class Plan:
     @property
     def upload_bound(self) -> float:
         """B, the longest upload where noise is added to it."""
-        if self.unit == "device":
+        if self.protects.clips_update:
             return 1.0 if self.adaptive else self.clip
         return UPLOAD_ROOM * self.clip * self.local_time
 

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.plan import Against, Budget, Plan, require_company
-from choral.planner.noise_once import Conditions, once_numbers, one_step_numbers
+from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.options import (
     Option,
     check_that_it_learns,
@@ -33,8 +33,18 @@ from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 
 __all__ = [
-    "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "adds_noise_once", "once_numbers",
-    "one_step_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort",
+    "OF_EVERY_STEP",
+    "Choice",
+    "Option",
+    "PlanningConditions",
+    "Proposal",
+    "adds_noise_once",
+    "once_numbers",
+    "one_step_numbers",
+    "plan_for",
+    "proposal_of",
+    "task_of",
+    "usual_cohort",
 ]  # fmt: skip
 
 EVERY_STEP, ONE_STEP = "noise in every step", "one step per round, sum trusted"

@@ -22,7 +22,7 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
 
 
-class Conditions(TypedDict, total=False):
+class PlanningConditions(TypedDict, total=False):
     """What both ways are planned from; `honest_noises` is 1 if ε is to hold against everyone."""
 
     link: str
@@ -106,7 +106,7 @@ class OneStepNumbers:
     momentum: float
 
 
-def one_step_numbers(budget: Budget, **conditions: Unpack[Conditions]) -> OneStepNumbers:
+def one_step_numbers(budget: Budget, **conditions: Unpack[PlanningConditions]) -> OneStepNumbers:
     """The numbers for one noisy step per round, with the same total time: momentum makes up for rounds that are short.
 
     >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from choral.errors import PlanError
 from choral.plan import Against, Plan
-from choral.planner.noise_once import Conditions, once_numbers, one_step_numbers
+from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
 from choral.privacy.calibrate import calibrated, most_rounds
 from choral.privacy.display import figures_up
@@ -94,7 +94,7 @@ def one_step_option(task: PlanningTask, name: str) -> Option:
     return solved(task, name, against, plan, learning=moved, momentum=numbers.momentum)
 
 
-def _conditions(task: PlanningTask, against: Against) -> Conditions:
+def _conditions(task: PlanningTask, against: Against) -> PlanningConditions:
     draft = task.draft
     return {
         "link": CONVEX_LINKS[task.model],

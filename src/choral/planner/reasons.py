@@ -10,6 +10,7 @@ from choral.privacy.display import figures_up
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import Loss
 
+Row = tuple[str, str, str, str]  # the fields of a Choice
 _TAKE_IT = ' Take it with --against "server and colluders".'
 
 
@@ -29,16 +30,11 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
     share, steps = plan.batch / plan.rows, plan.rounds * plan.local_steps
     if plan.once:
         return _choices_once(task, chosen)
-    delta = task.spendable.delta
-    half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
     rows = (
         ("rounds", f"{plan.rounds}",
          f"{steps} steps in all, {plan.local_steps} a round, are enough to arrive; a device is in {each} rounds.",
          "More rounds need more noise, and from here on buy little."),
-        ("cohort", f"{plan.cohort} of {plan.devices}",
-         "as many as hide one device well in the sum.",
-         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
-         if chosen.against == "everyone" else "A larger one lets each device add less noise, and costs traffic."),
+        _cohort(chosen),
         ("local_steps", f"{plan.local_steps}",
          "of several with whole-number noise nothing is proved." if plan.strict else
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
@@ -58,15 +54,32 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
         *_server(chosen),
         *_law(plan),
-        ("noise", figures_up(plan.noise, 5),
-         f"the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
-         f"against {chosen.adversary}.",
-         f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
+        _noise(task, chosen),
     )  # fmt: skip
     return _explained(task, rows)
 
 
-def _explained(task: PlanningTask, rows: Iterable[tuple[str, str, str, str]]) -> tuple[Choice, ...]:
+def _cohort(chosen: Option) -> Row:
+    averaged = "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
+    summed = "A larger one lets each device add less noise, and costs traffic."
+    return (
+        "cohort",
+        f"{chosen.plan.cohort} of {chosen.plan.devices}",
+        "as many as hide one device well in the sum.",
+        averaged if chosen.against == "everyone" else summed,
+    )
+
+
+def _noise(task: PlanningTask, chosen: Option, on: str = "") -> Row:
+    noise, delta = chosen.plan.noise, task.spendable.delta
+    half, twice = (chosen.loss(replace(chosen.part, noise=noise * by)).epsilon(delta) for by in (0.5, 2.0))
+    return ("noise", figures_up(noise, 5),
+            f"{on}the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
+            f"against {chosen.adversary}.",
+            f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}.")  # fmt: skip
+
+
+def _explained(task: PlanningTask, rows: Iterable[Row]) -> tuple[Choice, ...]:
     return tuple(
         Choice(name=name, value=value, why="given." if name in task.given - {"sampling", "law"} else why, moves=moves)
         for name, value, why, moves in rows
@@ -75,16 +88,12 @@ def _explained(task: PlanningTask, rows: Iterable[tuple[str, str, str, str]]) ->
 
 def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
     """The same where noise is added once."""
-    plan, delta = chosen.plan, task.spendable.delta
-    half, twice = (chosen.loss(replace(chosen.part, noise=plan.noise * by)).epsilon(delta) for by in (0.5, 2.0))
+    plan = chosen.plan
     rows = (
         ("rounds", f"{plan.rounds}",
          f"a device is in {chosen.part.rounds} rounds; for one total time more of them gain little.",
          "More rounds help where sites differ much, and cost traffic."),
-        ("cohort", f"{plan.cohort} of {plan.devices}",
-         "as many as hide one device well in the sum.",
-         "A larger one averages more noise, but each device takes part, and pays, more often: it comes out even."
-         if chosen.against == "everyone" else "A larger one lets each device add less noise, and costs traffic."),
+        _cohort(chosen),
         ("noise_is_added", "once",
          "the model is convex, so one row moves an upload by a known amount however many steps there are.",
          'With "every step" the secure sum counts for one local step per round only.'),
@@ -103,15 +112,12 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
          "T divided by the steps.",
          "It may not pass 2/L, which each device checks: beyond, nothing is proved."),
         *_law(plan),
-        ("noise", figures_up(plan.noise, 5),
-         f"on an upload: the smallest for which rule {chosen.rule} proves ε = {figures_up(chosen.epsilon, 4)} "
-         f"against {chosen.adversary}.",
-         f"Half of it: ε = {figures_up(half)}; twice: ε = {figures_up(twice)}."),
+        _noise(task, chosen, on="on an upload: "),
     )  # fmt: skip
     return _explained(task, rows)
 
 
-def _server(chosen: Option) -> tuple[tuple[str, str, str, str], ...]:
+def _server(chosen: Option) -> tuple[Row, ...]:
     """What the server does with the means, where that is more than adding them."""
     if not chosen.momentum:
         return ()
@@ -120,7 +126,7 @@ def _server(chosen: Option) -> tuple[tuple[str, str, str, str], ...]:
              "It sees only what is paid for: no ε depends on it."),)  # fmt: skip
 
 
-def _law(plan: Plan) -> tuple[tuple[str, str, str, str], ...]:
+def _law(plan: Plan) -> tuple[Row, ...]:
     """The strict mode, where it was asked for."""
     if not plan.strict:
         return ()

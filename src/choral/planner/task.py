@@ -19,6 +19,7 @@ from choral.plan import (
     Sampling,
     SecureSum,
     Unit,
+    UnitName,
     require_keywords,
     require_number,
     require_one_of,
@@ -59,7 +60,7 @@ class _Wishes(TypedDict, total=False):
     row_length: float | None
     against: Against
     noise_is_added: NoiseIsAdded | None
-    unit: Unit
+    unit: UnitName
     rows_per_person: int
 
 
@@ -260,7 +261,7 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
         shape=shape,
         draft=draft,
         against=given["against"],
-        once=_once(model, given),
+        once=_once(model, draft.protects, given),
         noise=given.get("noise"),
         given=frozenset(given),
         **crowd,
@@ -278,7 +279,7 @@ def adds_noise_once(said: NoiseIsAdded | None, *, convex: bool, settings: Iterab
     return convex and not OF_EVERY_STEP.intersection(settings)
 
 
-def _once(model: ModelKind, given: Mapping[str, Any]) -> bool:
+def _once(model: ModelKind, unit: Unit, given: Mapping[str, Any]) -> bool:
     said, convex = given.get("noise_is_added"), model in CONVEX_LINKS
     if said is not None:
         require_one_of("noise_is_added", said, NOISE_IS_ADDED)
@@ -289,7 +290,7 @@ def _once(model: ModelKind, given: Mapping[str, Any]) -> bool:
             why="Rule S7 needs a convex loss.",
             fix=f'Use one of the models {", ".join(CONVEX_LINKS)}, or noise_is_added = "every step".',
         )
-    return adds_noise_once(said, convex=convex and given.get("unit") != "device", settings=given)
+    return adds_noise_once(said, convex=convex and not unit.clips_update, settings=given)
 
 
 def _crowd(cohort: int, colluders: int | None, dropouts: int | None) -> Crowd:

@@ -1,6 +1,7 @@
 """What rounds cost the devices of a plan, from public numbers alone: so that anybody can work it out again."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -169,12 +170,20 @@ class Costs:
 
     def spent_by_all(self, rounds: NDArray[np.int64]) -> list[float]:
         """ε of each device after its own number of rounds, at its own limit's δ."""
+        return self._each(self.spent, rounds)
+
+    def spent_by_all_against_everyone(self, rounds: NDArray[np.int64]) -> list[float]:
+        """The same against the server and all others."""
+        return self._each(self.spent_against_everyone, rounds)
+
+    def _each(self, figure: Callable[[int, int, float], float], rounds: NDArray[np.int64]) -> list[float]:
+        """A figure of each device; devices of one size and as many rounds have one answer."""
         known: dict[tuple[int, int, float], float] = {}
         spent = []
         for device, (own, size, limit) in enumerate(zip(rounds, self.rows, self.limits, strict=True)):
             key = (int(own), int(size), limit.delta)
             if key not in known:
-                known[key] = self.spent(device, int(own), limit.delta)
+                known[key] = figure(device, int(own), limit.delta)
             spent.append(known[key])
         return spent
 

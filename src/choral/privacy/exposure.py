@@ -4,14 +4,24 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict, Unpack
 
 from choral.errors import PlanError
-from choral.plan import Law, Passes, Plan, Sampling, SecureSum, Unit, require_keywords, require_number, require_whole
+from choral.plan import (
+    Law,
+    Passes,
+    Plan,
+    Sampling,
+    SecureSum,
+    UnitName,
+    require_keywords,
+    require_number,
+    require_whole,
+)
 
 
 class _Optional(TypedDict, total=False):
     sampling: Sampling
     passes: Passes
     law: Law
-    unit: Unit
+    unit: UnitName
     rows_per_person: int
     clip_quantile: float
     secure_sum: bool
@@ -99,7 +109,7 @@ class Exposure(Plan):
     @property
     def sampled(self) -> bool:
         """Whether Poisson sampling hides who is in a batch; a batch of all rows hides nothing, nor devices."""
-        return not self.partitioned and self.batch < self.rows and self.unit != "device"
+        return not self.partitioned and self.batch < self.rows and not self.protects.clips_update
 
     def uses_after(self, rounds: int) -> int:
         """How often the most-used record of a partition enters a noisy step in a device's first rounds.
@@ -126,7 +136,7 @@ class Exposure(Plan):
 
         Where the unit is a device it is σ_u/S.
         """
-        if self.unit == "device":
+        if self.protects.clips_update:
             return self.noise / self.clip
         return self.noise / self.clip * self.batch / (self.local_time if self.once else 1)
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from choral.plan import Against, Law, Plan, Sampling, SecureSum
+from choral.plan.units import RECORD
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 
-ADJACENCY = "one record replaced"  # what neighbouring tables differ in, where the unit is a record
-DEVICE_ADJACENCY = "all records of one device replaced"
+ADJACENCY = RECORD.adjacency  # what neighbouring tables differ in, where the unit is a record
 MIXED_ADJACENCY = "one record replaced by another of the same person"  # what every unit covers
 EVERYONE = "the server and all other devices together"
 
@@ -21,9 +21,7 @@ def adjacency_of(plan: Plan) -> str:
     ...                   unit="person", rows_per_person=5))
     'one person replaced (all of at most 5 rows)'
     """
-    if plan.unit == "person":
-        return f"one person replaced (all of at most {plan.rows_per_person} rows)"
-    return DEVICE_ADJACENCY if plan.unit == "device" else ADJACENCY
+    return plan.protects.adjacency.format(rows_per_person=plan.rows_per_person)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,9 +50,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _whose(plan: Plan) -> str:
-    if plan.unit == "device":
-        return f"One device: {adjacency_of(plan)} by any others."
-    return f"One {plan.unit} of one device: {adjacency_of(plan)} by any other."
+    return plan.protects.whose.format(adjacency=adjacency_of(plan))
 
 
 def _masking(about: About) -> str:

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 
 from choral import __version__
-from choral.plan import Unit
 from choral.printable import is_shown
 from choral.privacy.display import up
 from choral.record import RunRecord
@@ -25,14 +24,6 @@ class Blank:
 
 
 Entry = dict[str, "str | int | float | Blank | Entry | None"]
-
-
-_UNITS: dict[Unit, str] = {"record": "Record-level", "person": "User-level", "device": "Device-level"}
-_ADJACENT: dict[Unit, str] = {
-    "record": "Adjacent datasets differ in one record of one device, replaced by any other record.",
-    "person": "Adjacent datasets differ in all records of one person on one device, replaced by those of another.",
-    "device": "Adjacent datasets differ in all records of one device.",
-}
 
 
 def entry_text(record: RunRecord) -> str:
@@ -102,8 +93,8 @@ def _loss(record: RunRecord) -> Entry:
             "Simulation: the noise is predictable, so the parameters describe the mechanism and not this run."
         )
     return {
-        "privacy_unit": _UNITS[record.about.plan.unit],
-        "privacy_unit_details": _ADJACENT[record.about.plan.unit],
+        "privacy_unit": record.about.plan.protects.level,
+        "privacy_unit_details": record.about.plan.protects.adjacent_tables,
         "number_of_privacy_units": record.about.records,
         "privacy_parameters": {"epsilon": leading.epsilon, "delta": leading.delta},
         "privacy_parameters_details": " ".join(details),

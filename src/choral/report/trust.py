@@ -8,7 +8,7 @@ from choral.report.signed import Outside, signers, version_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class ProvedAndTrusted:
     """Two sentences without their first words."""
 
     proved: str
@@ -25,12 +25,12 @@ def signed_sentence(record: RunRecord) -> str:
     return "every device signed the whole record"
 
 
-def standing(record: RunRecord, outside: Outside, *, other_pages: bool) -> Standing:
+def standing(record: RunRecord, outside: Outside, *, other_pages: bool) -> ProvedAndTrusted:
     """What the checks prove of a run in which nothing is wrong, and what they can't."""
     proved, trusted = _of_kind(record, outside)
     if other_pages:
         trusted.append("the words of a page that another version wrote, or whose sentences were reworded")
-    return Standing(proved="; ".join(proved), trusted="; ".join(trusted))
+    return ProvedAndTrusted(proved="; ".join(proved), trusted="; ".join(trusted))
 
 
 def _of_kind(record: RunRecord, outside: Outside) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ Every ε leaves this module rounded up, and together with its rule, its adjacenc
 import math
 from dataclasses import dataclass
 
-from choral.plan import Plan, SecureSum, Unit
+from choral.plan import Plan, SecureSum
 from choral.privacy.display import up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
@@ -202,10 +202,6 @@ def goodness(test: dict[str, float], digits: int = 3) -> str:
     return f"{name} {value:.{digits}f}" + (f", RMSE {test['rmse']:,.4g}" if "rmse" in test else "")
 
 
-_OF_A_UNIT: dict[Unit, str] = {"record": "records a person has", "person": "tables of rows a person has",
-                               "device": "tables a device has"}  # fmt: skip
-
-
 def measured(result: Outcome) -> str:
     """The test figures with what says how sure they are, and what each class gets of the model."""
     test, found = result.test, result.measured
@@ -224,7 +220,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     about, plan = record.about, record.about.plan
     done = len(record.rounds)
     least = "at least " if about.traits.deployed else ""  # how many exactly, only the sites know
-    counted = count(about.records, "person" if plan.unit == "person" else "record")
+    counted = count(about.records, plan.protects.counted)
     what = (
         f"{label(record)[0].capitalize()}: a {about.model.kind} model was trained on {least}"
         f"{counted} that stayed on {count(plan.devices, 'device')}, "
@@ -252,7 +248,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     verb = "would be" if about.predictable else "is"
     meaning = (
-        f"In plain words: whoever must tell which of two equally likely {_OF_A_UNIT[plan.unit]}, and who sees "
+        f"In plain words: whoever must tell which of two equally likely {plan.protects.guessed}, and who sees "
         f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
     if (running := record.result.privacy.running) is not None:

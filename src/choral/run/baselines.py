@@ -38,7 +38,7 @@ def baselines(study: Study, watch: Watch = unwatched) -> Baselines:
 def _training_rows(study: Study) -> Records:
     """The rows that are trained on, one by one, also where a unit of the plan is a person with several."""
     train = study.split.train
-    return rows_of(train) if study.plan.unit == "person" else train
+    return rows_of(train) if study.plan.protects.groups_rows else train
 
 
 def _alone(study: Study, device: int) -> float:

@@ -27,11 +27,11 @@ from choral.protocol.messages import QUESTIONS, Turn
 from choral.protocol.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
 from choral.record.description import KindName
+from choral.run.answer_register import AnswerRegister
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder, now
 from choral.run.places import Opened, terms_of
 from choral.run.questions import AskTerms, CheckedQuestion, check_columns, preparation
-from choral.run.register import Register
 from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
 from choral.run.study import Study, settle
@@ -167,7 +167,7 @@ class Inquiry:
         self.kind, self.study, self.folder, self.drop = kind, study, folder, drop
         check_columns(study.job, study.data.tables[0])
         self.terms = AskTerms.of(study.job, run=study.plan.digest, devices=study.plan.devices)
-        self.register = Register(folder)
+        self.register = AnswerRegister(folder)
 
     def ask(self, question: Question) -> AskedAnswer:
         """The answer, from the register if this was asked before, else from all devices, each of which pays."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from choral.config import Job
 from choral.config.settings import FederationSettings
@@ -12,10 +12,10 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import Budget, Plan, SecureSum, require_company
+from choral.plan import Budget, Plan, SecureSum, UnitName, require_company
 from choral.planner import (
     OF_EVERY_STEP,
-    Conditions,
+    PlanningConditions,
     adds_noise_once,
     once_numbers,
     one_step_numbers,
@@ -88,7 +88,7 @@ def server_step_of(
 def _adds_noise_once(job: Job, model: Model) -> bool:
     """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
-    open_to_once = job.privacy.epsilon is not None and job.privacy.unit != "device"
+    open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
     said = job.privacy.noise_is_added or (None if open_to_once else "every step")
     return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
 
@@ -96,7 +96,7 @@ def _adds_noise_once(job: Job, model: Model) -> bool:
 def _takes_one_step(job: Job, model: Model) -> bool:
     """Whether one noisy step per round is proposed: where the secure sum is to count, and noise is in every step."""
     privacy = job.privacy
-    trusting = privacy.against != "everyone" and privacy.epsilon is not None and privacy.unit != "device"
+    trusting = privacy.against != "everyone" and privacy.epsilon is not None and not privacy.protects.clips_update
     return trusting and not _adds_noise_once(job, model) and _convex(model) and not OF_EVERY_STEP & _settings(job)
 
 
@@ -148,7 +148,14 @@ def _given(job: Job) -> dict[str, Any]:
     }
 
 
-def _unit(job: Job) -> dict[str, Any]:
+class UnitNumbers(TypedDict):
+    """The part of a plan that says what it protects."""
+
+    unit: UnitName
+    rows_per_person: int
+
+
+def _unit(job: Job) -> UnitNumbers:
     """What the plan protects: one record, or all rows of a person."""
     return {"unit": job.privacy.unit, "rows_per_person": job.data.rows_per_person or 0}
 
@@ -170,7 +177,7 @@ def _conditions(
     rows: int,
     row_length: float,
     typical_rows: float | None,
-) -> Conditions:
+) -> PlanningConditions:
     """The public numbers from which total time and clip are proposed."""
     return {
         "link": model.link,
@@ -191,7 +198,7 @@ def _budget(job: Job) -> Budget:
     return Budget(epsilon=job.privacy.epsilon or EASY, delta=job.privacy.delta)
 
 
-def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
+def _plan_of_one_step(job: Job, conditions: PlanningConditions) -> Plan:
     """A plan of one noisy step per round on all rows of a device, before its noise is solved from the budget."""
     numbers = one_step_numbers(_budget(job), **conditions)
     rows = conditions["rows"]
@@ -202,7 +209,7 @@ def _plan_of_one_step(job: Job, conditions: Conditions) -> Plan:
     )  # fmt: skip
 
 
-def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
+def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     """A plan with noise once, before its noise is solved from the budget: what is not given is proposed."""
     given, privacy = _given(job), job.privacy
     devices, rows, row_length = conditions["devices"], conditions["rows"], conditions["row_length"]

@@ -18,7 +18,7 @@ from choral.record import Baselines, ModelCard, ModelShape, RoundLine, RunRecord
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Trained:
+class TrainedModel:
     """Parameters with all that turns rows of a table into predictions, by scikit-learn's names."""
 
     model: Model = field(repr=False)
@@ -68,7 +68,7 @@ class Trained:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Result(Trained):
+class Result(TrainedModel):
     """A trained model with scikit-learn's manners, and the privacy statement of the run that made it."""
 
     privacy: Statement = field(repr=False)

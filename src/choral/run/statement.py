@@ -58,7 +58,7 @@ def privacy_statement(
         return Statement(delta=costs.limits[0].delta, adjacency=adjacency_of(costs.plan), none=nothing)
     spent = costs.spent_by_all(rounds)
     if stopped:
-        running = Running(epsilon=max(_against_everyone(costs, rounds)), holds=UNCHOSEN)
+        running = Running(epsilon=max(costs.spent_by_all_against_everyone(rounds)), holds=UNCHOSEN)
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
     elif _is_new(costs, several):
         claimed = _largest_claims(costs, rounds)
@@ -108,24 +108,12 @@ def planned_statement(costs: Costs, *, first_form: bool = False, several: bool =
 
 def _is_new(costs: Costs, several: bool) -> bool:
     """Whether a statement is one of the present form; those of before were about one device, by older rules."""
-    return several or costs.plan.unit != "record"
-
-
-def _against_everyone(costs: Costs, rounds: NDArray[np.int64]) -> list[float]:
-    """ε of each device against everyone; devices of one size and as many rounds have one answer."""
-    known: dict[tuple[int, int, float], float] = {}
-    found = []
-    for device, (own, size, limit) in enumerate(zip(rounds, costs.rows, costs.limits, strict=True)):
-        key = (int(own), int(size), limit.delta)
-        if key not in known:
-            known[key] = costs.spent_against_everyone(device, int(own), limit.delta)
-        found.append(known[key])
-    return found
+    return several or not costs.plan.protects.one_row
 
 
 def _largest_claims(costs: Costs, rounds: NDArray[np.int64]) -> Statement:
     """The statement of the device that has lost most against everyone, with the largest figure of all with the sum."""
-    everyone = _against_everyone(costs, rounds)
+    everyone = costs.spent_by_all_against_everyone(rounds)
     worst = max(range(len(everyone)), key=lambda device: everyone[device])
     claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=False, several=True)
     summed, reason = claimed.with_secure_sum, claimed.no_certificate
@@ -188,7 +176,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
             (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
             for c in range(costs.plan.cohort)
         ),
-        several=_several(costs, device, own, delta) if several and costs.plan.unit == "record" else None,
+        several=_several(costs, device, own, delta) if several and costs.plan.protects.one_row else None,
     )
 
 

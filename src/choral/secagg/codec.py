@@ -88,7 +88,7 @@ def longest(plan: Plan, dimensions: int) -> float:
     """
     if plan.once:
         return plan.local_time * plan.clip * (1 + MOST_ROUNDING)
-    if plan.unit == "device":
+    if plan.protects.clips_update:
         return plan.batch * plan.upload_bound * (1 + (dimensions + 80) * _UNIT)
     roundings = 2 * (math.isqrt(plan.batch - 1) + 1) + 6
     gradient, sum_ = (dimensions + 64) * _UNIT, plan.batch * roundings * _UNIT
@@ -198,7 +198,7 @@ class Codec:
         """
         most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
         multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
-        if plan.unit == "device":
+        if plan.protects.clips_update:
             multiplier, most = plan.noise / plan.clip, longest(plan, dimensions) / plan.batch
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.

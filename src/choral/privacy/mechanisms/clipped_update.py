@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from choral.errors import PlanError
 from choral.plan import Plan
+from choral.plan.units import DEVICE
 from choral.privacy.events import Event, Gaussian
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM, whole_noise
-from choral.privacy.rules import DEVICE_ADJACENCY, EVERYONE, Loss, Mechanism, summing_server
+from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise
+from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 
 def whole_updates(part: Exposure, rounds: int, honest_noises: int = 1) -> Event:
@@ -31,11 +32,11 @@ class ClippedUpdate(Mechanism):
 
     def describes(self, plan: Plan) -> bool:
         """Whether a whole device is the unit, and noise of this law is added."""
-        return plan.unit == "device" and plan.law == self.law
+        return plan.protects.clips_update and plan.law == self.law
 
     def check(self, plan: Plan) -> None:
         """Nothing, or CH204 for whole-number noise where only a rule is named."""
-        if plan.strict and plan.unit != "device":
+        if plan.strict and not plan.protects.clips_update:
             raise PlanError(
                 "CH204",
                 f'law = "{plan.law}" with updates clipped as a whole.',
@@ -59,7 +60,7 @@ class ClippedUpdate(Mechanism):
         event = whole_updates(part, part.rounds, counted)
         clipped = "clipped and counted in one vector" if part.adaptive else "clipped as a whole"
         certificate = f"each update is {clipped}; what is seen carries the noise of {counted} honest devices"
-        return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE_ADJACENCY)
+        return Loss(rule="S4", event=event, adversary=adversary, certificate=certificate, adjacency=DEVICE.adjacency)
 
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a device, for the report."""
@@ -93,12 +94,4 @@ CLIPPED_UPDATE = ClippedUpdate(
     why_batches="how a device draws its batches does not matter, since its whole update is clipped.",
     rules={"S4": "whole updates clipped, noise summed over the honest devices"},
 )
-
-# One for each law of the noise, with the words of that law.
-CLIPPED_UPDATES = (
-    CLIPPED_UPDATE,
-    *(
-        replace(CLIPPED_UPDATE, law=of.law, noise=of.noise, noise_in_full=of.noise_in_full, exactness=of.exactness)
-        for of in (DISCRETE_GAUSSIAN, SKELLAM)
-    ),
-)
+CLIPPED_UPDATES = in_each_law(CLIPPED_UPDATE)

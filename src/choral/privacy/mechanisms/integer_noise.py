@@ -73,6 +73,18 @@ class IntegerNoise(Mechanism):
         return Loss(rule="S6", event=event, adversary=summing_server(part), certificate=certificate)
 
 
+def in_each_law(mechanism: Mechanism) -> tuple[Mechanism, ...]:
+    """A mechanism that adds its noise to the upload, once for each law of the noise, with the words of that law.
+
+    >>> from choral.privacy.mechanisms.clipped_update import CLIPPED_UPDATE
+    >>> [each.law for each in in_each_law(CLIPPED_UPDATE)]
+    ['gaussian', 'discrete_gaussian', 'skellam']
+    """
+    whole = (DISCRETE_GAUSSIAN, SKELLAM)
+    words = ({name: getattr(of, name) for name in ("law", "noise", "noise_in_full", "exactness")} for of in whole)
+    return mechanism, *(replace(mechanism, **each) for each in words)
+
+
 DISCRETE_GAUSSIAN = IntegerNoise(
     law="discrete_gaussian", noise="discrete Gaussian noise", noise_in_full="discrete Gaussian noise", rules=_RULES
 )

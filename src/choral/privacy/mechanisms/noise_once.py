@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.privacy.events import Event, Gaussian, Poisson
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.integer_noise import DISCRETE_GAUSSIAN, SKELLAM, whole_noise
+from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
@@ -102,7 +102,7 @@ class NoiseOnce(Mechanism):
 
     def described(self, plan: Plan) -> str:
         """How the mechanism protects a unit, for the report."""
-        rows = "the rows of one secret draw per round" if plan.sampling == "poisson" else "all rows"
+        rows = "all rows" if plan.partitioned else "the rows of one secret draw per round"
         return (
             f"Training on {rows} without noise, rows at most {plan.row_length:.3g} long, gradients clipped to "
             f"{plan.clip:.3g} per {plan.unit}; {self.noise_in_full} of standard deviation {plan.noise:.4g} once, on "
@@ -111,21 +111,14 @@ class NoiseOnce(Mechanism):
         )
 
 
-_ONCE = NoiseOnce(
-    noise_on="the upload",
-    planned=("S7", "S7"),
-    batches="all rows of a device in every step",
-    size="all rows",
-    name="All rows",
-    why_batches="every step uses all rows of a device, and nothing is hidden by drawing some of them.",
-    rules={"S7": "noise once, on the upload; one record moves it by a known amount however many steps there are"},
-)
-
-# One for each law of the noise, with the words of that law.
-NOISE_ONCE = (
-    _ONCE,
-    *(
-        replace(_ONCE, law=of.law, noise=of.noise, noise_in_full=of.noise_in_full, exactness=of.exactness)
-        for of in (DISCRETE_GAUSSIAN, SKELLAM)
-    ),
+NOISE_ONCE = in_each_law(
+    NoiseOnce(
+        noise_on="the upload",
+        planned=("S7", "S7"),
+        batches="all rows of a device in every step",
+        size="all rows",
+        name="All rows",
+        why_batches="every step uses all rows of a device, and nothing is hidden by drawing some of them.",
+        rules={"S7": "noise once, on the upload; one record moves it by a known amount however many steps there are"},
+    )
 )

@@ -7,8 +7,8 @@ import tomllib
 import numpy as np
 import pytest
 
-from choral.asking.bounds import CELLS
 from choral.asking.catalogue import estimate, expected, summand
+from choral.asking.column_bounds import CELLS
 from choral.asking.question import Question
 from choral.errors import ChoralError
 from choral.learning.columns import declare

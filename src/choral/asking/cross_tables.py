@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, ByReference, around, renamed, sampling_variance
-from choral.asking.cells import MOST_BINS, USUAL_BINS, Axis, axes_of, axis_of
+from choral.asking.cells import MOST_BINS, USUAL_BINS, TableAxis, axes_of, axis_of
 from choral.asking.filters import Filter, filter_of
 from choral.asking.one_hot import Block, one_hots, onto_simplex
 from choral.asking.parameters import Parameters, bad
@@ -20,7 +20,7 @@ from choral.asking.summand import Integers, Rows, Summand
 class CrossTable(ByReference):
     """The rows in each cell of a table over some axes; over no axis it is one count."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[TableAxis, ...]
     keeps: Filter
 
     @classmethod
@@ -73,13 +73,13 @@ class CrossTable(ByReference):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables(ByReference):
+class ManyTables(ByReference):
     """One table per column, all in one sum: F one-hot blocks, √(2F) apart at most."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[TableAxis, ...]
 
     @classmethod
-    def read(cls, given: Parameters) -> "Tables":
+    def read(cls, given: Parameters) -> "ManyTables":
         """`tables` of `columns`; numbers have `bins` cells that are even on their declared scale."""
         bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS)
         return cls(axes=tuple(axis_of(given.known(name), bins) for name in given.names("columns")))

@@ -6,7 +6,7 @@ from choral.record import QUESTIONS, AnsweredQuestion, read_questions
 from choral.run.folder import append_line
 
 
-class Register:
+class AnswerRegister:
     """The answered questions of a run folder, in the order of their numbers."""
 
     def __init__(self, folder: Path) -> None:

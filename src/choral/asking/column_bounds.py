@@ -26,13 +26,13 @@ _EDGES = tuple(math.ldexp(1.0, LEAST + size) for size in range(SIZES + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class ColumnBounds:
     """A one-hot of (sign, ⌊log₂|x|⌋) for each column, with one cell more for what is no number."""
 
     names: tuple[str, ...]
 
     @classmethod
-    def read(cls, given: Parameters) -> "Bounds":
+    def read(cls, given: Parameters) -> "ColumnBounds":
         """`bounds` of `columns`, which need no declared range."""
         names = given.names("columns")
         for name in names:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choral.errors import TableError
-from choral.learning.cells import Cells
 from choral.learning.columns import Categorical, Numeric, infer, parse_numbers
 from choral.learning.reading import BLOCK, read_csv
 from choral.learning.tables import load
+from choral.learning.text_cells import Cells
 
 TEXTS = st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=5), max_size=4)
 
