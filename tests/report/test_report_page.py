@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -99,15 +100,17 @@ def test_no_epsilon_stands_without_its_rule_adjacency_and_adversary(kind, made):
 
 def test_the_sections_stand_in_their_order(made):
     assert list(made().sections) == [
-        "statement", "claims", "merit", "budgets", "by-delta", "by-colluders", "sight", "releases", "check",
-        "made-of", "signature",
+        "statement", "uncovered", "signature", "claims", "merit", "budgets", "nist", "by-delta", "by-colluders",
+        "sight", "releases", "check", "published", "made-of",
     ]  # fmt: skip
 
 
 def test_the_page_has_what_an_officer_asks_for(made):
     sections = made().sections
-    assert all(f"{question}?" in sections["statement"] for question in ("Whose record", "Against whom", "For how long"))
-    assert "Not covered" in sections["statement"]
+    assert all(f"{question}?" in sections["nist"] for question in ("Whose record", "Against whom", "For how long"))
+    assert "A device's own computer" in sections["uncovered"] and "Rows are counted" not in sections["statement"]
+    assert "not accepted" in sections["signature"] and "before the model is released" in sections["signature"]
+    assert "Theorem 1" in sections["published"] and "Theorem 1" not in sections["claims"]
     assert "without privacy: 0.852" in sections["merit"]
     assert "alone, mean of 16: 0.809" in sections["merit"]
     assert "device 16" in sections["budgets"]
@@ -117,6 +120,14 @@ def test_the_page_has_what_an_officer_asks_for(made):
     assert "numpy 2.4.6" in sections["made-of"]
     assert "CPython 3.11.9 on Linux x86_64" in sections["made-of"]
     assert "place and date" in sections["signature"]
+
+
+def test_the_picture_shows_the_most_guesses_that_can_be_right_rounded_up(made):
+    said = made().sections["statement"]
+    chance = float(re.search(r"right at most ([0-9.]+) %", said)[1])
+    assert f"at most {math.ceil(chance)} are right (squares added)" in said
+    assert "would be right (squares added)" in made(kind="simulation", seeded=True).sections["statement"]
+    assert "nothing to sign" in made(kind="simulation", seeded=True).sections["signature"]
 
 
 def test_a_simulation_is_labelled_at_the_top_and_in_the_statement(made):
@@ -207,7 +218,8 @@ def test_a_run_without_noise_has_a_report_that_says_that_nothing_is_protected(tm
     write_json(folder / "result.json", result)
     seen = Page(write_report(folder).read_text())
     assert all(
-        nothing in seen.sections[name] for name in ("statement", "claims", "budgets", "by-delta", "by-colluders")
+        nothing in seen.sections[name]
+        for name in ("nist", "published", "claims", "budgets", "by-delta", "by-colluders")
     )
     assert not re.search(r"ε [≤=]", seen.said)
     assert nothing in (folder / "privacy.yaml").read_text()

@@ -207,6 +207,29 @@ def bar(share: float, *, title: str, style: int = 0) -> Markup:
     return _svg(100, 10, title, "", inside, stretch=True)
 
 
+def dots(certain: int, possible: int, *, title: str) -> Markup:
+    """A hundred dots in rows of ten: those that chance fills, those that may be filled besides, and the rest.
+
+    >>> dots(50, 89, title="guesses").count("h0")
+    100
+    """
+    places = [f"M{12 + 24 * (number % 10)} {12 + 24 * (number // 10)}h0" for number in range(100)]
+    # What chance fills is round, what may be filled besides is square: colour alone says nothing.
+    kinds = ((0, certain, "s0", "round"), (certain, possible, "s1", "square"), (possible, 100, "rest", "round"))
+    marks = [
+        element(
+            "path",
+            d="".join(places[start:stop]),
+            class_=kind,
+            stroke="currentColor",
+            stroke_width=17,
+            stroke_linecap=cap,
+        )
+        for start, stop, kind, cap in kinds
+    ]
+    return _svg(240, 240, title, "", together(*marks))
+
+
 def strip(values: Sequence[float], *, title: str, style: int = 0) -> Markup:
     """Signed bars side by side, the tallest as high as the strip: for looking at, not for reading off.
 

@@ -1,5 +1,6 @@
 """Pieces that the report and the live page share: the banner, the three ε, the curve, the budgets, the colluders."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -47,8 +48,8 @@ def banner(record: RunRecord) -> Markup:
     return element("p", element("strong", kind), f" {meaning}", class_="banner", role="note")
 
 
-def claims_table(record: RunRecord) -> Markup:
-    """The three ε, each with its rule, adjacency and adversary."""
+def claims_table(record: RunRecord, shown: slice = slice(None)) -> Markup:
+    """The three ε, or some of them, each with its rule, adjacency and adversary."""
     claims = words.claims(record)
     if not claims:
         return not_yet(record)
@@ -71,7 +72,7 @@ def claims_table(record: RunRecord) -> Markup:
             ),
             class_=None if claim.guarantee else "no-guarantee",
         )
-        for number, claim in enumerate(claims, start=1)
+        for number, claim in list(enumerate(claims, start=1))[shown]
     ]
     head = element("tr", *(element("th", column, scope="col") for column in columns))
     return element(
@@ -89,7 +90,7 @@ def merit_chart(record: RunRecord) -> Markup:
     points = [(number, value) for number, _, value in found]
     result = record.result
     last = float(record.about.plan.rounds)
-    series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points)]
+    series = [charts.Series(name=f"this run: {points[-1][1]:.3f}", points=points, spread=_errors(record, points))]
     for other, value in (result.baselines.named() if result else {}).items():
         across = [(points[0][0], value), (last, value)]
         series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
@@ -102,6 +103,15 @@ def merit_chart(record: RunRecord) -> Markup:
         height=300,
     )
     return together(chart, element("p", words.measured(result), class_="quiet")) if result else chart
+
+
+def _errors(record: RunRecord, points: Sequence[charts.Point]) -> list[charts.Point]:
+    """One standard error either side of each accuracy, from the rows of the hold-out; none for other figures."""
+    found = record.result.measured if record.result is not None else None
+    if found is None or found.error is None:
+        return []
+    errors = [math.sqrt(max(value * (1 - value), 0.0) / found.rows) for _, value in points]
+    return [(value - error, value + error) for (_, value), error in zip(points, errors, strict=True)]
 
 
 def spent(record: RunRecord) -> Sequence[SpentByDevice]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.resources import files
@@ -82,7 +83,8 @@ def claims_data(record: RunRecord) -> str | None:
         "test": result.test,
         "privacy": result.privacy.to_dict(),
     }
-    return json.dumps(claimed, allow_nan=False)  # in ASCII, so that no character of it is changed in an attribute
+    # In ASCII, so that no character of it is changed in an attribute.
+    return json.dumps(claimed, allow_nan=False, separators=(",", ":"))
 
 
 def _fitting(value: T, most: int) -> T:
@@ -121,13 +123,16 @@ def static(name: str) -> str:
 def _body(record: RunRecord, data: str | None) -> Markup:
     sections = (
         _section("statement", "Statement", _statement(record)),
-        _section("claims", "How much privacy is lost at most", parts.claims_table(record)),
+        _section("uncovered", "What it does not cover", _uncovered(record)),
+        _section("signature", "Decision", _decision(record)),
+        _section("claims", "Annex: how much privacy is lost at most", parts.claims_table(record, slice(2))),
         element(
             "div",
             _section("merit", "How good the model is, on the hold-out", parts.merit_chart(record)),
             _section("budgets", "Budget of each device", parts.budgets(record)),
             class_="pair",
         ),
+        _section("nist", "The questions of NIST SP 800-226", _asked_by_nist(record)),
         element(
             "div",
             _section("by-delta", "ε against δ", _by_delta(record)),
@@ -139,8 +144,8 @@ def _body(record: RunRecord, data: str | None) -> Markup:
         *([_section("questions", "Questions asked", asked_questions(record))] if has_questions(record) else []),
         _section("releases", "Everything that left a device", _releases(record)),
         _section("check", "Check it again", _check(record)),
+        _section("published", "The formula of the paper", parts.claims_table(record, slice(2, None))),
         _section("made-of", "Plan, data and versions", _made_of(record)),
-        _section("signature", "Signature of the privacy officer", _signature()),
     )
     return together(_header(record), element("main", *sections, data_claims=data))
 
@@ -163,17 +168,30 @@ def _header(record: RunRecord) -> Markup:
 
 def _statement(record: RunRecord) -> Markup:
     sentences = [element("p", sentence) for sentence in words.statement(record)]
+    return element("div", element("div", _headline(record), *sentences), _guesses(record), class_="statement")
+
+
+def _guesses(record: RunRecord) -> Markup:
+    """What ε means as a picture: how many of a hundred guesses about a record can be right."""
+    if not words.claims(record):
+        return Markup()
+    claim = words.leading_claim(record)
+    right = math.ceil(100 * words.guess(claim.epsilon or 0.0, claim.delta))
+    caption = words.guessed_right(record, right)
+    return element("figure", charts.dots(50, right, title=caption), element("figcaption", caption))
+
+
+def _uncovered(record: RunRecord) -> Markup:
+    several = words.of_several(record.result.privacy) if words.claims(record) and record.result else ()
+    items = (*several, *words.not_covered(record.about.plan))
+    return element("div", element("ul", *(element("li", item) for item in items)), class_="uncovered")
+
+
+def _asked_by_nist(record: RunRecord) -> Markup:
     asked = [
         element("div", element("dt", question), element("dd", answer)) for question, answer in nist.questions(record)
     ]
-    uncovered = element("ul", *(element("li", item) for item in words.not_covered(record.about.plan)))
-    return together(
-        element("div", element("div", *sentences), _headline(record), class_="statement"),
-        element("h3", "The questions of NIST SP 800-226"),
-        element("dl", *asked, class_="questions"),
-        element("h3", "Not covered"),
-        element("div", uncovered, class_="uncovered"),
-    )
+    return element("dl", *asked, class_="questions")
 
 
 def _headline(record: RunRecord) -> Markup:
@@ -306,10 +324,13 @@ def _pairs(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items() if value is not None)
 
 
-def _signature() -> Markup:
+def _decision(record: RunRecord) -> Markup:
     lines = [
         element("div", element("span", name), class_="line")
         for name in ("name and role", "place and date", "signature")
     ]
-    intent = "I have read the statement and what it does not cover, and the check above ended with 0."
-    return together(element("p", intent), element("div", *lines, class_="signature"))
+    choices = [element("span", choice, class_="choice") for choice in ("accepted", "not accepted")]
+    return together(
+        element("p", *choices, words.signed_before(record)),
+        element("div", *lines, class_="signature"),
+    )

@@ -258,7 +258,28 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     if above := above_limits(record):
         meaning += f" {above}"
-    return what, promise, meaning, *of_several(record.result.privacy)
+    return what, promise, meaning
+
+
+def guessed_right(record: RunRecord, right: int) -> str:
+    """The caption of the picture: of a hundred guesses, those right by chance and the most that can be right."""
+    verb = "would be" if record.about.predictable else "are"
+    return (
+        f"Of 100 guesses between two equally likely {record.about.plan.protects.guessed}, 50 are right by chance "
+        f"(circles). With everything that left the devices, at most {right} {verb} right (squares added)."
+    )
+
+
+def signed_before(record: RunRecord) -> str:
+    """What the privacy officer confirms by signing, and by when."""
+    if record.result is None:
+        return "There is nothing to sign before the run has ended."
+    if record.about.predictable:
+        return "There is nothing to sign: a simulation protects nobody, and its model is not to be released."
+    return (
+        "The privacy officer signs before the model is released or used. I have read the statement and what it does "
+        "not cover, and choral verify RUN ended with 0."
+    )
 
 
 def of_several(privacy: Statement) -> tuple[str, ...]:
