@@ -1,6 +1,28 @@
 """What all tests share."""
 
+import os
+import tempfile
+
 import pytest
+
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def pytest_configure(config):
+    """The workers of one run, and the processes that tests start, compile each program once.
+
+    JAX finds a program by all that it consists of. The folder is made for this run and goes with it, so no test meets
+    what an earlier run left. It is in place before any worker starts, and before JAX is imported.
+    """
+    if CACHE in os.environ:  # of the run that this worker belongs to, or as whoever runs the tests wants it
+        return
+    folder = tempfile.TemporaryDirectory(prefix="choral-tests-")
+    config.add_cleanup(folder.cleanup)
+    os.environ |= {
+        CACHE: folder.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 
 @pytest.fixture(scope="session", autouse=True)

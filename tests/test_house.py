@@ -55,6 +55,13 @@ def test_a_room_that_is_not_on_the_map_is_caught(copy_of_the_house):
     assert "choral.utils" in planted.stdout
 
 
+def test_the_map_shows_every_room_on_its_floor():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    floors = [layer.split(" | ") for layer in contract["layers"]]
+    drawn = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1].strip().splitlines()
+    assert [line.split()[: len(floor)] for line, floor in zip(drawn, floors, strict=True)] == floors
+
+
 def named_against_the_arrows(house):
     """Every string of a module that is the name of a room above its own, or of a neighbour: an import in disguise."""
     contract = tomllib.loads((house / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]

@@ -23,14 +23,7 @@ from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
 
 ROOT = Path(__file__).parents[2]
-HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "CHORAL_CACHE": "off"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_once(tmp_path_factory):
-    """What one process of a deployment compiles, the next one loads."""
-    HERE["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
-    HERE["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
 
 def start(*words):

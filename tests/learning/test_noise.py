@@ -148,7 +148,7 @@ def test_the_dither_is_uniform_and_below_one():
 
 
 def test_secure_noise_is_gaussian_and_never_the_same_twice():
-    # Not seeded: the bounds are 6 standard errors, passed but for 2 in 10^9 runs.
+    # Not seeded: the bounds are 6 standard errors, which 2 of 10^9 runs exceed.
     n = 2**18
     first, second = noise.secure_normal((n,)).astype(np.float64), noise.secure_normal((n,)).astype(np.float64)
     assert abs(first.mean()) < 6 / np.sqrt(n)
@@ -156,7 +156,8 @@ def test_secure_noise_is_gaussian_and_never_the_same_twice():
     assert abs(stats.kurtosis(first)) < 6 * np.sqrt(24 / n)
     assert abs(np.mean(first * second)) < 6 / np.sqrt(n)
     assert abs((first > 3).sum() - n * special.ndtr(-3)) < 6 * np.sqrt(n * special.ndtr(-3))
-    assert (first != second).all()
+    # Two float32 are equal by chance with 1.4e-8, φ² times the distance of neighbours, integrated: here 0.0036 pairs.
+    assert (first == second).sum() < 3  # three or more: 8 of 10^9 runs
 
 
 def test_secure_noise_takes_its_words_from_the_operating_systems_key(monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.errors import PlanError
-from choral.privacy.zcdp import CONVERSIONS, convert, gaussian, gdp_epsilon, in_parallel, in_sequence, rho_for
+from choral.privacy.zcdp import CONVERSIONS, convert, gaussian, gdp_epsilon, rho_for
 
 from .oracles import brackets, concentrated_delta, gaussian_delta
 
@@ -18,12 +18,6 @@ conversions = st.sampled_from(CONVERSIONS)
 
 def test_a_gaussian_of_sensitivity_3_and_noise_6_costs_an_eighth():
     assert gaussian(sensitivity=3.0, noise=6.0) == 0.125  # 9 / (2 · 36)
-
-
-def test_sequences_add_and_parallel_parts_do_not():
-    assert in_sequence([0.1] * 10) == 1.0
-    assert in_parallel([0.1, 0.3, 0.2]) == 0.3
-    assert in_parallel([]) == 0.0
 
 
 def test_the_papers_conversion_is_its_formula():

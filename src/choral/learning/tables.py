@@ -162,29 +162,6 @@ def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp
     )
 
 
-def load_declared(
-    path: str | Path,
-    *,
-    target: Numeric | Categorical,
-    columns: Sequence[Numeric | Categorical],
-    delimiter: str | None = None,
-) -> tuple[NDArray[np.float32], Labels]:
-    r"""Features and labels of one site's file, by the declared columns in their declared order; others are not read.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "site.csv")
-    >>> _ = path.write_text("name,sick,age\nAda,no,25\nBob,yes,100\n")
-    >>> features, labels = load_declared(
-    ...     path,
-    ...     target=Categorical(name="sick", levels=("no", "yes")),
-    ...     columns=[Numeric(name="age", low=0, high=100)],
-    ... )
-    >>> features.ravel().tolist(), labels.tolist()
-    ([-0.5, 1.0], [0, 1])
-    """
-    return encode_declared(read_one(path, delimiter=delimiter), target=target, columns=columns)
-
-
 def read_one(path: str | Path, *, delimiter: str | None = None) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several."""
     tables = _read(path, delimiter=delimiter)

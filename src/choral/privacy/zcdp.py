@@ -4,7 +4,6 @@ Pure floats in log space, so that ε from 1e-6 to 1e4 and δ from 1e-300 to 0.5 
 """
 
 import math
-from collections.abc import Iterable
 from typing import Literal
 
 from choral.errors import PlanError
@@ -40,24 +39,6 @@ def gaussian(*, sensitivity: float, noise: float) -> float:
     """
     ratio = require_number("sensitivity", sensitivity) / require_number("noise", noise)
     return 0.5 * ratio * ratio
-
-
-def in_sequence(losses: Iterable[float]) -> float:
-    """ρ of mechanisms that each read the same records: the sum (Lemma 2).
-
-    >>> in_sequence([0.5, 0.25])
-    0.75
-    """
-    return math.fsum(losses)
-
-
-def in_parallel(losses: Iterable[float]) -> float:
-    """ρ of mechanisms that each read records of their own: the largest (Lemma 4).
-
-    >>> in_parallel([0.5, 0.25])
-    0.5
-    """
-    return max(losses, default=0.0)
 
 
 def convert(*, rho: float, delta: float, conversion: Conversion = "optimal") -> float:
