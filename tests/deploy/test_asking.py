@@ -11,13 +11,13 @@ from choral.deploy.serving import run_folder
 from choral.errors import RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
-from choral.record import read_run, read_site_questions
+from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
 from choral.run.questions import plan_of_questions
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
-ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table"]\n'
+ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table", "logistic"]\n'
 SMOKERS = Question(name="table", parameters={"columns": ["smokes"]})
 OLD = Question(name="count", parameters={"where": [{"column": "age", "at_least": 60}]})
 
@@ -64,6 +64,33 @@ def test_a_question_is_asked_before_the_next_round_and_training_goes_on(consorti
     assert [line["rows"] for line in kept] == [240, 240]  # three sites of 80 rows: exact, and never one site's
     with pytest.raises(StorageError, match=r"CH800 .*is finished"):
         put(folder, study, Question(name="count", parameters={"where": [{"column": "age", "below": 60}]}))
+
+
+def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium):
+    study, folder = consortium.agreement, folder_of(consortium)
+    model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes"})
+    assert put(folder, study, model) is None  # three questions are left, so it waits with three rounds
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    told = put(folder, study, model)
+    assert told.privacy.from_register and told.privacy.sums == 3 and told.question.parameters["rounds"] == 3
+    (kept,) = read_sum_models(folder)
+    assert list(kept.state) == told.model.state.tolist() and kept.rows == 240
+    assert verify(folder).good
+    for home in consortium.homes.values():
+        assert asked(home, study) == [1, 2, 3]
+        words = {line.words for line in read_site_questions(home.path)}
+        assert words == {'In which direction does a model of "smokes" by "age" get better?'}
+
+
+def test_an_answer_of_more_numbers_than_a_small_model_has_fits_its_frames(consortium):
+    study, folder = consortium.agreement, folder_of(consortium)
+    cuts = [cut / 4 for cut in range(40, 340)]
+    long = Question(name="table", parameters={"columns": ["age", "smokes"], "cuts": {"age": cuts}})
+    assert put(folder, study, long) is None
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    assert len(put(folder, study, long).rows) == 602
 
 
 def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):

@@ -3,13 +3,17 @@
 import math
 
 from choral import config
+from choral.asking.models import read_model
+from choral.asking.question import Question
 from choral.privacy.display import up
-from choral.record import QUESTIONS, AnsweredQuestion, RunRecord, read_questions, read_run
+from choral.record import QUESTIONS, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
 from choral.report import parts
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
 from choral.run.inquiry import answer_privacy
+from choral.run.modelling import from_register
 from choral.run.questions import AskTerms
+from choral.run.register import Register
 
 MOST_SHOWN = 200  # questions on a page
 QUESTIONS_HOLD = "every question was asked as the study allows, with the noise that it needs, and was paid for"
@@ -54,8 +58,9 @@ def check_questions(record: RunRecord) -> list[str]:
     answered = list(read_questions(record.folder))
     wrong = [line for one in answered for line in _question(terms, one)]
     numbers = [one.number for one in answered]
-    if len(set(numbers)) != len(numbers) or len({one.question for one in answered}) != len(answered):
+    if len(set(numbers)) != len(numbers) or len({(one.question, one.state) for one in answered}) != len(answered):
         wrong.append("a question stands twice in the register")
+    wrong += _models(record, terms)
     return wrong if about.traits.deployed else wrong + _unpaid(record, terms, answered)
 
 
@@ -68,6 +73,18 @@ def _question(terms: AskTerms, one: AnsweredQuestion) -> list[str]:
         wrong.append(f"{name}: its words do not say what was asked")
     if len(one.total) != checked.summand.length or len(one.included) < terms.secure.smallest_sum:
         wrong.append(f"{name}: its sum has another length, or too few devices")
+    return wrong
+
+
+def _models(record: RunRecord, terms: AskTerms) -> list[str]:
+    """What is wrong with the models on sums: each is worked out again from the register, state by state."""
+    register, wrong = Register(record.folder), list[str]()
+    for line in read_sum_models(record.folder):
+        question = Question.read(line.question.encode())
+        made = from_register(read_model(question, terms.columns), terms, register)
+        numbers = () if made is None else tuple(one.number for one in made.sums)
+        if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
+            wrong.append(f"the model of {len(line.numbers)} sums does not follow from the register")
     return wrong
 
 

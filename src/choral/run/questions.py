@@ -24,6 +24,8 @@ from choral.protocol.respondent import Prepare, Prepared
 from choral.secagg.masks import Stream, Words
 from choral.secagg.whole import WholeCodec
 
+NO_STATE: NDArray[np.float64] = np.empty(0)
+
 
 def ask_sum_of(job: Job, devices: int) -> SecureSum:
     """The secure sum of questions: all devices, in words of 64 bits; nobody may drop out where [ask] says so."""
@@ -99,15 +101,30 @@ class CheckedQuestion:
     summand: Summand
     noise: SumNoise
     codec: WholeCodec
+    columns: DeclaredColumns
+    state: int = 0  # the numbers of the public state that it is asked at
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a sum of a model, which test rows have no part in."""
+        return self.question.name in catalogue.ROUNDS
 
     @property
     def length(self) -> int:
         """The numbers of an answer: those of the sum, and the number of rows."""
         return self.summand.length + self.codec.exact
 
-    def answer(self, table: Table) -> NDArray[np.int64]:
+    def at(self, state: NDArray[np.float64]) -> Summand:
+        """What is added up at this state; CH102 for one that is no state of this question."""
+        return self.summand if not (self.state or len(state)) else catalogue.summand(self.question, self.columns, state)
+
+    def check(self, state: NDArray[np.float64]) -> None:
+        """Nothing, or CH102 for a state that is not finite or has another length."""
+        self.at(state)
+
+    def answer(self, table: Table, state: NDArray[np.float64] = NO_STATE) -> NDArray[np.int64]:
         """A device's sum without noise, and its number of rows, which no replaced record changes."""
-        return np.append(self.summand.total(table), table.rows).astype(np.int64)
+        return np.append(self.at(state).total(table), table.rows).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,7 +153,7 @@ class AskTerms:
             price=price,
             secure=ask_sum_of(job, devices),
             columns=declared_columns(job),
-            names=tuple(job.ask.names or catalogue.NAMES),
+            names=tuple(job.ask.names or catalogue.ALL_NAMES),
         )
 
     @property
@@ -147,18 +164,25 @@ class AskTerms:
     def read(self, data: bytes) -> CheckedQuestion:
         """The question in these bytes, if it may be asked: nobody's word counts but this side's own catalogue."""
         question = Question.read(data)
-        if question.name not in self.names:
-            raise TrustError(
-                "CH608",
-                f'"{question.name}" is not among the questions that were approved here.',
-                fix=f"Approved: {', '.join(self.names)}.",
-            )
-        summand = catalogue.summand(question, self.columns)
+        self.require_approved(question.name)
+        state = catalogue.state_length(question, self.columns)
+        summand = catalogue.summand(question, self.columns, np.zeros(state) if state else None)
         noise = self.price.noise_for(summand.l2)
         codec = WholeCodec.of(
             self.secure, factor=noise.factor, largest=summand.largest, scale=noise.scale, tail=private_sums.TAIL
         )
-        return CheckedQuestion(question=question, summand=summand, noise=noise, codec=codec)
+        return CheckedQuestion(
+            question=question, summand=summand, noise=noise, codec=codec, columns=self.columns, state=state
+        )
+
+    def require_approved(self, name: str) -> None:
+        """Nothing, or CH608 for a question, a model or a sum of one that was not approved."""
+        if catalogue.approved_as(name) not in self.names:
+            raise TrustError(
+                "CH608",
+                f'"{name}" is not among the questions that were approved here.',
+                fix=f"Approved: {', '.join(self.names)}.",
+            )
 
     def charge(self, number: int) -> Charge:
         """What a device is charged for answering the question of this number."""
@@ -201,7 +225,7 @@ def preparation(
     terms: AskTerms,
     *,
     ledger: Ledger,
-    table: Callable[[], Table],
+    table: Callable[[CheckedQuestion], Table],
     noise: Callable[[int], Stream],
     note: Callable[[int, str], None],
 ) -> Prepare:
@@ -222,8 +246,8 @@ def preparation(
             note(number_of(round_number), checked.question.words())
             return ledger.charge(terms.charge(number_of(round_number)))
 
-        def answer(_model: object, _round: int, _attempt: int) -> Any:  # noqa: ANN401 - whole numbers, not an update
-            return checked.answer(table())
+        def answer(state: NDArray[np.float64], _round: int, _attempt: int) -> Any:  # noqa: ANN401 - whole numbers
+            return checked.answer(table(checked), state)
 
         def encode(whole: Any, round_number: int, _attempt: int, out: Words) -> None:  # noqa: ANN401 - as above
             checked.codec.encode_whole(whole, noise(number_of(round_number)), out)
@@ -236,6 +260,8 @@ def preparation(
             encode=encode,
             charge=charge,
             payable=payable,
+            state=checked.state,
+            check=checked.check,
         )
 
     return prepare
