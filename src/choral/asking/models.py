@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import descent, hazard
-from choral.asking.answer import Answer, around
+from choral.asking.answer import Answer, Expected, Z, around
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
 from choral.asking.descent import Descent, noise_gain, steps_of
@@ -74,15 +74,25 @@ class GradientModel:
         """Its sums, each once."""
         return tuple(_step(self.question, step) for step in (["cells"] if self.before else []) + ["round"])
 
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How far the noise of rounds moves the effect of a level or of half a range; `deviation` is in φ's units."""
+        rate = self.rate * (descent.CAP if self.round.design.axes else 1.0)
+        spread = rate * noise_gain(self.round.rounds) * deviation / UNIT / rows
+        return _planned(spread, self.round.rounds, self.before)
+
+    @property
+    def rate(self) -> float:
+        """The step of trends; that of cells is up to `descent.CAP` times as large."""
+        return descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
+
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
         own, design = self.round, self.round.design
         counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
         if design.axes:
             counted = yield Step(question=_step(self.question, "cells"))
-        rate = descent.RATE if own.is_logistic else descent.linear_rate(len(design.columns))
         steps = steps_of(
-            counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=rate
+            counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
         )
         position, noises = Descent.start(length=design.length, rounds=own.rounds), []
         for _ in range(own.rounds):
@@ -112,6 +122,11 @@ class HazardModel:
     def questions(self) -> tuple[Question, ...]:
         """Its sums, each once."""
         return tuple(_step(self.question, step) for step in ("table", "moments", "round"))
+
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How far the noise of rounds moves the effect of one deviation of a column, where half of the rows end."""
+        gain = noise_gain(self.round.rounds, momentum=0.0)
+        return _planned(2 * hazard.STEP * gain * deviation / hazard.UNIT / rows, self.round.rounds, self.before)
 
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
@@ -187,6 +202,15 @@ def settled(state: Vector) -> Vector:
     array([ True])
     """
     return np.asarray(np.rint(state * _GRID) / _GRID)
+
+
+def _planned(spread: float, rounds: int, before: int) -> Expected:
+    first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
+    return Expected(
+        width=2 * Z * spread,
+        sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
+        f"{spread:.3g}.",
+    )
 
 
 def _step(question: Question, step: str, **more: int) -> Question:

@@ -222,11 +222,26 @@ class Inquiry:
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
+        if question.name in MODELS:
+            return self._planned(question)
         checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
         rows, deviation = sum(table.rows for table in self.study.data.tables), _deviation(checked, devices)
         expected = catalogue.expected(question, self.terms.columns, rows=rows, deviation=deviation)
         return PlannedQuestion(
             question=question, expected=expected, deviation=deviation, privacy=self._privacy(from_register=False)
+        )
+
+    def _planned(self, question: Question) -> PlannedQuestion:
+        """The same for a model, whose rounds are planned as `ask` would plan them."""
+        self.terms.require_approved(question.name)
+        model = planned_model(question, self.terms, self.register, used=self.register.last)
+        checked = self.terms.read(model.questions[-1].canonical())
+        deviation, rows = _deviation(checked, self.study.plan.devices), sum(table.rows for table in self.tables.train)
+        return PlannedQuestion(
+            question=model.question,
+            expected=model.expected(rows=rows, deviation=deviation),
+            deviation=deviation,
+            privacy=self._privacy(from_register=False, sums=model.before + model.round.rounds),
         )
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
