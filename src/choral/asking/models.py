@@ -134,13 +134,10 @@ class HazardModel:
         cells = yield Step(question=_step(self.question, "table"))
         for take in range(1, hazard.TAKES + 1):
             taken.append((yield Step(question=_step(self.question, "moments", take=take))))
+        moments = np.mean([one.total for one in taken], axis=0)
+        deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
         state, events, is_white = prepared(
-            own.table,
-            cells.total,
-            own.moments,
-            np.mean([one.total for one in taken], axis=0),
-            rows=cells.rows,
-            deviations=(cells.deviation, float(np.linalg.norm([one.deviation for one in taken])) / len(taken)),
+            own.table, cells.total, own.moments, moments, rows=cells.rows, deviations=(cells.deviation, deviation)
         )
         position = Descent.start(length=len(state.weights), rounds=own.rounds, momentum=0.0)
         steps, noises = np.full(len(state.weights), hazard.STEP / events), []
@@ -222,6 +219,11 @@ _ABOUT = (
     "Intervals are about the noise alone, at its most: rounds that correct each other are not counted.",
     "The effect of a number is for half of its declared range.",
 )
+_OF_HAZARDS = (
+    "Intervals are about the noise of rounds alone, at its most; that of the whitening is not in them.",
+    _ABOUT[1],
+    "Rows are cut to a length, so the effect of a rare level is not that of Cox's regression.",
+)
 
 
 def _effects(model: GradientRound, spread: Vector) -> Answer:
@@ -259,7 +261,7 @@ def _hazards(model: HazardRound, noise: float, *, is_white: bool) -> Answer:
         if is_white
         else ("The noise is too large to tell the columns' correlations, so each column is scaled by itself.",)
     )
-    return Answer(rows=rows, sentences=(*_ABOUT, *plain), is_rough=not is_white)
+    return Answer(rows=rows, sentences=(*_OF_HAZARDS, *plain), is_rough=not is_white)
 
 
 def _judged_by(model: GradientRound) -> Callable[[Rows], dict[str, float]]:
