@@ -76,6 +76,7 @@ def job_with(ask: dict[str, Any], seed: int, **settings: Any) -> Job:  # noqa: A
 
 def inquiry(job: Job, folder: Path, rows: object = None) -> Inquiry:
     """Its simulated devices, ready to be asked."""
+    folder.mkdir(exist_ok=True)
     return Inquiry("simulation", settle(job, rows, keep_tables=True), folder=folder)
 
 
