@@ -3,12 +3,12 @@
 import numpy as np
 
 from choral.asking.catalogue import summand
-from choral.asking.models import OpenedSum, driven
+from choral.asking.fitting import OpenedSum, driven
 
 
 def fitted(model, columns, rows, *, noise, seed=0):
     """The model; `noise` gives the deviation of a sum from its l2 and from its share of the loss."""
-    chance, share = np.random.default_rng(seed), 1 / (model.before + model.round.rounds)
+    chance, share = np.random.default_rng(seed), 1 / model.sums
 
     def ask(step):
         found = summand(step.question, columns, step.state)

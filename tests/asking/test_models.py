@@ -5,7 +5,8 @@ import pytest
 
 from choral.asking.concordance import concordance
 from choral.asking.descent import MOMENTUM, Descent, noise_gain
-from choral.asking.models import MODELS, read_model, settled
+from choral.asking.fitting import settled
+from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.errors import ChoralError
 from choral.learning.reading import Table
@@ -71,6 +72,6 @@ def test_concordance_counts_comparable_pairs_only():
 
 
 def test_every_model_has_its_sums_in_the_catalogue():
-    assert MODELS == ("logistic", "linear", "additive", "hazard")
+    assert MODELS == ("logistic", "linear", "additive", "hazard", "percentiles")
     with pytest.raises(ChoralError, match="CH102"):
         model(bins=4)

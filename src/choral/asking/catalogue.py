@@ -12,6 +12,7 @@ from choral.asking.means import Mean
 from choral.asking.models import MODELS
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
+from choral.asking.percentiles import Percentiles
 from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
@@ -42,8 +43,11 @@ _ROUNDS: dict[str, Callable[[Parameters], Round]] = {
     "hazard_table": HazardRound.counting,
     "hazard_moments": HazardRound.measuring,
     "hazard_round": HazardRound.read,
+    "percentiles_bounds": Percentiles.looking,
+    "percentiles_cells": Percentiles.counting,
 }
 NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
+TRAINED = tuple(name for name in ROUNDS if not name.startswith("percentiles_"))  # on rows that judge nothing
 ALL_NAMES = NAMES + MODELS  # what a study may allow
 
 

@@ -1,60 +1,25 @@
-"""Models on sums: which sum is asked for next, given those that were opened, until the model is there.
-
-Nothing here is private: every state follows from opened sums alone, so each is public, and can be worked out again.
-"""
+"""Models on sums, by name: their sums one after the other, and the effects that follow from them."""
 
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from choral.asking import descent, hazard
 from choral.asking.answer import Answer, Expected, Z, around
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
 from choral.asking.descent import Descent, noise_gain, steps_of
+from choral.asking.fitting import FittedModel, Fitting, OpenedSum, Step, Vector, settled, step_of
 from choral.asking.hazard import HazardRound, prepared, score
 from choral.asking.parameters import Parameters
+from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
 from choral.asking.rounds import UNIT, GradientRound
 from choral.asking.summand import DeclaredColumns, Rows
 from choral.learning.columns import Numeric
-
-Vector: TypeAlias = NDArray[np.float64]
-_GRID = 2.0**20  # states are whole multiples of 1/2^20, so that other machines work out the very same ones
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Step:
-    """The sum that a model needs next, and the public state that it is asked at."""
-
-    question: Question
-    state: Vector | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OpenedSum:
-    """A sum with its noise, in φ's own units, over so many rows."""
-
-    total: Vector
-    rows: int
-    deviation: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FittedModel:
-    """A model on sums: its numbers, its effects with their noise, and how well it does on rows that it has not seen."""
-
-    state: Vector
-    effects: Answer
-    scores: Callable[[Rows], Vector]
-    judged: Callable[[Rows], dict[str, float]]
-
-
-Fitting: TypeAlias = Generator[Step, OpenedSum, FittedModel]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +35,14 @@ class GradientModel:
         return 1 if self.round.design.axes else 0
 
     @property
+    def sums(self) -> int:
+        """How many sums it takes."""
+        return self.before + self.round.rounds
+
+    @property
     def questions(self) -> tuple[Question, ...]:
         """Its sums, each once."""
-        return tuple(_step(self.question, step) for step in (["cells"] if self.before else []) + ["round"])
+        return tuple(step_of(self.question, step) for step in (["cells"] if self.before else []) + ["round"])
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How far the noise of rounds moves the effect of a level or of half a range; `deviation` is in φ's units."""
@@ -90,13 +60,13 @@ class GradientModel:
         own, design = self.round, self.round.design
         counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
         if design.axes:
-            counted = yield Step(question=_step(self.question, "cells"))
+            counted = yield Step(question=step_of(self.question, "cells"))
         steps = steps_of(
             counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
         )
         position, noises = Descent.start(length=design.length, rounds=own.rounds), []
         for _ in range(own.rounds):
-            opened = yield Step(question=_step(self.question, "round"), state=settled(position.weights))
+            opened = yield Step(question=step_of(self.question, "round"), state=settled(position.weights))
             position = position.after(opened.total / UNIT, rows=opened.rows, steps=steps)
             noises.append(opened.deviation / UNIT / opened.rows)
         model = own.at(settled(position.model))
@@ -119,9 +89,14 @@ class HazardModel:
         return 1 + hazard.TAKES
 
     @property
+    def sums(self) -> int:
+        """How many sums it takes."""
+        return self.before + self.round.rounds
+
+    @property
     def questions(self) -> tuple[Question, ...]:
         """Its sums, each once."""
-        return tuple(_step(self.question, step) for step in ("table", "moments", "round"))
+        return tuple(step_of(self.question, step) for step in ("table", "moments", "round"))
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How far the noise of rounds moves the effect of one deviation of a column, where half of the rows end."""
@@ -131,9 +106,9 @@ class HazardModel:
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
         own, taken = self.round, []
-        cells = yield Step(question=_step(self.question, "table"))
+        cells = yield Step(question=step_of(self.question, "table"))
         for take in range(1, hazard.TAKES + 1):
-            taken.append((yield Step(question=_step(self.question, "moments", take=take))))
+            taken.append((yield Step(question=step_of(self.question, "moments", take=take))))
         moments = np.mean([one.total for one in taken], axis=0)
         deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
         state, events, is_white = prepared(
@@ -143,7 +118,7 @@ class HazardModel:
         steps, noises = np.full(len(state.weights), hazard.STEP / events), []
         for _ in range(own.rounds):
             at = settled(replace(state, weights=position.weights).packed())
-            opened = yield Step(question=_step(self.question, "round"), state=at)
+            opened = yield Step(question=step_of(self.question, "round"), state=at)
             position = position.after(score(opened.total, rows=opened.rows), rows=opened.rows, steps=steps)
             noises.append(opened.deviation / hazard.UNIT / opened.rows)
         model = own.at(settled(replace(state, weights=position.model).packed()))
@@ -156,12 +131,13 @@ class HazardModel:
         )
 
 
-SumModel: TypeAlias = GradientModel | HazardModel
+SumModel: TypeAlias = GradientModel | HazardModel | Percentiles
 _READ: dict[str, Callable[[Question, Parameters], SumModel]] = {
     "logistic": lambda question, given: GradientModel(question=question, round=GradientRound.logistic(given)),
     "linear": lambda question, given: GradientModel(question=question, round=GradientRound.linear(given)),
     "additive": lambda question, given: GradientModel(question=question, round=GradientRound.additive(given)),
     "hazard": lambda question, given: HazardModel(question=question, round=HazardRound.read(given)),
+    "percentiles": Percentiles.read,
 }
 MODELS = tuple(_READ)
 
@@ -171,34 +147,14 @@ def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
 
     >>> age, died = Numeric(name="age", low=0, high=100), Numeric(name="died", low=0, high=1)
     >>> asked = Question(name="linear", parameters={"columns": ["age"], "target": "died", "rounds": 3})
-    >>> read_model(asked, {"age": age, "died": died}).before
-    0
+    >>> read_model(asked, {"age": age, "died": died}).sums
+    3
     """
     question.canonical()
     given = Parameters(question.name, question.parameters, columns)
     model = _READ[question.name](question, given)
     given.end()
     return model
-
-
-def driven(fitting: Fitting, ask: Callable[[Step], OpenedSum]) -> FittedModel:
-    """The model, from whoever opens the sums: all devices, or a register that has them already."""
-    try:
-        step = next(fitting)
-        while True:
-            step = fitting.send(ask(step))
-    except StopIteration as end:
-        model: FittedModel = end.value
-        return model
-
-
-def settled(state: Vector) -> Vector:
-    """The state on a grid that is coarse for machines and fine for models.
-
-    >>> settled(np.array([0.1 + 1e-12])) == settled(np.array([0.1]))
-    array([ True])
-    """
-    return np.asarray(np.rint(state * _GRID) / _GRID)
 
 
 def _planned(spread: float, rounds: int, before: int) -> Expected:
@@ -208,11 +164,6 @@ def _planned(spread: float, rounds: int, before: int) -> Expected:
         sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
         f"{spread:.3g}.",
     )
-
-
-def _step(question: Question, step: str, **more: int) -> Question:
-    parameters: Mapping[str, object] = {**question.parameters, **more}
-    return Question(name=f"{question.name}_{step}", parameters=parameters)
 
 
 _ABOUT = (

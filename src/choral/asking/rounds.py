@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking.bounds import Bounds
 from choral.asking.cells import MOST_BINS, USUAL_BINS
 from choral.asking.descent import MOST_ROUNDS, ROUNDS
 from choral.asking.design import Design
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters, bad
+from choral.asking.quantiles import Distribution
 from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.survival import Survival
 from choral.asking.tables import Tables
@@ -23,7 +25,7 @@ UNIT = 2**12  # a gradient of 1 in φ's units
 class Counted:
     """What a model counts before its first round: a sum that needs no state."""
 
-    kind: Tables | Survival | Moments
+    kind: Tables | Survival | Moments | Bounds | Distribution
 
     @property
     def state_length(self) -> int:

@@ -81,6 +81,13 @@ _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
     "linear": lambda given: f"What is {_model(given)}",
     "additive": lambda given: f"What is {_model(given)}, with cells for numbers",
     "hazard": _hazard(lambda given: f"What is {_model(given)} and time"),
+    "percentiles": lambda given: f"What are the quantiles of {named(given.get('column'))}, whose range is asked first",
+    "percentiles_bounds": lambda given: (
+        f"Between which powers of two do the numbers of {named(given.get('column'))} lie"
+    ),
+    "percentiles_cells": lambda given: (
+        f"What are the quantiles of {named(given.get('column'))} between {given.get('low')} and {given.get('high')}"
+    ),
     "logistic_cells": _cells,
     "logistic_round": _round,
     "linear_cells": _cells,

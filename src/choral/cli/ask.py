@@ -30,7 +30,7 @@ examples:
 _TEXTS = ("time", "event", "occurred", "target")
 _NUMBERS = ("until", "power", "bins", "rounds", "clip", "weight", "radius")
 _NAMED = ("time", "value", "level")  # numbers that say what a row is about; the others are in --json
-_ONE_COLUMN = ("mean", "cdf", "quantiles")  # questions about one column; others take a list
+_ONE_COLUMN = ("mean", "cdf", "quantiles", "percentiles")  # questions about one column; others take a list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Answer, Expected
-from choral.asking.models import MODELS, FittedModel, read_model
+from choral.asking.fitting import FittedModel
+from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
@@ -241,7 +242,7 @@ class Inquiry:
             question=model.question,
             expected=model.expected(rows=rows, deviation=deviation),
             deviation=deviation,
-            privacy=self._privacy(from_register=False, sums=model.before + model.round.rounds),
+            privacy=self._privacy(from_register=False, sums=model.sums),
         )
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:

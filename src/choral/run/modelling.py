@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import catalogue
-from choral.asking.models import FittedModel, OpenedSum, Step, SumModel, driven, read_model
+from choral.asking.fitting import FittedModel, OpenedSum, Step, driven
+from choral.asking.models import SumModel, read_model
+from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
 from choral.errors import LedgerError
 from choral.learning.reading import Table
@@ -89,14 +91,15 @@ def planned_model(question: Question, terms: AskTerms, register: Register, *, us
     CH407 where the study has too few questions left for it; nothing was asked and nothing is charged then.
     """
     model, left = read_model(question, terms.columns), terms.price.most - used
-    begun = _begun(question, register)
-    rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, max(left - model.before, 1))
-    settled = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
-    model = read_model(settled, terms.columns)
+    if not isinstance(model, Percentiles):
+        begun, most = _begun(question, register), max(left - model.before, 1)
+        rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, most)
+        question = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
+        model = read_model(question, terms.columns)
     for one in model.questions:  # refused before the first of them is asked
         terms.read(one.canonical())
-    done = sum(_is_step(known, settled) for known in register.answered)
-    if (needed := model.before + model.round.rounds - done) > left:
+    done = sum(_is_step(known, question) for known in register.answered)
+    if (needed := model.sums - done) > left:
         raise LedgerError(
             "CH407",
             f"the model takes {needed} more sums, and {left} of {terms.price.most} questions are left.",
@@ -117,11 +120,11 @@ def _begun(question: Question, register: Register) -> object:
 
 
 def _is_step(known: AnsweredQuestion, model: Question) -> bool:
-    """Whether an answer is one of this model's sums."""
+    """Whether an answer is one of this model's sums; what only its sums have is left out."""
     asked = Question.read(known.question.encode())
     if asked.name not in catalogue.ROUNDS or catalogue.approved_as(asked.name) != model.name:
         return False
-    parameters = {key: value for key, value in asked.parameters.items() if key != "take"}
+    parameters = {key: value for key, value in asked.parameters.items() if key not in ("take", "low", "high")}
     return Question(name=model.name, parameters=parameters).canonical() == model.canonical()
 
 
@@ -134,7 +137,7 @@ def fit(
     watch: Watch = unwatched,
 ) -> MadeModel:
     """The model, sum by sum: from the register what it has, and by `ask` what it has not."""
-    count, sums = model.before + model.round.rounds, list[AnsweredQuestion]()
+    count, sums = model.sums, list[AnsweredQuestion]()
     counted = iter(watch(range(count), total=count, label="SUMS"))
 
     def opened(step: Step) -> OpenedSum:

@@ -107,7 +107,7 @@ class CheckedQuestion:
     @property
     def trains(self) -> bool:
         """Whether it is a sum of a model, which test rows have no part in."""
-        return self.question.name in catalogue.ROUNDS
+        return self.question.name in catalogue.TRAINED
 
     @property
     def length(self) -> int:
