@@ -8,7 +8,7 @@ from choral.asking.question import Question
 from choral.cli import main
 from choral.deploy.asking import put
 from choral.deploy.serving import run_folder
-from choral.errors import RunError, StorageError, TrustError
+from choral.errors import ConfigError, RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.record import read_run, read_site_questions, read_sum_models
@@ -144,6 +144,20 @@ def test_an_approval_shows_and_reserves_what_may_be_asked(consortium):
     assert ledger.balance.reserved <= 4.0
     with pytest.raises(TrustError, match=r"CH603 .*the policy grants 1"):
         consortium.approve(NAMES[1], epsilon=1.0)
+
+
+def test_a_site_strikes_names_and_columns_from_what_it_answers(tmp_path):
+    made = Consortium(tmp_path, job=ASKING)
+    with pytest.raises(ConfigError, match='CH102 "weight" is struck, and the study asks nothing'):
+        made.approve(NAMES[0], struck=["weight"])
+    made.approve(NAMES[0], struck=["table", "age"])
+    assert made.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
+    with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
+        for question, code in ((SMOKERS, "CH608"), (OLD, "CH321")):
+            frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=question.canonical()))
+            said, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+            assert isinstance(said, Refusal) and said.code == code
+    assert asked(made.homes[NAMES[0]], made.agreement) == []
 
 
 def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):

@@ -124,6 +124,7 @@ class Agent:
         if not study.job.ask.allowed:
             return no_questions
         terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
+        terms = terms.without(approval.policy.struck)
 
         def table(_question: CheckedQuestion) -> Table:
             found = study.table_in(Path(approval.data))

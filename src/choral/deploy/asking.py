@@ -36,6 +36,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
     A question that can't be asked, or that the server has failed to ask, is refused; the latter may be put again.
     """
     terms, register = ask_terms(study), Register(folder)
+    terms.require_crowd(study.plan.rows * len(study.roster))  # each site has as many rows as the plan, or more
     if question.name in MODELS:
         model = planned_model(question, terms, register, used=register.last)
         for one in model.questions:

@@ -351,7 +351,7 @@ class Home:
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
-            asks=asks_in_words(study, held.costs, delta),
+            asks=asks_in_words(study, held.costs, delta, policy.struck),
         )
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:

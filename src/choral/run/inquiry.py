@@ -201,6 +201,8 @@ class Inquiry:
         checked = self.terms.read(data)
         if (known := self.register.find(data)) is not None:
             return self.told(known, from_register=True)
+        self.terms.require_crowd(self.rows)
+        self.terms.require_answer(checked, self.rows, self.study.plan.devices)
         with Books(self.study, self.folder / "ledgers") as books:
             return self.told(self._answered(checked, NO_STATE, books))
 
@@ -208,6 +210,7 @@ class Inquiry:
         """The model that a question names, round by round; what the register has of it is not asked for again."""
         self.terms.require_approved(question.name)
         read_model(question, self.terms.columns)  # refused before a ledger is opened
+        self.terms.require_crowd(self.rows)
         before = self.register.last
         with Books(self.study, self.folder / "ledgers") as books:
             model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
@@ -226,10 +229,11 @@ class Inquiry:
         if question.name in MODELS:
             return self._planned(question)
         checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
-        rows, deviation = sum(table.rows for table in self.study.data.tables), _deviation(checked, devices)
-        expected = catalogue.expected(question, self.terms.columns, rows=rows, deviation=deviation)
         return PlannedQuestion(
-            question=question, expected=expected, deviation=deviation, privacy=self._privacy(from_register=False)
+            question=question,
+            expected=self.terms.expected(checked, self.rows, devices),
+            deviation=_deviation(checked, devices),
+            privacy=self._privacy(from_register=False),
         )
 
     def _planned(self, question: Question) -> PlannedQuestion:
@@ -266,6 +270,11 @@ class Inquiry:
         found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
         self.register.add(found)
         return found
+
+    @property
+    def rows(self) -> int:
+        """The rows of all devices together, which are public."""
+        return sum(table.rows for table in self.study.data.tables)
 
     @cached_property
     def tables(self) -> AskedTables:

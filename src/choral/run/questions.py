@@ -1,6 +1,7 @@
 """What a study may ask, and what a device does with a question: check, charge, and only then read the table."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import catalogue
+from choral.asking.answer import Expected
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
-from choral.errors import ConfigError, LedgerError, TrustError
+from choral.errors import ConfigError, LedgerError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
@@ -136,6 +138,7 @@ class AskTerms:
     secure: SecureSum
     columns: DeclaredColumns
     names: tuple[str, ...]
+    smallest_crowd: int = 1  # rows of all devices together, of which a question must have as many
 
     @classmethod
     def of(cls, job: Job, *, run: str, devices: int) -> "AskTerms":
@@ -154,6 +157,7 @@ class AskTerms:
             secure=ask_sum_of(job, devices),
             columns=declared_columns(job),
             names=tuple(job.ask.names or catalogue.ALL_NAMES),
+            smallest_crowd=job.ask.smallest_crowd,
         )
 
     @property
@@ -183,6 +187,43 @@ class AskTerms:
                 f'"{name}" is not among the questions that were approved here.',
                 fix=f"Approved: {', '.join(self.names)}.",
             )
+
+    def without(self, struck: Collection[str]) -> "AskTerms":
+        """The same without some names and columns, which a site does not allow; CH102 for what the study has not."""
+        if strange := sorted(set(struck) - {*self.names, *self.columns}):
+            raise ConfigError(
+                "CH102",
+                f'"{strange[0]}" is struck, and the study asks nothing of this name.',
+                fix=f"It has: {', '.join((*self.names, *self.columns))}.",
+            )
+        columns = {name: column for name, column in self.columns.items() if name not in struck}
+        return replace(self, names=tuple(name for name in self.names if name not in struck), columns=columns)
+
+    def require_crowd(self, rows: int) -> None:
+        """Nothing, or CH320 where all devices together have fewer rows than the study demands of a question."""
+        if rows < self.smallest_crowd:
+            raise TableError(
+                "CH320",
+                f"too few rows for an honest answer: {rows:,}, and smallest_crowd is {self.smallest_crowd:,}.",
+                why="Nothing was asked.",
+                fix="Enrol more devices.",
+            )
+
+    def require_answer(self, checked: CheckedQuestion, rows: int, devices: int) -> None:
+        """Nothing, or CH320 where the noise would leave nothing to say about a plain population of so many rows."""
+        if math.isfinite(self.expected(checked, rows, devices).width):
+            return
+        raise TableError(
+            "CH320",
+            f"too few rows for an honest answer: the noise hides all that {rows:,} rows could say.",
+            why="Nothing was asked.",
+            fix="Ask for fewer cells, or give questions a larger epsilon.",
+        )
+
+    def expected(self, checked: CheckedQuestion, rows: int, devices: int) -> Expected:
+        """How wide the intervals of an answer would be, with the noise of so many devices."""
+        deviation = checked.noise.deviation * math.sqrt(devices)
+        return catalogue.expected(checked.question, self.columns, rows=rows, deviation=deviation)
 
     def charge(self, number: int) -> Charge:
         """What a device is charged for answering the question of this number."""
