@@ -14,7 +14,7 @@ from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, 
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
 from choral.run.questions import plan_of_questions
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
 ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table", "logistic"]\n'
@@ -168,3 +168,27 @@ def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
         frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=SMOKERS.canonical()))
         message, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
         assert message.code == "CH608"
+
+
+@pytest.mark.long
+def test_over_flower_every_process_asks_answers_and_makes_a_model(tmp_path):
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    from choral.deploy.local import LocalDeployment
+
+    tables = {name: table(tmp_path / f"{name}.csv", seed=seed) for seed, name in enumerate(NAMES)}
+    (tmp_path / "all").mkdir()
+    made = LocalDeployment(tmp_path / "all", ASKING.replace("most = 3", "most = 5"), tables)
+    study, folder = made.agreement, run_folder(made.study_folder, made.agreement).path
+    model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes", "rounds": 3})
+    cuts = [cut / 4 for cut in range(40, 340)]
+    long = Question(name="table", parameters={"columns": ["age", "smokes"], "cuts": {"age": cuts}})
+    for question in (SMOKERS, long, model):
+        assert put(folder, study, question) is None
+    for _ in made.run():
+        pass
+    assert len(put(folder, study, long).rows) == 602 and len(put(folder, study, SMOKERS).rows) == 2
+    told = put(folder, study, model)
+    assert told.privacy.sums == 3 and len(told.model.state) == 2
+    assert len(read_run(folder).rounds) == 1 and verify(folder).good
+    for home in made.homes:
+        assert asked(home, study) == [1, 2, 3, 4, 5] and len(list(read_site_questions(home.path))) == 5
