@@ -1,8 +1,11 @@
 """Models on sums: replayed from their sums, their noise no more than they say, and the concordance by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from choral.asking.catalogue import ROUNDS, state_length, summand
 from choral.asking.concordance import concordance
 from choral.asking.descent import MOMENTUM, Descent, noise_gain
 from choral.asking.fitting import settled
@@ -11,6 +14,7 @@ from choral.asking.question import Question
 from choral.errors import ChoralError
 from choral.learning.reading import Table
 from tests.asking.fitting import fitted
+from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS, people
 
 GIVEN = {"columns": ["age", "smoker"], "target": "died", "rounds": 6}
@@ -61,6 +65,48 @@ def test_an_additive_effect_is_the_trend_and_the_cell_in_the_middle_of_each_cell
     assert cells[0]["estimate"] < cells[-1]["estimate"] and found.judged(dying(200, 1))["auc"] > 0.95
     weights = found.state
     assert cells[1]["estimate"] == pytest.approx(weights[2] - 0.25 * weights[0])  # 37.5 is −0.25 on the scale of age
+
+
+WATCHED = {"columns": ["age", "sex"], "time": "days", "event": "died", "bins": 8}
+# Of each sum of a model: its parameters, and the share of its claim that some pair of the rows below must reach.
+SUMS = {
+    "logistic_cells": ({"columns": ["sex", "smoker"], "target": "died"}, 0.98),
+    "linear_cells": ({"columns": ["sex", "smoker"], "target": "days"}, 0.98),
+    "additive_cells": ({"columns": ["age", "cost", "sex"], "target": "died", "bins": 4}, 0.98),
+    "logistic_round": ({"columns": ["age", "cost", "sex"], "target": "died"}, 0.98),
+    "linear_round": ({"columns": ["age", "cost", "sex"], "target": "days"}, 0.98),
+    "additive_round": ({"columns": ["age", "cost", "sex"], "target": "died", "bins": 4, "clip": 0.7}, 0.98),
+    "hazard_table": (WATCHED, 0.98),
+    # √2·(R² + a²) is reached where u·v = 0. Corners of two columns come as near as u·v = a² = ½: √(12/12.5) = 0.98.
+    "hazard_moments": ({**WATCHED, "take": 2}, 0.97),
+    "hazard_round": (WATCHED, 0.98),
+    "percentiles_bounds": ({"column": "weight"}, 0.98),
+    "percentiles_cells": ({"column": "weight", "low": 0, "high": 200, "bins": 16}, 0.98),
+}
+ROWS = list(
+    itertools.product([0, 100, None], [0, 5e4], [0, 1000, 2000], ["f", "m", "?"], ["no", "yes"], [0, 1], [0, 165, 1e9])
+)
+TABLE = dict(
+    zip(("age", "cost", "days", "sex", "smoker", "died", "weight"), map(list, zip(*ROWS, strict=True)), strict=True)
+)
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_no_sum_of_a_model_moves_by_more_than_its_claim_at_any_state_and_some_pair_reaches_it(name):
+    parameters, share = SUMS[name]
+    question = Question(name=name, parameters=parameters)
+    length, farthest_yet = state_length(question, COLUMNS), 0.0
+    for state in states(length):
+        found = summand(question, COLUMNS, state if length else None)
+        farthest_yet = max(farthest_yet, farthest(found, TABLE))
+        assert farthest_yet <= found.l2
+    assert farthest_yet >= share * found.l2
+
+
+def states(length):
+    """Before the first step, at random, and where each row's hazard, or its score, is as large as it can be."""
+    chance = np.random.default_rng(7)
+    return [np.zeros(length), chance.normal(0, 1, length), np.full(length, 100.0), chance.normal(0, 1e5, length)]
 
 
 def test_concordance_counts_comparable_pairs_only():

@@ -19,7 +19,7 @@ def test_the_deployed_noise_survives_and_nearly_all_of_the_claim_is_measured():
 
 
 def test_the_worst_pair_of_an_additive_round_survives_and_is_nearly_all_of_the_claim():
-    found = ask_case(epsilon=2.0, trainings=TRAININGS // 4, asks="additive").measure()
+    found = ask_case(epsilon=2.0, trainings=2**14, asks="additive").measure()
     assert found.survived and found.share_of_mu > 0.85
 
 
@@ -28,10 +28,10 @@ def test_the_worst_pair_of_an_additive_round_survives_and_is_nearly_all_of_the_c
     {"honest": 3},  # r_eff is 4: counted too large
     {"company": 200, "factor": 1},  # K left out: noise of 0.3 steps, whose sum is no Gaussian
     # As if the cells of two rows never were the same: √(2F) cells of one length, where 2√F is needed.
-    {"asks": "additive", "l2": math.sqrt(2) * UNIT},
+    {"asks": "additive", "l2": math.sqrt(2) * UNIT, "trainings": 2**14},
 ], ids=["a wrong l2", "r_eff too large", "K left out", "√(2F) in additive"])  # fmt: skip
 def test_a_planted_bug_is_refuted(planted):
-    found = ask_case(epsilon=2.0, trainings=TRAININGS, **planted).measure()
+    found = ask_case(**{"epsilon": 2.0, "trainings": TRAININGS} | planted).measure()
     assert not found.survived and found.share_of_mu > 1
 
 

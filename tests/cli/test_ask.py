@@ -126,6 +126,7 @@ def test_a_model_is_planned_asked_for_shown_on_the_report_and_verified(job, caps
     assert told(capsys, "report", out)[0] == 0
     page = (out / "report.html").read_text()
     assert "Effect of age on the log-odds" in page and "4 of them were sums of models" in page
+    assert "on sums (What is a model of" in (out / "privacy.yaml").read_text()
     line = json.loads((out / "models.jsonl").read_text())
     line["state"][0] += 1.0
     (out / "models.jsonl").write_text(json.dumps(line) + "\n")

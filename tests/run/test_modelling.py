@@ -146,10 +146,11 @@ def test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("state", [
-    np.full(4, np.nan), np.array([0, 0, np.inf, 0]), np.zeros(3), np.zeros(5), np.zeros(0), np.full(4, 2e6)
-], ids=["nan", "infinite", "short", "long", "none", "huge"])  # fmt: skip
-@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+@pytest.mark.parametrize(("kind", "state"), [
+    ("simulation", np.full(4, np.nan)), ("simulation", np.array([0, 0, np.inf, 0])), ("simulation", np.zeros(3)),
+    ("simulation", np.zeros(0)), ("simulation", np.full(4, 2e6)), ("rehearsal", np.full(4, np.nan)),
+    ("rehearsal", np.zeros(5)),
+], ids=["nan", "infinite", "short", "none", "huge", "nan, rehearsed", "long, rehearsed"])  # fmt: skip
 def test_a_state_that_is_no_model_is_refused_and_nobody_pays(settled, tmp_path, monkeypatch, kind, state):
     monkeypatch.setattr("choral.asking.models.settled", lambda _: state)
     # A rehearsed server does not look at it: each device refuses, and the turn fails before anybody has paid.
