@@ -16,6 +16,7 @@ from choral.convergence_bounds import step_condition
 from choral.errors import LedgerError, PlanError
 from choral.plan import Budget
 from choral.planner import once_numbers, plan_for, proposal_of, task_of
+from choral.planner.on_sums import advice_on_sums
 from choral.privacy.account import account
 from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Gaussian, epsilon_of
@@ -338,3 +339,15 @@ def test_a_squared_error_is_trained_for_a_tenth_of_the_time_of_log_odds():
     squared, sigmoid = (once_numbers(budget, link=link, **numbers) for link in ("squared", "sigmoid"))
     total = [one.local_steps * one.step_size for one in (squared, sigmoid)]
     assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] / 10)
+
+
+def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
+    def told(against, **more):
+        given = {"epsilon": 1.0, "delta": 1e-5, "devices": 16, "rows": 2440, "features": 104, "row_length": 3.9, **more}
+        return advice_on_sums(task_of(**given), against)
+
+    # By hand: 2·0.7·3.9·24·√(16/5)/(0.2679·16·2440) = 0.0224, where ε = 1 at δ = 1e-5 is μ = 0.2679.
+    assert "κ = 0.0224, above 0.02" in told("server and colluders")[0]
+    assert "κ = 0.0112, at most 0.02" in told("server and colluders", rows=4880)[0]
+    assert "Training is proposed" in told("everyone", rows=4880)[0]
+    assert told("everyone", classes=3) == () and told("everyone", model="mlp") == ()

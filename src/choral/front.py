@@ -6,15 +6,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from choral.asking.catalogue import NAMES
+from choral.asking.catalogue import ALL_NAMES
 from choral.asking.filters import condition
 from choral.asking.question import Question
 from choral.learning.reading import DataSource
 from choral.output.logs import RunLog
 from choral.report import page
+from choral.report.answers import plot
 from choral.run import runs
 from choral.run.folder import write_whole
-from choral.run.inquiry import Inquiry, begun, gone_on
+from choral.run.inquiry import AskedAnswer, Inquiry, begun, gone_on
 from choral.run.result import Result
 
 
@@ -55,6 +56,14 @@ def resume(path: str | Path, data: DataSource = None, *, log: str | None = None)
     return runs.resume(path, data, log=None if log is None else RunLog(log))
 
 
+class Asked(AskedAnswer):
+    """An answer with its numbers, what it cost, and its curve as a file."""
+
+    def plot(self, path: str | Path = "answer.svg") -> Path:
+        """The curve of a survival table, a distribution or an additive model as an SVG file; CH104 for others."""
+        return plot(self.question.name, self.answer, path)
+
+
 class Ask:
     """The questions of the catalogue as methods: `study.ask.table(columns=["smoker"], where="age>=60")`."""
 
@@ -62,8 +71,8 @@ class Ask:
         self._ask = ask
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in NAMES:
-            raise AttributeError(f"there is no question {name!r}; there are {', '.join(NAMES)}")
+        if name not in ALL_NAMES:
+            raise AttributeError(f"there is no question {name!r}; there are {', '.join(ALL_NAMES)}")
 
         def put(**parameters: Any) -> Any:  # noqa: ANN401 - the parameters of the question, each checked there
             where = parameters.get("where")
@@ -75,7 +84,7 @@ class Ask:
         return put
 
     def __dir__(self) -> list[str]:
-        return list(NAMES)
+        return list(ALL_NAMES)
 
 
 class AskedStudy:
@@ -83,7 +92,11 @@ class AskedStudy:
 
     def __init__(self, inquiry: Inquiry) -> None:
         self.inquiry = inquiry
-        self.ask, self.plan = Ask(inquiry.ask), Ask(inquiry.plan)
+        self.ask, self.plan = Ask(self._asked), Ask(inquiry.plan)
+
+    def _asked(self, question: Question) -> Asked:
+        told = self.inquiry.ask(question)
+        return Asked(**{field.name: getattr(told, field.name) for field in fields(told)})
 
     @property
     def folder(self) -> Path:

@@ -7,15 +7,14 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import summand
-from choral.asking.descent import COUNTING, RATE, ROUNDS, Descent, linear_rate, steps_of
-from choral.asking.parameters import Parameters
+from choral.asking.descent import ROUNDS, Descent
+from choral.asking.models import read_model
 from choral.asking.question import Question
-from choral.asking.rounds import UNIT, GradientRound
 from choral.learning.columns import Categorical, declare
 from choral.learning.evaluate import area
 from choral.learning.reading import Table, read_csv
 from choral.privacy.zcdp import rho_for
+from tests.asking.fitting import fitted
 from tests.asking.people import COLUMNS, people
 
 
@@ -27,25 +26,10 @@ def test_the_model_is_the_mean_of_the_last_half_of_the_iterates():
     assert position.weights == pytest.approx([2.952]) and position.model == pytest.approx([(2.44 + 2.952) / 2])
 
 
-def fit(kind, columns, names, target, train, *, noise, seed=0, rounds=ROUNDS, rate=RATE):
+def fit(kind, columns, names, target, train, *, noise, seed=0, rounds=ROUNDS):
     """A model after its rounds; `noise` gives the deviation of a sum from its l2 and its share of the loss."""
-    chance, design = np.random.default_rng(seed), {"columns": names, "target": target}
-    asked = Question(name=f"{kind}_round", parameters=design)
-    cells = [name for name in names if kind == "additive" or isinstance(columns[name], Categorical)]
-    order = Question(name="tables", parameters={"columns": cells})
-    counted = summand(order, columns)
-    deviation = noise(counted.l2, COUNTING)
-    counts = counted.total(train) + chance.normal(0, deviation, counted.length)
-    trends = sum(not isinstance(columns[name], Categorical) for name in names)
-    steps = steps_of(counts, trends=trends, rows=train.rows, deviation=deviation, rate=rate)
-    position = Descent.start(length=len(steps), rounds=rounds)
-    for _ in range(rounds):
-        found = summand(asked, columns, position.weights)
-        deviation = noise(found.l2, (1 - COUNTING) / rounds)
-        total = found.total(train) + np.rint(chance.normal(0, deviation, found.length))
-        position = position.after(total / UNIT, rows=train.rows, steps=steps)
-    maker = getattr(GradientRound, kind)
-    return maker(Parameters(asked.name, design, columns), position.model)
+    asked = Question(name=kind, parameters={"columns": names, "target": target, "rounds": rounds})
+    return fitted(read_model(asked, columns), columns, train, noise=noise, seed=seed)
 
 
 def silent(l2, share):
@@ -59,7 +43,7 @@ def test_without_noise_a_model_finds_who_lives_longer(kind):
     died = [int(not 40 <= age <= 70) for age in rows.columns["age"]]
     rows = Table(source="people", columns={**rows.columns, "died": died})
     model = fit(kind, COLUMNS, ["age", "smoker"], "died", rows, noise=silent, rounds=20)
-    found = area(model.predicted(rows).astype(np.float32), np.array(died))
+    found = area(model.scores(rows).astype(np.float32), np.array(died))
     assert found > 0.97 if kind == "additive" else found < 0.75
 
 
@@ -67,8 +51,8 @@ def test_a_linear_model_goes_towards_least_squares():
     rows = people(2000)
     days = [20 * age for age in rows.columns["age"]]
     rows = Table(source="people", columns={**rows.columns, "days": days})
-    model = fit("linear", COLUMNS, ["age", "smoker"], "days", rows, noise=silent, rate=linear_rate(2), rounds=80)
-    assert model.predicted(rows) == pytest.approx(np.array(days) / 1000 - 1, abs=0.05)
+    model = fit("linear", COLUMNS, ["age", "smoker"], "days", rows, noise=silent, rounds=80)
+    assert model.scores(rows) == pytest.approx(np.array(days) / 1000 - 1, abs=0.05)
 
 
 def adult(seed):
@@ -105,5 +89,5 @@ def test_adult_reaches_the_bar_with_the_noise_of_16_devices(kind, honest, bar):
 
         model = fit(kind, columns, names, "income", train, noise=noise, seed=seed)
         labels = (np.array(test.columns["income"]) == columns["income"].levels[1]).astype(int)
-        areas.append(area(model.predicted(test).astype(np.float32), labels))
+        areas.append(area(model.scores(test).astype(np.float32), labels))
     assert np.mean(areas) >= bar, areas

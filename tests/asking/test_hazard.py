@@ -1,24 +1,14 @@
 """hazard_round: scores stay within their length, and rounds with noise find the order of risks that Cox's model has."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from choral.asking.catalogue import summand
-from choral.asking.descent import Descent
-from choral.asking.hazard import (
-    MOMENTS_SHARE,
-    ROUNDS,
-    STEP,
-    TABLE_SHARE,
-    UNIT,
-    HazardRound,
-    HazardState,
-    prepared,
-    score,
-)
+from choral.asking.concordance import concordance
+from choral.asking.hazard import ROUNDS, UNIT, HazardState, prepared
+from choral.asking.models import read_model
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
 from choral.asking.question import Question
@@ -26,6 +16,7 @@ from choral.asking.survival import Survival
 from choral.errors import ChoralError
 from choral.learning.columns import Categorical, Numeric
 from choral.privacy.zcdp import rho_for
+from tests.asking.fitting import fitted
 from tests.asking.pairs import farthest
 from tests.asking.people import table
 
@@ -56,31 +47,15 @@ def drawn(rows, seed):
                  died=(died <= left).astype(int).tolist()), risk  # fmt: skip
 
 
-def concordance(risk, rows):
+def ordered(risk, rows):
     """The share of pairs, of which one is seen to die first, whose risks are in that order."""
-    days, died = np.array(rows.columns["days"]), np.array(rows.columns["died"]) == 1
-    first = (days[:, None] < days[None, :]) & died[:, None]
-    return float((first & (risk[:, None] > risk[None, :])).sum() / first.sum())
+    return concordance(risk, np.array(rows.columns["days"]), np.array(rows.columns["died"]) == 1)
 
 
 def fit(rows, *, noise, seed=0, rounds=ROUNDS):
     """The model after its rounds; `noise` gives the deviation of a sum from its l2 and its share of the loss."""
-    chance = np.random.default_rng(seed)
-    counted = Survival.read(Parameters("km", WATCHED, COLUMNS))
-    moments = Moments.over(Parameters("moments", {}, COLUMNS), tuple(NAMES))
-    sums, deviations = [], []
-    for kind, share in ((counted, TABLE_SHARE), (moments, MOMENTS_SHARE)):
-        deviations.append(noise(kind.summand().l2, share))
-        sums.append(kind.summand().total(rows) + chance.normal(0, deviations[-1], kind.summand().length))
-    state, events, _ = prepared(counted, sums[0], moments, sums[1], rows=rows.rows, deviations=tuple(deviations))
-    position = Descent.start(length=6, rounds=rounds, momentum=0.0)
-    for _ in range(rounds):
-        found = summand(ROUND, COLUMNS, replace(state, weights=position.weights).packed())
-        deviation = noise(found.l2, (1 - TABLE_SHARE - MOMENTS_SHARE) / rounds)
-        total = found.total(rows) + np.rint(chance.normal(0, deviation, found.length))
-        position = position.after(score(total, rows=rows.rows), rows=rows.rows, steps=np.full(6, STEP / events))
-    final = replace(state, weights=position.model).packed()
-    return HazardRound.read(Parameters(ROUND.name, ROUND.parameters, COLUMNS), final)
+    asked = Question(name="hazard", parameters={**ROUND.parameters, "rounds": rounds})
+    return fitted(read_model(asked, COLUMNS), COLUMNS, rows, noise=noise, seed=seed)
 
 
 def silent(l2, share):
@@ -95,15 +70,15 @@ def sum_of_ten(l2, share):
 def test_without_noise_the_rounds_find_the_effects():
     rows, _ = drawn(4000, seed=1)
     model = fit(rows, noise=silent, rounds=16)
-    # Of columns from −4 to 4, scaled to −1 … 1, and of one from 0 to 1: whitened weights as effects in their own units.
-    effects = model.state.whitening.T @ model.state.weights[:-1] * [0.25, 0.25, 0.25, 0.25, 2]
+    # Of columns from −4 to 4, scaled to −1 … 1, and of one from 0 to 1, in their own units.
+    effects = np.array([row["estimate"] for row in model.effects.rows]) * [0.25, 0.25, 0.25, 0.25, 2]
     assert effects == pytest.approx(EFFECTS, abs=0.12)
 
 
 def test_with_noise_the_order_of_risks_is_almost_that_of_the_true_model():
     rows, _ = drawn(4000, seed=2)
     others, risk = drawn(1000, seed=3)
-    found, best = (concordance(one, others) for one in (fit(rows, noise=sum_of_ten).risk(others), risk))
+    found, best = (ordered(one, others) for one in (fit(rows, noise=sum_of_ten).scores(others), risk))
     assert best - 0.02 <= found <= best + 0.01
 
 
@@ -114,9 +89,7 @@ def test_with_noise_the_order_of_risks_is_within_0_012_of_the_true_model_on_aver
     for seed in range(5):
         rows, _ = drawn(9000, seed=10 + seed)
         others, risk = drawn(2000, seed=20 + seed)
-        lost.append(
-            concordance(risk, others) - concordance(fit(rows, noise=sum_of_ten, seed=seed).risk(others), others)
-        )
+        lost.append(ordered(risk, others) - ordered(fit(rows, noise=sum_of_ten, seed=seed).scores(others), others))
     assert np.mean(lost) <= 0.012
 
 

@@ -65,6 +65,15 @@ def test_a_short_gradient_is_the_gradient():
     assert summand(LOGISTIC, COLUMNS, np.zeros(6)).total(rows).tolist() == [0, 0, 0, half, 0, half]
 
 
+def test_a_model_of_numbers_alone_has_no_cells_to_count():
+    # By hand: at 0 the prediction is ½, and x = (1, 1) for an age of 100 is √2 long: ½·(1, 1) is shorter than 1.
+    numbers = {"columns": ["age"], "target": "died"}
+    found = summand(Question(name="logistic_round", parameters=numbers), COLUMNS, np.zeros(2))
+    assert found.total(table(age=[100], died=[1])).tolist() == [UNIT // 2, UNIT // 2]
+    with pytest.raises(ChoralError, match="CH102 the model has no cells"):
+        summand(Question(name="logistic_cells", parameters=numbers), COLUMNS)
+
+
 def test_the_sum_over_a_table_is_the_sum_over_its_parts():
     rows = people(300)
     parts = [table(**{name: cells[start::3] for name, cells in rows.columns.items()}) for start in range(3)]
@@ -92,7 +101,8 @@ def test_a_state_that_is_no_model_of_this_design_is_refused(state):
         {"clip": 0},
         {"clip": 65},
         {"bins": 8},
-        {"rounds": 3},
+        {"rounds": 0},
+        {"take": 1},
     ],
 )
 def test_parameters_out_of_range_are_refused(changed):

@@ -112,3 +112,30 @@ def test_python_asks_with_the_names_of_the_catalogue(job, tmp_path):
     assert asked.plan.count(where="sex=f").deviation > 0
     with pytest.raises(AttributeError, match="there is no question 'tree'"):
         asked.ask.tree()
+
+
+def test_a_model_is_planned_asked_for_shown_on_the_report_and_verified(job, capsys, tmp_path):
+    out, words = tmp_path / "study", ["additive", "age", "smoker", "--target", "sick", "--bins", "4"]
+    status, text = told(capsys, "ask", job, *words, "--plan")
+    assert status == 0 and "It takes one sum, then 3 rounds." in " ".join(text.split())
+    assert "of the 4 sums of this model" in " ".join(text.split()) and "nothing is charged" in text
+    status, text = told(capsys, "ask", job, *words, "--out", out)
+    assert status == 0 and "on rows that the model was not made from: auc 0." in text and "4 of 4 questions" in text
+    assert told(capsys, "resume", out)[0] == 0
+    assert told(capsys, "verify", out)[0] == 0
+    assert told(capsys, "report", out)[0] == 0
+    page = (out / "report.html").read_text()
+    assert "Effect of age on the log-odds" in page and "4 of them were sums of models" in page
+    assert "on sums (What is a model of" in (out / "privacy.yaml").read_text()
+    line = json.loads((out / "models.jsonl").read_text())
+    line["state"][0] += 1.0
+    (out / "models.jsonl").write_text(json.dumps(line) + "\n")
+    status, text = told(capsys, "verify", out)
+    assert status == 1 and "does not follow from the register" in " ".join(text.split())
+
+
+def test_a_distribution_is_plotted_and_a_count_is_not(job, tmp_path):
+    asked = choral.study(job, out=tmp_path / "study")
+    assert asked.ask.cdf(column="age", bins=8).plot(tmp_path / "age.svg").read_text().startswith("<svg")
+    with pytest.raises(choral.errors.ConfigError, match='CH104 "count" has no curve'):
+        asked.ask.count(where="age>=60").plot()

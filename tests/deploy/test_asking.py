@@ -8,16 +8,16 @@ from choral.asking.question import Question
 from choral.cli import main
 from choral.deploy.asking import put
 from choral.deploy.serving import run_folder
-from choral.errors import RunError, StorageError, TrustError
+from choral.errors import ConfigError, RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
-from choral.record import read_run, read_site_questions
+from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
 from choral.run.questions import plan_of_questions
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
-ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table"]\n'
+ASKING += '[ask]\nepsilon = 2.0\nmost = 3\nnames = ["count", "table", "logistic"]\n'
 SMOKERS = Question(name="table", parameters={"columns": ["smokes"]})
 OLD = Question(name="count", parameters={"where": [{"column": "age", "at_least": 60}]})
 
@@ -64,6 +64,33 @@ def test_a_question_is_asked_before_the_next_round_and_training_goes_on(consorti
     assert [line["rows"] for line in kept] == [240, 240]  # three sites of 80 rows: exact, and never one site's
     with pytest.raises(StorageError, match=r"CH800 .*is finished"):
         put(folder, study, Question(name="count", parameters={"where": [{"column": "age", "below": 60}]}))
+
+
+def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium):
+    study, folder = consortium.agreement, folder_of(consortium)
+    model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes"})
+    assert put(folder, study, model) is None  # three questions are left, so it waits with three rounds
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    told = put(folder, study, model)
+    assert told.privacy.from_register and told.privacy.sums == 3 and told.question.parameters["rounds"] == 3
+    (kept,) = read_sum_models(folder)
+    assert list(kept.state) == told.model.state.tolist() and kept.rows == 240
+    assert verify(folder).good
+    for home in consortium.homes.values():
+        assert asked(home, study) == [1, 2, 3]
+        words = {line.words for line in read_site_questions(home.path)}
+        assert words == {'In which direction does a model of "smokes" by "age" get better?'}
+
+
+def test_an_answer_of_more_numbers_than_a_small_model_has_fits_its_frames(consortium):
+    study, folder = consortium.agreement, folder_of(consortium)
+    cuts = [cut / 4 for cut in range(40, 340)]
+    long = Question(name="table", parameters={"columns": ["age", "smokes"], "cuts": {"age": cuts}})
+    assert put(folder, study, long) is None
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    assert len(put(folder, study, long).rows) == 602
 
 
 def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):
@@ -119,6 +146,20 @@ def test_an_approval_shows_and_reserves_what_may_be_asked(consortium):
         consortium.approve(NAMES[1], epsilon=1.0)
 
 
+def test_a_site_strikes_names_and_columns_from_what_it_answers(tmp_path):
+    made = Consortium(tmp_path, job=ASKING)
+    with pytest.raises(ConfigError, match='CH102 "weight" is struck, and the study asks nothing'):
+        made.approve(NAMES[0], struck=["weight"])
+    made.approve(NAMES[0], struck=["table", "age"])
+    assert made.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
+    with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
+        for question, code in ((SMOKERS, "CH608"), (OLD, "CH321")):
+            frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=question.canonical()))
+            said, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
+            assert isinstance(said, Refusal) and said.code == code
+    assert asked(made.homes[NAMES[0]], made.agreement) == []
+
+
 def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
     silent = ASKING.partition("[ask]")[0].replace("cohort = 3", "cohort = 2")
     made = Consortium(tmp_path, names=NAMES[:2], job=silent)
@@ -127,3 +168,27 @@ def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
         frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=SMOKERS.canonical()))
         message, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
         assert message.code == "CH608"
+
+
+@pytest.mark.long
+def test_over_flower_every_process_asks_answers_and_makes_a_model(tmp_path):
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    from choral.deploy.local import LocalDeployment
+
+    tables = {name: table(tmp_path / f"{name}.csv", seed=seed) for seed, name in enumerate(NAMES)}
+    (tmp_path / "all").mkdir()
+    made = LocalDeployment(tmp_path / "all", ASKING.replace("most = 3", "most = 5"), tables)
+    study, folder = made.agreement, run_folder(made.study_folder, made.agreement).path
+    model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes", "rounds": 3})
+    cuts = [cut / 4 for cut in range(40, 340)]
+    long = Question(name="table", parameters={"columns": ["age", "smokes"], "cuts": {"age": cuts}})
+    for question in (SMOKERS, long, model):
+        assert put(folder, study, question) is None
+    for _ in made.run():
+        pass
+    assert len(put(folder, study, long).rows) == 602 and len(put(folder, study, SMOKERS).rows) == 2
+    told = put(folder, study, model)
+    assert told.privacy.sums == 3 and len(told.model.state) == 2
+    assert len(read_run(folder).rounds) == 1 and verify(folder).good
+    for home in made.homes:
+        assert asked(home, study) == [1, 2, 3, 4, 5] and len(list(read_site_questions(home.path))) == 5

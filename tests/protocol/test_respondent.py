@@ -1,12 +1,12 @@
 """A device and a question: refused before anybody pays, charged before a row is read, and masks that fit it alone."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from choral.backends.wire import MemoryTransport, Wire
-from choral.errors import LedgerError, NotReadyError, SumError, TrustError
+from choral.errors import ConfigError, LedgerError, NotReadyError, SumError, TrustError
 from choral.plan import SecureSum
 from choral.protocol.messages import QUESTIONS, Call, Inquire, Omega, Refusal, Turn, decode, encode, pack
 from choral.protocol.respondent import Prepared, Respondent
@@ -127,6 +127,55 @@ def test_devices_that_were_asked_different_questions_never_open_a_sum():
         wire.attempt(FIRST, range(4), np.empty(0, np.float32))
     assert wire.findings.refusals[3] == "CH603"  # it was asked under other terms than those of the cohort
     assert sites[3].ledger.charged == []
+
+
+@dataclass
+class At(Site):
+    """A device whose question is asked at a state of two finite numbers."""
+
+    def prepare(self, question):
+        def check(state):
+            if not np.isfinite(state).all():
+                raise ConfigError("CH102", "no state.")
+
+        return replace(super().prepare(question), state=2, check=check)
+
+
+def at_states(*states):
+    """What becomes of a turn in which the server shows each device its own state."""
+    terms, _, devices = world()
+    sites = [At(number) for number in range(4)]
+    for device, site in zip(devices, sites, strict=True):
+        device._prepare = site.prepare
+
+    class TwoFaced(MemoryTransport):
+        def exchange(self, outbox):
+            for number, frame in outbox.items():
+                message, _ = decode(frame, vector_bytes=16 * (len(frame) > 150), records_bytes=4096)
+                shown = encode(message, np.array(states[number]).tobytes()) if isinstance(message, Omega) else frame
+                yield number, self.devices[number].answer(shown)
+
+    wire = Wire(replace(asked(terms), state=2), TwoFaced(devices))
+    return wire, sites
+
+
+def test_a_state_that_is_not_finite_is_refused_before_the_charge():
+    wire, sites = at_states(*[(0.0, np.nan)] * 4)
+    with pytest.raises(SumError, match="CH503"):
+        wire.attempt(FIRST, range(4), np.zeros(2))
+    assert set(wire.findings.refusals.values()) == {"CH102"} and all(site.ledger.charged == [] for site in sites)
+
+
+def test_devices_that_were_shown_different_states_never_open_a_sum():
+    wire, sites = at_states((0.0, 1.0), (0.0, 1.0), (0.0, 1.0), (0.0, 2.0))
+    with pytest.raises(SumError):
+        wire.attempt(FIRST, range(4), np.zeros(2))
+    assert all(site.did[-1] == "read" for site in sites)  # all have paid and answered, and the masks do not cancel
+
+
+def test_at_one_state_the_sum_is_opened():
+    wire, _ = at_states(*[(0.0, 1.0)] * 4)
+    assert wire.attempt(FIRST, range(4), np.zeros(2)).integers[1] == 400
 
 
 def test_no_two_questions_share_terms_and_no_question_shares_them_with_training():

@@ -170,6 +170,25 @@ def test_planning_a_question_costs_nothing_and_says_how_wide_its_interval_would_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_question_that_the_noise_leaves_without_an_answer_is_refused_before_a_charge(tmp_path):
+    asked = inquiry(study(ask={"epsilon": 0.05, "most": 4}), tmp_path)
+    for question in (
+        Question(name="quantiles", parameters={"column": "age"}),
+        Question(name="bounds", parameters={"columns": ["age"]}),
+    ):
+        with pytest.raises(TableError, match="CH320 too few rows for an honest answer"):
+            asked.ask(question)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_may_demand_a_crowd_of_rows(tmp_path):
+    asked = inquiry(study(ask={"epsilon": 2.0, "most": 4, "smallest_crowd": 601}), tmp_path)
+    with pytest.raises(TableError, match=r"CH320 .*600, and smallest_crowd is 601"):
+        asked.ask(TABLE)
+    assert not list(tmp_path.iterdir())
+    inquiry(study(ask={"epsilon": 2.0, "most": 4, "smallest_crowd": 600}), tmp_path).ask(TABLE)
+
+
 def test_without_a_seed_two_answers_to_one_question_differ(tmp_path):
     settled = study(seed=None)
     one, other = (inquiry(settled, tmp_path / name).ask(TABLE).answer.rows for name in ("a", "b"))

@@ -57,10 +57,17 @@ class Expected:
 
 
 class ModelRound(Protocol):
-    """One round of a model with its parameters and its state read."""
+    """One sum of a model with its parameters read."""
+
+    @property
+    def state_length(self) -> int:
+        """How many numbers the public state has that it is asked at."""
+
+    def at(self, state: NDArray[np.float64] | None) -> "ModelRound":
+        """The sum at this state, or CH102."""
 
     def summand(self) -> Summand:
-        """φ and its bounds."""
+        """φ and its bounds, which no state changes."""
 
 
 class Kind(Protocol):

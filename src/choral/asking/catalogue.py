@@ -10,8 +10,10 @@ from choral.asking.column_bounds import ColumnBounds
 from choral.asking.cross_tables import CrossTable, ManyTables
 from choral.asking.hazard import HazardRound
 from choral.asking.means import ColumnMean
+from choral.asking.models import MODELS
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters
+from choral.asking.percentiles import Percentiles
 from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
 from choral.asking.rounds import GradientRound
@@ -30,14 +32,37 @@ _KINDS: dict[str, Callable[[Parameters], Kind]] = {
     "cdf": Distribution.cdf,
     "quantiles": Distribution.quantiles,
 }
-# Rounds of models: a sum at a public state, which the server takes a step by (choral.asking.descent).
-_ROUNDS: dict[str, Callable[[Parameters, NDArray[np.float64] | None], ModelRound]] = {
+# The sums of models: counts, and rounds at a public state, by which the server takes a step (choral.asking.models).
+_ROUNDS: dict[str, Callable[[Parameters], ModelRound]] = {
+    "logistic_cells": lambda given: GradientRound.logistic(given).cells,
     "logistic_round": GradientRound.logistic,
+    "linear_cells": lambda given: GradientRound.linear(given).cells,
     "linear_round": GradientRound.linear,
+    "additive_cells": lambda given: GradientRound.additive(given).cells,
     "additive_round": GradientRound.additive,
+    "hazard_table": HazardRound.counting,
+    "hazard_moments": HazardRound.measuring,
     "hazard_round": HazardRound.read,
+    "percentiles_bounds": Percentiles.looking,
+    "percentiles_cells": Percentiles.counting,
 }
 NAMES, ROUNDS = tuple(_KINDS), tuple(_ROUNDS)
+TRAINED = tuple(name for name in ROUNDS if not name.startswith("percentiles_"))  # on rows that judge nothing
+ALL_NAMES = NAMES + MODELS  # what a study may allow
+
+
+def approved_as(name: str) -> str:
+    """The name that a site approves for this one: a model's sums go by the model.
+
+    >>> approved_as("hazard_table"), approved_as("km")
+    ('hazard', 'km')
+    """
+    return name.rpartition("_")[0] if name in _ROUNDS else name
+
+
+def state_length(question: Question, columns: DeclaredColumns) -> int:
+    """How many numbers the public state has that the question is asked at; 0 for whatever is no round of a model."""
+    return _round(question, columns).state_length if question.name in _ROUNDS else 0
 
 
 def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.float64] | None = None) -> Summand:
@@ -49,11 +74,7 @@ def summand(question: Question, columns: DeclaredColumns, state: NDArray[np.floa
     2
     """
     if question.name in _ROUNDS:
-        question.canonical()
-        given = Parameters(question.name, question.parameters, columns)
-        asked = _ROUNDS[question.name](given, state)
-        given.end()
-        return asked.summand()
+        return _round(question, columns).at(state).summand()
     if state is not None:
         raise ConfigError("CH102", f"{question.name}: a state is given.", fix="This question has none.")
     return _kind(question, columns).summand()
@@ -82,6 +103,14 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
     return _kind(question, columns).expected(rows=rows, deviation=deviation)
 
 
+def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
+    question.canonical()
+    given = Parameters(question.name, question.parameters, columns)
+    asked = _ROUNDS[question.name](given)
+    given.end()
+    return asked
+
+
 def _kind(question: Question, columns: DeclaredColumns) -> Kind:
     question.canonical()
     if question.name in _ROUNDS:
@@ -90,7 +119,7 @@ def _kind(question: Question, columns: DeclaredColumns) -> Kind:
         raise TrustError(
             "CH608",
             f'the question "{question.name}" is not in this catalogue.',
-            fix=f"It has: {', '.join(NAMES)}.",
+            fix=f"It has: {', '.join(ALL_NAMES)}.",
         )
     given = Parameters(question.name, question.parameters, columns)
     kind = _KINDS[question.name](given)

@@ -19,7 +19,7 @@ from choral.learning.columns import Categorical, Cell, Numeric, is_missing, leve
 
 NOWHERE = -1
 MOST_CELLS = 2**16
-MOST_BINS, USUAL_BINS = 256, 32  # even cells of a number
+MOST_BINS, USUAL_BINS = 256, 24  # even cells of a number
 
 
 def numbers(rows: Rows, name: str) -> NDArray[np.float64]:

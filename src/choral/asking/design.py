@@ -73,7 +73,7 @@ class Design:
     def _encode(self, rows: Rows) -> Encoded:
         trends = np.array([scaled(bounded(rows, column), column) for column in self.numbers])
         trends = trends.reshape(len(self.numbers), rows.rows)
-        found = np.array([axis.places(rows) for axis in self.axes]).reshape(len(self.axes), rows.rows)
+        found = np.array([axis.places(rows) for axis in self.axes], dtype=np.int64).reshape(len(self.axes), rows.rows)
         starts = np.cumsum([0, *(len(axis.labels) for axis in self.axes)])[:-1].astype(np.int64)
         if isinstance(self.target, Categorical):
             place = levels(rows, self.target)

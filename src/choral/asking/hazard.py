@@ -1,16 +1,17 @@
 """hazard_round: one step of a proportional-hazards model, at a public baseline hazard and a public whitening."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.cells import bounded
+from choral.asking.descent import MOST_ROUNDS
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters, bad
-from choral.asking.rounds import finite
+from choral.asking.rounds import Counted, finite
 from choral.asking.summand import Integers, Rows, Summand
 from choral.asking.survival import Survival
 
@@ -18,7 +19,9 @@ MOST_COLUMNS = 24  # the state has a square matrix of them
 # Constants of the catalogue, never chosen on data.
 UNIT = 2**10  # a score of 1 in φ's units; smaller than for gradients, since scores are longer
 ROUNDS, STEP = 8, 0.8
-TABLE_SHARE, MOMENTS_SHARE = 0.05, 0.25  # of a model's loss; the rounds have the rest
+TAKES = (
+    3  # how often second moments are asked for: their mean has as little noise as one answer at three times the price
+)
 Vector = NDArray[np.float64]
 
 
@@ -58,10 +61,11 @@ class HazardRound:
     table: Survival
     moments: Moments
     radius: float
+    rounds: int
     state: HazardState
 
     @classmethod
-    def read(cls, given: Parameters, state: Vector | None) -> "HazardRound":
+    def read(cls, given: Parameters) -> "HazardRound":
         """`hazard_round` of `time` and `event` by `columns`, in the bins of a survival table."""
         table = Survival.read(given)
         if table.arms.axes or not table.keeps.is_everything:
@@ -69,15 +73,36 @@ class HazardRound:
         names = given.names("columns", most=MOST_COLUMNS)
         if {table.time.name, table.event.name} & set(names):
             raise bad("hazard_round: the time or the event is among the columns.", "Leave it out of columns.")
-        usual = 1.2 * math.sqrt(len(names))
         length = HazardState.length(bins=table.bins, columns=len(names))
-        numbers = finite(given, state, length)
         return cls(
             table=table,
             moments=Moments.over(given, names),
-            radius=given.number("radius", above=0, most=64, usual=usual),
-            state=HazardState.unpacked(numbers, bins=table.bins, columns=len(names)),
+            radius=given.number("radius", above=0, most=64, usual=1.2 * math.sqrt(len(names))),
+            rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS),
+            state=HazardState.unpacked(np.zeros(length), bins=table.bins, columns=len(names)),
         )
+
+    @classmethod
+    def counting(cls, given: Parameters) -> Counted:
+        """`hazard_table`: the survival table of the same parameters."""
+        return Counted(kind=cls.read(given).table)
+
+    @classmethod
+    def measuring(cls, given: Parameters) -> Counted:
+        """`hazard_moments`: the second moments of the columns; asked several times, for the mean of the answers."""
+        given.whole("take", least=1, most=TAKES, usual=1)
+        return Counted(kind=cls.read(given).moments)
+
+    @property
+    def state_length(self) -> int:
+        """The numbers of a state."""
+        return HazardState.length(bins=self.table.bins, columns=len(self.moments.columns))
+
+    def at(self, state: Vector | None) -> "HazardRound":
+        """The round at this state, or CH102 where it has another length or a number that is not finite."""
+        numbers = finite(state, self.state_length)
+        columns = len(self.moments.columns)
+        return replace(self, state=HazardState.unpacked(numbers, bins=self.table.bins, columns=columns))
 
     @cached_property
     def longest(self) -> int:
@@ -132,11 +157,15 @@ def prepared(
     hazard = np.cumsum(np.where(clear, np.maximum(events, 0) / np.maximum(at_risk, 1.0), 0.0))
     second, spread = moments.matrices(total, rows=rows, deviation=deviations[1])
     means = second[-1, :-1]
-    values, basis = np.linalg.eigh(second[:-1, :-1] - np.outer(means, means))
-    floor = 2 * math.sqrt(len(means)) * float(spread.diagonal().max())
+    covariance = second[:-1, :-1] - np.outer(means, means)
+    values, basis = np.linalg.eigh(covariance)
+    noise = float(spread.diagonal().max())
+    floor = max(2 * math.sqrt(len(means)) * noise, 1e-9)
     is_white = bool(floor <= np.median(values))
-    values = np.maximum(values, 0.0) + max(floor, 1e-9) if is_white else np.full_like(values, max(values.mean(), floor))
-    whitening = (basis / np.sqrt(values)) @ basis.T
+    if is_white:
+        whitening = (basis / np.sqrt(np.maximum(values, 0.0) + floor)) @ basis.T
+    else:  # each column by itself: its own variance has less noise than what all columns have together
+        whitening = np.diag(1 / np.sqrt(np.maximum(covariance.diagonal(), 0.0) + max(2 * noise, 1e-9)))
     share = max(float(events.sum()) / rows, 1 / rows)
     weights = np.zeros(len(means) + 1)
     return HazardState(hazard=hazard, means=means, whitening=whitening, weights=weights), share, is_white

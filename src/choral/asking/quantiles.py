@@ -19,10 +19,11 @@ from choral.asking.one_hot import counts
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.errors import TableError
-from choral.learning.columns import Numeric
+from choral.learning.columns import Categorical, Numeric
 
 UNIT = 2**12  # f_0 = 1 in φ's units
 MOST_BINS = 2**12
+_FARTHEST = 2.0**32  # from 0 that a number may be: beyond it, bounds tell nothing either
 FAR = 3.0  # deviations of a rank's noise from 0 and 1, within which no quantile is told
 Vector = NDArray[np.float64]
 
@@ -82,15 +83,26 @@ class Distribution(ByReference):
     @classmethod
     def quantiles(cls, given: Parameters) -> "Distribution":
         """`quantiles` of `column` at `levels`."""
+        return cls._at_levels(given, given.of(given.column("column"), Numeric))
+
+    @classmethod
+    def within(cls, given: Parameters) -> "Distribution":
+        """The same between `low` and `high`, for a column whose range was asked for and not declared."""
+        name, ends = given.column("column"), [given.take(key) for key in ("low", "high")]
+        if not all(type(end) in (int, float) and abs(end) <= _FARTHEST for end in ends) or not ends[0] < ends[1]:  # type: ignore[arg-type, operator]
+            raise bad(f"{given.name}: low and high are not two rising numbers.", "Ask for the column's bounds first.")
+        if isinstance(given.columns[name], Categorical):
+            raise bad(f'{given.name}: column "{name}" is declared with levels.', "Ask about a column of numbers.")
+        return cls._at_levels(given, Numeric(name=name, low=float(ends[0]), high=float(ends[1])))  # type: ignore[arg-type]
+
+    @classmethod
+    def _at_levels(cls, given: Parameters, column: Numeric) -> "Distribution":
         levels = given.take("levels")
         listed = [0.25, 0.5, 0.75] if levels is None else levels
         if not (isinstance(listed, list | tuple) and 0 < len(listed) <= 99 and all(map(_is_level, listed))):
             raise bad("quantiles: levels are not 1 to 99 numbers between 0 and 1.", "For example levels = [0.5].")
-        return cls(
-            column=given.of(given.column("column"), Numeric),
-            bins=given.whole("bins", least=2, most=MOST_BINS, usual=256),
-            levels=tuple(map(float, listed)),
-        )
+        bins = given.whole("bins", least=2, most=MOST_BINS, usual=256)
+        return cls(column=column, bins=bins, levels=tuple(map(float, listed)))
 
     @property
     def edges(self) -> Vector:

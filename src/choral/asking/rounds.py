@@ -1,62 +1,109 @@
 """logistic_round, linear_round and additive_round: one full-batch gradient of a model, clipped row by row."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.cells import MOST_BINS, USUAL_BINS
+from choral.asking.column_bounds import ColumnBounds
+from choral.asking.cross_tables import ManyTables
+from choral.asking.descent import MOST_ROUNDS, ROUNDS
 from choral.asking.design import Design
+from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters, bad
+from choral.asking.quantiles import Distribution
 from choral.asking.summand import Integers, Rows, Summand
+from choral.asking.survival import Survival
 from choral.learning.columns import Categorical, Numeric
 
 UNIT = 2**12  # a gradient of 1 in φ's units
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What a model counts before its first round: a sum that needs no state."""
+
+    kind: ManyTables | Survival | Moments | ColumnBounds | Distribution
+
+    @property
+    def state_length(self) -> int:
+        """None."""
+        return 0
+
+    def at(self, state: NDArray[np.float64] | None) -> "Counted":
+        """The same, or CH102 for a state."""
+        if state is not None and len(state):
+            raise bad("a state is given for a sum that has none.", "Send none.")
+        return self
+
+    def summand(self) -> Summand:
+        """φ of what is counted."""
+        return self.kind.summand()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientRound:
-    """φ = the row's gradient (y − prediction)·x, cut to the length C, on the grid, at the weights of `state`.
+    """φ = the row's gradient (y − prediction)·x, cut to the length C, on the grid, at the model `weights`.
 
     Numbers are cut off towards zero, which never lengthens a vector. Then Σn² ≤ (U·C)² is checked in whole numbers,
     and a row that fails it counts as 0. So two rows are at most 2UC apart, whatever floating point did before.
     """
 
     design: Design
-    weights: NDArray[np.float64]
-    is_logistic: bool
     clip: float
     weight: float  # of the cells of numbers; 1 for levels and the intercept
+    rounds: int
+    weights: NDArray[np.float64]
 
     @classmethod
-    def logistic(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+    def logistic(cls, given: Parameters) -> "GradientRound":
         """`logistic_round`: the target is one of two levels."""
-        return cls._of(given, state, target=_two_levels(given), bins=0)
+        return cls._of(given, target=_two_levels(given), bins=0)
 
     @classmethod
-    def linear(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+    def linear(cls, given: Parameters) -> "GradientRound":
         """`linear_round`: the target is a number, scaled from its bounds to −1 … 1."""
-        return cls._of(given, state, target=given.of(given.column("target"), Numeric), bins=0)
+        return cls._of(given, target=given.of(given.column("target"), Numeric), bins=0)
 
     @classmethod
-    def additive(cls, given: Parameters, state: NDArray[np.float64] | None) -> "GradientRound":
+    def additive(cls, given: Parameters) -> "GradientRound":
         """`additive_round`: as logistic_round, where numbers also have cells."""
         bins = given.whole("bins", least=2, most=MOST_BINS, usual=USUAL_BINS)
-        return cls._of(given, state, target=_two_levels(given), bins=bins)
+        return cls._of(given, target=_two_levels(given), bins=bins)
 
     @classmethod
-    def _of(
-        cls, given: Parameters, state: NDArray[np.float64] | None, *, target: Numeric | Categorical, bins: int
-    ) -> "GradientRound":
+    def _of(cls, given: Parameters, *, target: Numeric | Categorical, bins: int) -> "GradientRound":
         design = Design.read(given, target=target, bins=bins)
         return cls(
             design=design,
-            weights=finite(given, state, design.length),
-            is_logistic=isinstance(target, Categorical),
             clip=given.number("clip", above=0, most=64, usual=1),
             weight=given.number("weight", above=0, most=1, usual=1) if bins else 1.0,
+            rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS),
+            weights=np.zeros(design.length),
         )
+
+    @property
+    def state_length(self) -> int:
+        """One weight per coordinate."""
+        return self.design.length
+
+    def at(self, state: NDArray[np.float64] | None) -> "GradientRound":
+        """The round at this model, or CH102 where it is none of this design."""
+        return replace(self, weights=finite(state, self.state_length))
+
+    @property
+    def cells(self) -> Counted:
+        """The counts of the design's cells, by which its steps are set."""
+        if not self.design.axes:
+            raise bad("the model has no cells to count.", "Go on with its rounds.")
+        return Counted(kind=ManyTables(axes=self.design.axes))
+
+    @property
+    def is_logistic(self) -> bool:
+        """Whether the target is a level, and not a number."""
+        return isinstance(self.design.target, Categorical)
 
     @property
     def scales(self) -> NDArray[np.float64]:
@@ -102,13 +149,17 @@ class GradientRound:
         return np.asarray(0.5 * (1 + np.tanh(score / 2)))  # the logistic function, which can't overflow so
 
 
-def finite(given: Parameters, state: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
-    """The state if it is so many finite numbers."""
+def finite(state: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
+    """The state of a model's round if it is so many finite numbers, else CH102.
+
+    >>> finite(np.array([0.5]), 1).tolist()
+    [0.5]
+    """
     if state is None or state.shape != (length,):
-        raise bad(f"{given.name}: the state is not {length:,} numbers.", "Send the model of this design.")
+        raise bad(f"the state of the model is not {length:,} numbers.", "Send the model of this design.")
     found = np.asarray(state, dtype=np.float64)
     if not np.all(np.abs(found) <= 1e6):  # NaN is not, either
-        raise bad(f"{given.name}: a number of the state is not finite, or above a million.", "Send a finite model.")
+        raise bad("a number of the model's state is not finite, or above a million.", "Send a finite model.")
     return found
 
 

@@ -60,17 +60,43 @@ def _target(given: Mapping[str, object]) -> str:
     return f", for a regression of {named(given['target'])} on the others" if given.get("target") else ""
 
 
+def _model(given: Mapping[str, object]) -> str:
+    return f"a model of {named(given.get('target'))} by {named(given.get('columns'))}"
+
+
 def _round(given: Mapping[str, object]) -> str:
-    return (
-        f"In which direction does a model of {named(given.get('target'))} by {named(given.get('columns'))} get better"
-    )
+    return f"In which direction does {_model(given)} get better"
+
+
+def _cells(given: Mapping[str, object]) -> str:
+    return f"How many rows are in each cell of {_model(given)}"
+
+
+def _hazard(said: Callable[[Mapping[str, object]], str]) -> Callable[[Mapping[str, object]], str]:
+    return lambda given: said({**given, "target": given.get("event")})
 
 
 _ASKED: dict[str, Callable[[Mapping[str, object]], str]] = {
+    "logistic": lambda given: f"What is {_model(given)}",
+    "linear": lambda given: f"What is {_model(given)}",
+    "additive": lambda given: f"What is {_model(given)}, with cells for numbers",
+    "hazard": _hazard(lambda given: f"What is {_model(given)} and time"),
+    "percentiles": lambda given: f"What are the quantiles of {named(given.get('column'))}, whose range is asked first",
+    "percentiles_bounds": lambda given: (
+        f"Between which powers of two do the numbers of {named(given.get('column'))} lie"
+    ),
+    "percentiles_cells": lambda given: (
+        f"What are the quantiles of {named(given.get('column'))} between {given.get('low')} and {given.get('high')}"
+    ),
+    "logistic_cells": _cells,
     "logistic_round": _round,
+    "linear_cells": _cells,
     "linear_round": _round,
+    "additive_cells": _cells,
     "additive_round": _round,
-    "hazard_round": lambda given: _round({**given, "target": given.get("event")}),
+    "hazard_table": _hazard(lambda given: f"How many rows leave or have their event when, for {_model(given)}"),
+    "hazard_moments": _hazard(lambda given: f"What are the means and products of columns, for {_model(given)}"),
+    "hazard_round": _hazard(_round),
     "count": lambda _: "How many rows are there",
     "table": lambda given: f"How many rows have each level of {named(given.get('columns'))}",
     "tables": lambda given: f"How many rows have each level of {named(given.get('columns'))}, one by one",

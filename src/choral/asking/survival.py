@@ -115,6 +115,11 @@ class Survival(ByReference):
             return np.equal(levels(rows, self.event), self.event.levels.index(self.occurred))
         return np.greater_equal(bounded(rows, self.event), 0.5)
 
+    def watched(self, rows: Rows) -> tuple[Matrix, NDArray[np.bool_]]:
+        """How long each row was watched, at most until the end, and whether it was seen to have its event by then."""
+        time = np.nan_to_num(bounded(rows, self.time), nan=0.0)
+        return np.minimum(time, self.until), self.happened(rows) & (time <= self.until)
+
     def _arms(self, cells: int) -> list[Arm]:
         """At risk in a bin: everyone with a later cell, the bin's events, and half of those who leave in it."""
         found = []

@@ -5,6 +5,7 @@ functions that devices use, so a sensitivity, a factor or a number of noises tha
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from choral.asking.question import Question
 from choral.audit.verdict import Finding, Trial
 from choral.config import job_of
+from choral.learning.columns import Cell
 from choral.learning.reading import Table
 from choral.privacy import private_sums
 from choral.privacy.events import Gaussian
@@ -26,8 +28,13 @@ from choral.secagg.samplers import discrete_gaussian
 DELTA = 1e-2  # as in the other white-box cases
 ANSWERS = 400_000
 COMPANY = 10
-QUESTION = Question(name="table", parameters={"columns": ["smoker"]})
-COLUMNS = {"smoker": {"levels": ["no", "yes"]}}
+COLUMNS = {"smoker": {"levels": ["no", "yes"]}, "age": {"bounds": [0, 100]}, "sick": {"levels": ["no", "yes"]}}
+ADDITIVE = {"columns": ["smoker", "age"], "target": "sick", "bins": 2}
+# A question, and how its two worst rows differ: in their cell, or in the target, so that gradients are opposite.
+WORST = {
+    "table": (Question(name="table", parameters={"columns": ["smoker"]}), "smoker"),
+    "additive": (Question(name="additive_round", parameters=ADDITIVE), "sick"),
+}
 BLOCK = 2**15  # answers at a time
 
 
@@ -91,12 +98,14 @@ def ask_case(
     confidence: float = 0.99,
     seed: int = 0,
     company: int = COMPANY,
+    asks: str = "table",
     honest: int | None = None,
     l2: float | None = None,
     factor: int | None = None,
 ) -> AskCase:
     """The case of a study whose one question costs `epsilon` with the secure sum; nothing is asked yet.
 
+    It `asks` for a table, or for a round of an additive model, which is 0 before its first step.
     Planted bugs: `l2` is a sensitivity that is not the question's, `factor` another factor than the one that rule S8
     needs, and `honest` another number of noises than the claim counts.
 
@@ -106,7 +115,8 @@ def ask_case(
     """
     job = job_of(epsilon=1e3, delta=delta, devices=company, columns=COLUMNS, ask={"epsilon_sum": epsilon, "most": 1})
     terms = AskTerms.of(job, run="an audit", devices=company)
-    checked = terms.read(QUESTION.canonical())
+    question, differs = WORST[asks]
+    checked = terms.read(question.canonical())
     used = checked.summand.l2 if l2 is None else l2
     noise = terms.price.noise_for(used)
     loss = Loss(
@@ -116,10 +126,12 @@ def ask_case(
         certificate=f"each opened sum carries the noise of {terms.price.noises} honest devices",
     )
     many = ANSWERS if trainings is None else trainings
-    tables = [Table(source="canary", columns={"smoker": [level, "no", "yes"]}) for level in ("no", "yes")]
+    others: dict[str, Collection[Cell]] = {"smoker": ["no"] * 3, "age": [100] * 3, "sick": ["no"] * 3}
+    tables = [Table(source="canary", columns=others | {differs: [level, "no", "yes"]}) for level in ("no", "yes")]
+    state = np.zeros(checked.state)
     return AskCase(
         trial=Trial(loss=loss, delta=delta, trainings=many, confidence=confidence, seed=seed),
-        clean=np.array([checked.answer(table)[:-1] for table in tables]),
+        clean=np.array([checked.answer(table, state)[:-1] for table in tables]),
         l2=used,
         factor=noise.factor if factor is None else factor,
         scale=noise.scale if factor is None else noise.deviation * factor,

@@ -15,7 +15,7 @@ from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
 from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
-from choral.protocol.terms import MODEL_TYPE, Terms
+from choral.protocol.terms import Terms
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 
@@ -61,7 +61,7 @@ class Wire:
         self,
         turn: Turn,
         called: Iterable[int],
-        model: NDArray[np.float32],
+        model: NDArray[np.float32] | NDArray[np.float64],
         *,
         following: Iterable[int] | None = None,
     ) -> Sum:
@@ -72,7 +72,7 @@ class Wire:
         """
         self.uploaded = ()
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
-        vector = np.ascontiguousarray(model, MODEL_TYPE).view(np.uint8).data
+        vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with UploadStore(MOST_BYTES_IN_MEMORY) as store:
             return self._run(Round(muster, vector, following=ahead, vectors=store))

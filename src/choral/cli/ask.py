@@ -25,16 +25,20 @@ EPILOG = """\
 examples:
   choral ask choral.toml table smoker --by sex --where 'age>=60' --out study
   choral ask study count --where sex=female
-  choral ask study km --time days --event died --by arm --plan"""
-_TEXTS, _NUMBERS = ("time", "event", "occurred", "target"), ("until", "power", "bins")
+  choral ask study km --time days --event died --by arm --plan
+  choral ask study logistic age smoker --target sick --rounds 20"""
+_TEXTS = ("time", "event", "occurred", "target")
+_NUMBERS = ("until", "power", "bins", "rounds", "clip", "weight", "radius")
 _NAMED = ("time", "value", "level")  # numbers that say what a row is about; the others are in --json
-_ONE_COLUMN = ("mean", "cdf", "quantiles")  # questions about one column; others take a list
+_ONE_COLUMN = ("mean", "cdf", "quantiles", "percentiles")  # questions about one column; others take a list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The study, the question and its parameters."""
     parser.add_argument("study", metavar="STUDY", help="a choral.toml, or the folder of a run that has begun")
-    parser.add_argument("name", metavar="QUESTION", help="count, table, mean, km, …")
+    parser.add_argument(
+        "name", metavar="QUESTION", help="count, table, mean, km, …, or a model: logistic, linear, additive, hazard"
+    )
     parser.add_argument("columns", metavar="COLUMN", nargs="*", help="what it is about")
     parser.add_argument("--by", action="append", metavar="COLUMN", help="one answer for each of its levels")
     parser.add_argument("--where", action="append", metavar="CONDITION", help="age>=60, age<80 or sex=female")
@@ -55,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if (Path(args.study) / "study.toml").exists():
         return _deployed(args, question)
     inquiry = _inquiry(args)
-    told = inquiry.plan(question) if args.plan else inquiry.ask(question)
+    told = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
     folder = str(inquiry.folder)
     if args.json:
         print(json.dumps({"folder": folder, **told.to_dict()}))
@@ -129,6 +133,9 @@ def _shown(told: "AskedAnswer", folder: str) -> str:
     if told.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
     lines += [_row(row) for row in answer.rows]
+    if told.figures:
+        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in told.figures.items())
+        lines += ["", f"on rows that the model was not made from: {figures}"]
     if answer.test is not None:
         lines += ["", "test: " + ", ".join(f"{name} {value:.4g}" for name, value in answer.test.items())]
     if answer.block:
@@ -143,7 +150,7 @@ def _shown(told: "AskedAnswer", folder: str) -> str:
 def _row(row: dict[str, object]) -> str:
     """What a row is about, then its estimate and interval."""
     about = [f"{name} {row[name]:,.6g}" for name in _NAMED if name in row]
-    named = [value for value in row.values() if isinstance(value, str)] + about
+    named = [value for value in row.values() if isinstance(value, str) and value] + about
     interval = f"{row['estimate']:>12,.6g}   95 %: {row['low']:,.6g} to {row['high']:,.6g}"
     return f"  {' · '.join(named):<32}{interval}"
 
@@ -164,8 +171,9 @@ def _shown_privacy(privacy: "AnswerPrivacy") -> list[str]:
         (privacy.epsilon_sum, privacy.epsilon_sum_in_all, privacy.adversary_sum),
     )
     head = f"PRIVACY   rule {privacy.rule}, δ = {privacy.delta:g}, {privacy.adjacency}"
+    of = "this question" if privacy.sums == 1 else f"the {privacy.sums} sums of this model"
     lines = [
-        f"          ε ≤ {up(one, 4)} of this question, {up(whole, 4)} of all {privacy.most}, against {whom}"
+        f"          ε ≤ {up(one, 4)} of {of}, {up(whole, 4)} of all {privacy.most}, against {whom}"
         for one, whole, whom in figures
     ]
     return [head, *lines, f"          {privacy.asked} of {privacy.most} questions are asked"]

@@ -53,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
     )
+    approve.add_argument(
+        "--strike", action="append", metavar="NAME", help="a question or a column that this site does not answer about"
+    )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument(
         "--trust-model",
@@ -119,6 +122,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.site import Home
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
+    given["struck"] = args.strike
     policy = Policy(
         epsilon=args.max_epsilon,
         epsilon_sum=args.max_epsilon_sum,

@@ -140,6 +140,7 @@ class AskSettings:
     names: list[str] | None = _setting(ListOf(item=Text(), suggest='["count", "table"]'))
     columns: list[str] | None = _setting(ListOf(item=Text(), suggest='["age", "sex"]'))
     dropouts: bool = _setting(YesNo(), True)
+    smallest_crowd: int = _setting(Whole(least=1, suggest="500"), 1)
 
     @property
     def allowed(self) -> bool:

@@ -30,7 +30,7 @@ from choral.protocol.terms import MODEL_TYPE
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors
-from choral.run.questions import AskTerms, no_questions, preparation
+from choral.run.questions import AskTerms, CheckedQuestion, no_questions, preparation
 from choral.run.signatures import receipt_text
 from choral.secagg.masks import Stream
 
@@ -124,8 +124,9 @@ class Agent:
         if not study.job.ask.allowed:
             return no_questions
         terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
+        terms = terms.without(approval.policy.struck)
 
-        def table() -> Table:
+        def table(_question: CheckedQuestion) -> Table:
             found = study.table_in(Path(approval.data))
             pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
             return found
@@ -206,7 +207,7 @@ class Agent:
 
     def serve(self, stop: threading.Event | None = None) -> None:
         """Answer at the home's socket until told to stop."""
-        most = len(relay.FRAME) + self.study.terms.frame_bytes
+        most = len(relay.FRAME) + self.study.frame_bytes
         relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most)
 
     def __enter__(self) -> Self:

@@ -5,18 +5,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from choral.asking.models import MODELS
 from choral.asking.question import Question
 from choral.backends.wire import Transport, Wire
 from choral.errors import ChoralError, PlanError, RunError, StorageError
 from choral.protocol.messages import QUESTIONS, Turn
-from choral.record import AnsweredQuestion, read_json
-from choral.run.agreement import Agreement
+from choral.record import AnsweredQuestion, AnswerPrivacy, read_json
+from choral.run.agreement import LONGEST_ANSWER, Agreement
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import write_json, write_whole
-from choral.run.inquiry import AskedAnswer, answer_of, answer_privacy, answered
+from choral.run.inquiry import AskedAnswer, answer_of, answer_privacy, answered, told_model
+from choral.run.modelling import fit, from_register, keep_model, planned_model
 from choral.run.places import Opened
-from choral.run.questions import AskTerms
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.secagg.codec import CHECKS
 
 WAITING, LAST = "waiting", "asked.json"  # the questions that nobody has asked yet | the number of the last one asked
 
@@ -31,10 +35,20 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
 
     A question that can't be asked, or that the server has failed to ask, is refused; the latter may be put again.
     """
-    terms, data, register = ask_terms(study), question.canonical(), AnswerRegister(folder)
-    _require_room(study, terms.read(data).length)
-    if (found := register.find(data)) is not None:
-        return _told(study, terms, register, found)
+    terms, register = ask_terms(study), AnswerRegister(folder)
+    terms.require_crowd(study.plan.rows * len(study.roster))  # each site has as many rows as the plan, or more
+    if question.name in MODELS:
+        model = planned_model(question, terms, register, used=register.last)
+        for one in model.questions:
+            _require_room(terms.read(one.canonical()))
+        question, made = model.question, from_register(model, terms, register)
+        if made is not None:
+            return told_model(made, _privacy(study, terms, register, sums=len(made.sums)), {})
+    elif (found := register.find(question.canonical())) is not None:
+        return answer_of(terms, found, _privacy(study, terms, register))
+    else:
+        _require_room(terms.read(question.canonical()))
+    data = question.canonical()
     path = folder / WAITING / hashlib.sha256(data).hexdigest()
     failure = path.with_suffix(".failed")
     if failure.exists():
@@ -48,26 +62,25 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
     return None
 
 
-def _require_room(study: Agreement, length: int) -> None:
-    """Nothing, or CH204: sites and transports take frames as long as those of rounds, and no longer ones."""
-    most = study.terms.frame_bytes
-    if 8 * (length + 4) + 512 + study.terms.records_bytes > most:
+def _require_room(checked: CheckedQuestion) -> None:
+    """Nothing, or CH204 for an answer that is longer than what sites and transports take."""
+    if checked.length > LONGEST_ANSWER - CHECKS:
         raise PlanError(
             "CH204",
-            f"an answer of {length:,} numbers does not fit the {most:,} bytes of this study's frames.",
+            f"an answer of {checked.length:,} numbers is longer than the {LONGEST_ANSWER - CHECKS:,} of a deployment.",
             fix="Ask for fewer cells.",
         )
 
 
-def _told(study: Agreement, terms: AskTerms, register: AnswerRegister, found: AnsweredQuestion) -> AskedAnswer:
-    privacy = answer_privacy(
+def _privacy(study: Agreement, terms: AskTerms, register: AnswerRegister, *, sums: int = 1) -> AnswerPrivacy:
+    return answer_privacy(
         terms.price,
         delta=study.job.privacy.delta,
         colluders=terms.secure.colluders,
         asked=register.last,
         from_register=True,
+        sums=sums,
     )
-    return answer_of(terms, found, privacy)
 
 
 class WaitingQuestions:
@@ -90,13 +103,37 @@ class WaitingQuestions:
 
     def _ask(self, data: bytes, here: Sequence[int]) -> None:
         terms, register = ask_terms(self.study), AnswerRegister(self.folder)
-        checked, number = terms.read(data), self._next(register)
+
+        def ask(checked: CheckedQuestion, state: NDArray[np.float64] = NO_STATE) -> AnsweredQuestion:
+            return self._sum(terms, register, checked, state, here)
+
+        question = Question.read(data)
+        if question.name not in MODELS:
+            ask(terms.read(data))
+            return
+        terms.require_approved(question.name)
+        model = planned_model(question, terms, register, used=self._next(register) - 1)
+        keep_model(self.folder, fit(model, terms, register, ask), {})
+
+    def _sum(
+        self,
+        terms: AskTerms,
+        register: AnswerRegister,
+        checked: CheckedQuestion,
+        state: NDArray[np.float64],
+        here: Sequence[int],
+    ) -> AnsweredQuestion:
+        """One sum of all devices that are here, in the register when it returns."""
+        data, number = checked.question.canonical(), self._next(register)
         write_json(self.folder / LAST, {"number": number})
-        of_question = self.study.terms.asked(data, secure=terms.secure, codec=checked.codec, length=checked.length)
-        wire = Wire(of_question, self.transport)
-        opened = wire.attempt(Turn(QUESTIONS + number, 0), here, np.empty(0, np.float32))
+        of_question = self.study.terms.asked(
+            data, secure=terms.secure, codec=checked.codec, length=checked.length, state=checked.state
+        )
+        opened = Wire(of_question, self.transport).attempt(Turn(QUESTIONS + number, 0), here, state)
         included = tuple(of_question.numbers[name] for name in opened.included)
-        register.add(answered(checked, Opened(total=opened.integers, included=included), number))
+        found = answered(checked, Opened(total=opened.integers, included=included), number, state)
+        register.add(found)
+        return found
 
     def _next(self, register: AnswerRegister) -> int:
         """A number that no device has seen: the last one is on disk before it is sent."""

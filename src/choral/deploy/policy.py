@@ -23,6 +23,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     crowd: int = CROWD  # honest devices, this one among them, in any sum that the study's adversary can open
     colluders: int = 0  # devices that the study must count as helping its server
     curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
+    struck: list[str] = []  # names of questions, and columns, that are not answered here, whatever the study allows
     models: list[str] = []  # "module:function" of others, which runs here; with "=FILE" from that file
     label: str = ""  # what the owner calls the data; shown here only
 

@@ -1,5 +1,6 @@
 """How much one approval allows: the uploads that a study reserves in a site's ledger before the first of them."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from choral.plan import Budget
@@ -79,11 +80,11 @@ def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> s
     return f"at most {uploads} uploads ({extra}), so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
 
 
-def asks_in_words(study: Agreement, costs: Costs, delta: float) -> str:
+def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collection[str] = ()) -> str:
     """What the approval screen says of questions; empty where the study may ask none."""
     if costs.questions is None:
         return ""
-    terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
+    terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster)).without(struck)
     epsilon, price = epsilon_of([costs.questions.reserved], delta), costs.questions
     return (
         f"at most {price.most} questions ({', '.join(terms.names)}) about the columns {', '.join(terms.columns)}; all "

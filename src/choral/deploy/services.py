@@ -60,7 +60,7 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
             certificate=folder / CERTIFICATE,
             key=folder / KEY,
             authority=folder / AUTHORITY,
-            frame_bytes=study.terms.frame_bytes,
+            frame_bytes=study.frame_bytes,
             patience=study.file.deadline,
         )
         with processes.Control(link) as control:

@@ -355,7 +355,7 @@ class Home:
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
             lying=study.secure.lying,
-            asks=asks_in_words(study, held.costs, delta),
+            asks=asks_in_words(study, held.costs, delta, policy.struck),
         )
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:

@@ -50,6 +50,18 @@ class Split:
     test: Records
 
 
+def shares_of(size: int, *, device: int, seed: int, validation: float, test: float) -> list[NDArray[np.intp]]:
+    """The numbers of a device's rows to train on, to choose by and to judge by, each ascending.
+
+    >>> [len(rows) for rows in shares_of(10, device=0, seed=1, validation=0.1, test=0.2)]
+    [7, 1, 2]
+    """
+    order = np.random.default_rng([seed, 0x5B117, device]).permutation(size)
+    first = int(round((1 - validation - test) * size, 9))
+    second = first + int(round(validation * size, 9))
+    return [np.sort(rows) for rows in np.split(order, [first, second])]
+
+
 def hold_out(records: Records, *, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
     """Each device's rows split at random, 80/10/10 unless told otherwise; the training part is rounded down.
 
@@ -67,11 +79,9 @@ def hold_out(records: Records, *, seed: int = 0, validation: float = 0.1, test: 
     parts: tuple[list[NDArray[np.intp]], ...] = ([], [], [])
     for device in range(records.devices):
         start, size = int(records.offsets[device]), int(records.sizes[device])
-        order = start + np.random.default_rng([seed, 0x5B117, device]).permutation(size)
-        first = int(round((1 - validation - test) * size, 9))
-        second = first + int(round(validation * size, 9))
-        for part, rows in zip(parts, np.split(order, [first, second]), strict=True):
-            part.append(np.sort(rows))
+        shares = shares_of(size, device=device, seed=seed, validation=validation, test=test)
+        for part, rows in zip(parts, shares, strict=True):
+            part.append(start + rows)
     train, chosen, judged = (
         Records.taken(
             records.features, records.labels, dict(zip(records.names, part, strict=True)), classes=records.classes

@@ -7,6 +7,7 @@ from typing import Unpack
 from choral.convergence_bounds import Convergence, largest_step_size
 from choral.plan import Against, Budget, Plan, require_company
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
+from choral.planner.on_sums import advice_on_sums
 from choral.planner.options import (
     Option,
     check_that_it_learns,
@@ -168,7 +169,7 @@ def _proposal(
         chosen=chosen,
         alternatives=alternatives,
         choices=choices(task, chosen, other),
-        advice=advice(task, chosen, summed, certified),
+        advice=advice(task, chosen, summed, certified) + advice_on_sums(task, chosen.against),
         epsilon_by_round=epsilon_by_round(chosen, delta),
         epsilon_by_colluders=epsilon_by_colluders(summed, delta) if summed else (),
         certified=task.bound(steps, local_steps, plan.batch, noise_per_step(plan), step_size),

@@ -37,7 +37,7 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
-from choral.protocol.terms import MODEL_TYPE, Cohort, Terms, context_of, refused
+from choral.protocol.terms import Cohort, Terms, context_of, refused
 from choral.protocol.vault import Vault
 from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, envelope_key, seal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
@@ -48,7 +48,8 @@ MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever sp
 _OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
 
 Update = NDArray[np.floating[Any]]
-Train = Callable[[NDArray[np.float32], int, int], Update]
+Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
+Check = Callable[[NDArray[np.float64]], None]  # raises what a device has against a state
 Encode = Callable[[Update, int, int, Words], object]
 
 
@@ -101,6 +102,7 @@ class Device:
     in place of the codec with fresh secret streams: for simulations that must be repeated.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
+    `check(state)` is asked about the state of a question before anything is charged.
     `account()` tells what the ledger says at the end of the run; without it the device signs no end.
     """
 
@@ -114,6 +116,7 @@ class Device:
         encode: Encode | None = None,
         payable: Payable | None = None,
         account: Account | None = None,
+        check: Check | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
         if identity.bundle not in terms.roster.bundles:
@@ -127,7 +130,7 @@ class Device:
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
         self.signed: SignedEnd | None = None
-        self._account = account
+        self._account, self._check = account, check
         self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
@@ -213,8 +216,11 @@ class Device:
 
     def _upload(self, message: Omega, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
-        start = np.frombuffer(model, MODEL_TYPE)
-        self._check_model(start)
+        start = np.frombuffer(model, self.terms.model_type)
+        if self._check is None:
+            self._check_model(start)
+        else:
+            self._check(start)
         turn, own = message.turn, self.number
         neighbours = cohort.neighbours(own)
         paired = {peer: self._pair_masks(peer, cohort.context) for peer in neighbours}

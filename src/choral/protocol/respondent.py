@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from choral.errors import ChoralError
 from choral.plan import SecureSum
-from choral.protocol.device import Charger, Device, Encode, Payable, Train, signed_refusal
+from choral.protocol.device import Charger, Check, Device, Encode, Payable, Train, signed_refusal
 from choral.protocol.messages import Call, Inquire, Turn, Vector, decode, encode
 from choral.protocol.terms import Terms, refused
 from choral.protocol.vault import Vault
@@ -24,6 +24,8 @@ class Prepared:
     encode: Encode  # adds the noise
     charge: Charger
     payable: Payable
+    state: int = 0  # the numbers of the public state that the question is asked at
+    check: Check | None = None  # of that state, before anything is charged
 
 
 # Checks a question, given as its canonical JSON; raises what a device has against it.
@@ -55,7 +57,8 @@ class Respondent:
         """The reply to a frame, or a signed Refusal; `refusal` keeps the reason here."""
         turn = Turn(0, 0)
         try:
-            message, _ = decode(frame, vector_bytes=0, records_bytes=self.terms.records_bytes)
+            size = 0 if self._device is None else self._device.terms.model_bytes
+            message, _ = decode(frame, vector_bytes=size, records_bytes=self.terms.records_bytes)
             turn = message.turn
             if isinstance(message, Inquire):
                 self._device = None  # whatever was under way has failed
@@ -72,5 +75,13 @@ class Respondent:
 
     def _prepared(self, question: bytes) -> Device:
         way = self._prepare(question)
-        terms = self.terms.asked(question, secure=way.secure, codec=way.codec, length=way.length)
-        return Device(terms, self.vault, train=way.train, charge=way.charge, encode=way.encode, payable=way.payable)
+        terms = self.terms.asked(question, secure=way.secure, codec=way.codec, length=way.length, state=way.state)
+        return Device(
+            terms,
+            self.vault,
+            train=way.train,
+            charge=way.charge,
+            encode=way.encode,
+            payable=way.payable,
+            check=way.check,
+        )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 
+import numpy as np
+
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
 from choral.protocol.messages import QUESTION_BYTES, VERSION, Turn, Vector, most_frame_bytes
@@ -15,7 +17,7 @@ from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, d
 from choral.secagg.masks import ring, round_context
 from choral.secagg.shares import SHARE_SIZE
 
-MODEL_TYPE = "<f4"
+MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
 
 
@@ -38,6 +40,7 @@ class Terms:
     plan: str
     question: bytes = b""  # of the turns that answer it; `asked` makes such terms
     within: bytes = b""  # the digest of the terms under which it is asked
+    state: int = 0  # the numbers of the public state that it is asked at; they follow from the question
 
     def __post_init__(self) -> None:
         if len(self.roster) < self.secure.smallest_sum:
@@ -59,9 +62,11 @@ class Terms:
         if (codec.word_bits, codec.lanes, codec.cohort) != (secure.modulus_bits, secure.lanes, secure.cohort):
             raise PlanError("CH204", "codec and secure sum were made for different rings.", fix="Use Codec.for_plan.")
 
-    def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int) -> "Terms":
+    def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int, state: int = 0) -> "Terms":
         """The terms of the turns that answer a question: every mask is bound to it, and to these terms."""
-        return replace(self, secure=secure, codec=codec, parameters=length, question=question, within=self.digest)
+        return replace(
+            self, secure=secure, codec=codec, parameters=length, question=question, within=self.digest, state=state
+        )
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -108,8 +113,13 @@ class Terms:
 
     @property
     def model_bytes(self) -> int:
-        """The size of a model on the wire; with a question none is sent."""
-        return 0 if self.question else 4 * self.parameters
+        """The size of a model on the wire; with a question, that of its state."""
+        return np.dtype(self.model_type).itemsize * (self.state if self.question else self.parameters)
+
+    @property
+    def model_type(self) -> str:
+        """How the numbers of a model are written; a state as it is, so that all devices have the very same one."""
+        return STATE_TYPE if self.question else MODEL_TYPE
 
     @property
     def records_bytes(self) -> int:

@@ -31,11 +31,12 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
-from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion
+from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion, SumModelLine
 from choral.record.reader import (
     ATTACK,
     DEVICES,
     FORMAT,
+    MODELS,
     QUESTIONS,
     SIGNATURES,
     STUDY,
@@ -48,6 +49,7 @@ from choral.record.reader import (
     read_questions,
     read_run,
     read_site_questions,
+    read_sum_models,
 )
 from choral.record.shown_attack import CellsRead, ShownAttack, Target
 from choral.record.signers import KeptReceipt, Signatures, Signer
@@ -57,6 +59,7 @@ __all__ = [
     "DEVICES",
     "FORMAT",
     "MERITS",
+    "MODELS",
     "QUESTIONS",
     "SIGNATURES",
     "STUDY",
@@ -101,6 +104,7 @@ __all__ = [
     "SpentByDevice",
     "SpentOnSums",
     "Statement",
+    "SumModelLine",
     "Target",
     "Traits",
     "charged_rounds",
@@ -114,5 +118,6 @@ __all__ = [
     "read_questions",
     "read_run",
     "read_site_questions",
+    "read_sum_models",
     "traits",
 ]

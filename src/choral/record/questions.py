@@ -1,5 +1,7 @@
 """questions.jsonl: every question that was answered, with all that its answer and its cost follow from."""
 
+import msgspec
+
 from choral.record.fields import Record
 
 
@@ -20,6 +22,22 @@ class AnsweredQuestion(Record, frozen=True, kw_only=True):
     factor: int
     scale: int
     total: tuple[int, ...]
+    state: str = ""  # SHA-256 of the public state that it was asked at, in hex: a round of a model has one
+
+
+class SumModelLine(Record, frozen=True, kw_only=True):
+    """models.jsonl: a model on sums, which follows from the answers that have these numbers.
+
+    `state` is the model; `figures` say how well it does on rows that it was not made from, where there are any.
+    """
+
+    question: str
+    words: str
+    at: str
+    numbers: tuple[int, ...]
+    rows: int
+    state: tuple[float, ...]
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class AnswerPrivacy(Record, frozen=True, kw_only=True):
@@ -37,6 +55,7 @@ class AnswerPrivacy(Record, frozen=True, kw_only=True):
     asked: int
     most: int
     from_register: bool = False
+    sums: int = 1  # that the answer is made of: a model has one per round
 
 
 class SiteQuestion(Record, frozen=True, kw_only=True):

@@ -14,14 +14,14 @@ from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
-from choral.record.questions import AnsweredQuestion, SiteQuestion
+from choral.record.questions import AnsweredQuestion, SiteQuestion, SumModelLine
 from choral.record.shown_attack import ShownAttack
 from choral.record.signers import Signatures
 
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
 ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
-QUESTIONS = "questions.jsonl"
+QUESTIONS, MODELS = "questions.jsonl", "models.jsonl"
 MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 T = TypeVar("T")
 
@@ -104,6 +104,11 @@ def read_lines(path: Path) -> Iterator[RoundLine]:
 def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
     """The lines of questions.jsonl, likewise."""
     return _lines(folder / QUESTIONS, AnsweredQuestion)
+
+
+def read_sum_models(folder: Path) -> Iterator[SumModelLine]:
+    """The models on sums of a run, in their order."""
+    return _lines(folder / MODELS, SumModelLine)
 
 
 def read_site_questions(home: Path) -> Iterator[SiteQuestion]:

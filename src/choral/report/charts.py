@@ -41,6 +41,7 @@ class Series:
     name: str
     points: Sequence[Point]
     spread: Sequence[Point] = ()
+    inner: Sequence[Point] = ()  # a second band within the first
     marks: bool = True
     anchor: bool = False
 
@@ -145,11 +146,13 @@ def _stroke(series: Series, style: int) -> dict[str, str | None]:
 
 def _band(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:
     """The spread of a line; an anchor's would darken those that it is there to compare with."""
-    if series.anchor or not series.spread:
-        return Markup("")
-    upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, series.spread, strict=True)]
-    lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, series.spread, strict=True)]
-    return element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}")
+    bands = [] if series.anchor else [band for band in (series.spread, series.inner) if band]
+    drawn = []
+    for band in bands:
+        upper = [(x.at(a), y.at(high)) for (a, _), (_, high) in zip(series.points, band, strict=True)]
+        lower = [(x.at(a), y.at(low)) for (a, _), (low, _) in zip(series.points, band, strict=True)]
+        drawn.append(element("path", d=_path(upper + lower[::-1]) + "Z", class_=f"spread f{style}"))
+    return together(*drawn)
 
 
 def _line(series: Series, style: int, x: _Scale, y: _Scale) -> Markup:

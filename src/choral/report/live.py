@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _PAUSE = 0.25  # seconds between two looks at the folder
 _BEAT = 60  # looks between two signs of life, by which a closed page is noticed
-_WATCHED = ("run.json", "rounds.jsonl", "result.json")
+_WATCHED = ("run.json", "rounds.jsonl", "questions.jsonl", "result.json")
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

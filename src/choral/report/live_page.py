@@ -6,6 +6,7 @@ from choral.record import RunRecord
 from choral.report import parts, viewpoints, words
 from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
+from choral.report.questions import asked_so_far
 from choral.report.viewpoints import Viewpoint
 
 MOST_NAMES = 60  # devices of a cohort shown by name; more are counted
@@ -32,6 +33,7 @@ def live_page(record: RunRecord, viewpoint: Viewpoint = None) -> dict[str, Marku
         "sees": together(_sees("The server", *words.server_sees(record.about.secure_sum)), viewpoints.received(record)),
         "colluder-table": _colluders(record),
         "claims": parts.claims_table(record),
+        "questions": asked_so_far(record),
         "events": _events(record),
     }
 
@@ -56,6 +58,7 @@ def _device(record: RunRecord, number: int) -> dict[str, Markup]:
         "claims": element(
             "p", "The run's report has these; a device by itself has its own ledger only.", class_="quiet"
         ),
+        "questions": asked_so_far(record, number),
         "events": element(
             "ol",
             *(

@@ -3,15 +3,21 @@
 import math
 
 from choral import config
+from choral.asking.catalogue import ROUNDS, estimate
+from choral.asking.models import read_model
+from choral.asking.question import Question
+from choral.errors import TableError
 from choral.privacy.display import up
-from choral.record import QUESTIONS, AnsweredQuestion, RunRecord, read_questions, read_run
-from choral.report import parts
+from choral.record import QUESTIONS, About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
+from choral.report import answers, parts
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
+from choral.run.answer_register import AnswerRegister
 from choral.run.inquiry import answer_privacy
+from choral.run.modelling import from_register, opened_sum
 from choral.run.questions import AskTerms
 
-MOST_SHOWN = 200  # questions on a page
+MOST_SHOWN, MOST_DETAILED = 200, 40  # questions on a page, in a line each and with what they say
 QUESTIONS_HOLD = "every question was asked as the study allows, with the noise that it needs, and was paid for"
 
 
@@ -21,13 +27,13 @@ def has_questions(record: RunRecord) -> bool:
 
 
 def asked_questions(record: RunRecord) -> Markup:
-    """Every question that was answered, with its noise and what it cost."""
+    """Every question that was answered, with its noise, what it cost and what it says; and the models on sums."""
     about = read_run(record.folder).about  # a page's own record has long texts cut, and the job is one
     delta = about.delta
-    job = config.parse(about.job, source="the job in run.json")
-    terms = AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
+    terms = _terms(about)
     told = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0)
     answered = list(read_questions(record.folder))
+    plain = [one for one in answered if not _is_round(one)]
     rows = [
         [
             str(one.number),
@@ -35,27 +41,84 @@ def asked_questions(record: RunRecord) -> Markup:
             f"{len(one.included)} devices, {one.rows:,} rows",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
         ]
-        for one in answered[:MOST_SHOWN]
+        for one in plain[:MOST_SHOWN]
     ]
+    rounds = len(answered) - len(plain)
+    also = f" {rounds} of them were sums of models." if rounds else ""
     cost = (
         f"Each question costs ε ≤ {up(told.epsilon, 4)} against {told.adversary}, and ε ≤ {up(told.epsilon_sum, 4)} "
         f"against {told.adversary_sum}; all {told.most} that may be asked cost ε ≤ {up(told.epsilon_in_all)} and "
         f"ε ≤ {up(told.epsilon_sum_in_all)} (rule {told.rule}, δ = {delta:g}, {told.adjacency}). The statement above "
-        f"contains them. {told.most - len(answered)} of {told.most} were not answered."
+        f"contains them.{also} {told.most - len(answered)} of {told.most} were not answered."
     )
-    return together(parts.table(("number", "question", "asked of", "noise (sd)"), rows), element("p", cost))
+    listed = [parts.table(("number", "question", "asked of", "noise (sd)"), rows)] if rows else []
+    details = [_detail(terms, one) for one in plain[:MOST_DETAILED]]
+    return together(*listed, element("p", cost), *details, *_shown_models(record, terms, delta))
+
+
+def _terms(about: About) -> AskTerms:
+    job = config.parse(about.job, source="the job in run.json")
+    return AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
+
+
+def _is_round(one: AnsweredQuestion) -> bool:
+    return Question.read(one.question.encode()).name in ROUNDS
+
+
+def _detail(terms: AskTerms, one: AnsweredQuestion) -> Markup:
+    """What an answer says; a question that the noise leaves without one says so."""
+    question, opened = Question.read(one.question.encode()), opened_sum(one)
+    heading = element("h3", f"{one.number}. {parts.short(one.words, 200)}")
+    try:
+        answer = estimate(question, terms.columns, opened.total, rows=opened.rows, deviation=opened.deviation)  # type: ignore[arg-type]
+    except TableError as error:
+        return together(heading, element("p", str(error)))
+    return together(heading, answers.shown(question.name, answer))
+
+
+def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Markup]:
+    register, found = AnswerRegister(record.folder), list[Markup]()
+    for line in read_sum_models(record.folder):
+        question = Question.read(line.question.encode())
+        made = from_register(read_model(question, terms.columns), terms, register)
+        if made is None:
+            continue
+        told = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0, sums=len(made.sums))
+        figures = "".join(
+            f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
+        )
+        cost = (
+            f"{told.sums} sums, ε ≤ {up(told.epsilon, 4)} against {told.adversary}, and ε ≤ {up(told.epsilon_sum, 4)} "
+            f"against {told.adversary_sum} (rule {told.rule}, δ = {delta:g}, {told.adjacency}).{figures}"
+        )
+        effects = answers.shown(question.name, made.model.effects)
+        found.append(together(element("h3", parts.short(line.words, 200)), element("p", cost), effects))
+    return found
+
+
+def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
+    """The questions of a run as they come, the latest first; those of one device, where it has a number."""
+    answered = list(read_questions(record.folder))
+    listed = [
+        element("li", f"{one.number}: {parts.short(one.words, 120)} ({one.rows:,} rows)")
+        for one in reversed(answered)
+        if device is None or device in one.included
+    ]
+    if not listed:
+        return element("p", "Nothing was asked yet.", class_="quiet")
+    return element("ol", *listed[:MOST_DETAILED], reversed=True)
 
 
 def check_questions(record: RunRecord) -> list[str]:
     """What is wrong with the register: an l2, a factor or a noise that the question does not have, or no charge."""
     about = record.about
-    job = config.parse(about.job, source="the job in run.json")
-    terms = AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
+    terms = _terms(about)
     answered = list(read_questions(record.folder))
     wrong = [line for one in answered for line in _question(terms, one)]
     numbers = [one.number for one in answered]
-    if len(set(numbers)) != len(numbers) or len({one.question for one in answered}) != len(answered):
+    if len(set(numbers)) != len(numbers) or len({(one.question, one.state) for one in answered}) != len(answered):
         wrong.append("a question stands twice in the register")
+    wrong += _models(record, terms)
     return wrong if about.traits.deployed else wrong + _unpaid(record, terms, answered)
 
 
@@ -68,6 +131,18 @@ def _question(terms: AskTerms, one: AnsweredQuestion) -> list[str]:
         wrong.append(f"{name}: its words do not say what was asked")
     if len(one.total) != checked.summand.length or len(one.included) < terms.secure.smallest_sum:
         wrong.append(f"{name}: its sum has another length, or too few devices")
+    return wrong
+
+
+def _models(record: RunRecord, terms: AskTerms) -> list[str]:
+    """What is wrong with the models on sums: each is worked out again from the register, state by state."""
+    register, wrong = AnswerRegister(record.folder), list[str]()
+    for line in read_sum_models(record.folder):
+        question = Question.read(line.question.encode())
+        made = from_register(read_model(question, terms.columns), terms, register)
+        numbers = () if made is None else tuple(one.number for one in made.sums)
+        if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
+            wrong.append(f"the model of {len(line.numbers)} sums does not follow from the register")
     return wrong
 
 

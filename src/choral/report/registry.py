@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from choral import __version__
 from choral.printable import is_shown
 from choral.privacy.display import up
-from choral.record import RunRecord
+from choral.record import RunRecord, read_sum_models
 from choral.report import nist, words
 
 
@@ -129,9 +129,18 @@ def _implementation(record: RunRecord) -> Entry:
         "composition": answers["For how long? (composition)"],
         "post_processing": "The server averages the opened sums and applies them to the model.",
         "justification": Blank("why these parameters were chosen, and by whom"),
-        "utility": words.goodness(result.test, 4) + (" on the hold-out" if result.test else ""),
+        "utility": words.goodness(result.test, 4) + (" on the hold-out" if result.test else "") + _on_sums(record),
         "additional_information": f"plan {about.plan_digest}; check with: choral verify",
     }
+
+
+def _on_sums(record: RunRecord) -> str:
+    """What the models on sums of the run reach, as further sentences."""
+    told = []
+    for line in read_sum_models(record.folder):
+        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in line.figures.items())
+        told.append(f"; on sums ({line.words}): {figures or 'not measured'}")
+    return "".join(told)
 
 
 def _lines(value: object, depth: int) -> list[str]:

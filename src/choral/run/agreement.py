@@ -26,7 +26,7 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
-from choral.protocol.messages import VERSION
+from choral.protocol.messages import QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
 from choral.run.enrolled import Enrolled
@@ -36,6 +36,7 @@ from choral.run.study import Study, check_delta, codec_of, limits_of, maker_besi
 from choral.secagg.keys import Roster, digest, safety_number
 
 FORMAT = 1
+LONGEST_ANSWER = 2**16 + 8  # numbers in a deployed answer to a question: the largest table, its rows and its checks
 ASK_AGAIN = "Get the file again."
 T = TypeVar("T")
 
@@ -263,6 +264,15 @@ class Agreement:
             parameters=self.settled.trained.size,
             plan=self.run_name,
         )
+
+    @property
+    def frame_bytes(self) -> int:
+        """The most that any message may take; a study that may ask has room for the longest answers."""
+        terms = self.terms
+        if not self.job.ask.allowed:
+            return terms.frame_bytes
+        records = max(terms.records_bytes, QUESTION_BYTES)
+        return max(terms.frame_bytes, most_frame_bytes(vector_bytes=8 * LONGEST_ANSWER, records_bytes=records))
 
 
 def check_run(run: str, where: str) -> None:

@@ -13,10 +13,10 @@ class AnswerRegister:
         self.path = folder / QUESTIONS
         self.answered: list[AnsweredQuestion] = list(read_questions(folder))
 
-    def find(self, question: bytes) -> AnsweredQuestion | None:
-        """The answer to exactly this question, where there is one."""
-        text = question.decode()
-        return next((known for known in self.answered if known.question == text), None)
+    def find(self, question: bytes, state: str = "") -> AnsweredQuestion | None:
+        """The answer to exactly this question, at the state with this digest, where there is one."""
+        wanted = (question.decode(), state)
+        return next((known for known in self.answered if (known.question, known.state) == wanted), None)
 
     @property
     def last(self) -> int:

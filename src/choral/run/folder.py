@@ -20,6 +20,7 @@ from choral.errors import StorageError
 from choral.privacy import durable
 from choral.record import (
     DEVICES,
+    MODELS,
     QUESTIONS,
     SIGNATURES,
     STUDY,
@@ -181,7 +182,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
-HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS)
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS, MODELS)
 
 
 def hashes(folder: Path) -> dict[str, str]:

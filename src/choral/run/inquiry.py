@@ -3,9 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from choral.asking import catalogue
 from choral.asking.answer import Answer, Expected
+from choral.asking.fitting import FittedModel
+from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
@@ -30,11 +32,13 @@ from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder, now
+from choral.run.modelling import AskedTables, MadeModel, fit, keep_model, opened_sum, planned_model, state_digest
 from choral.run.places import Opened, terms_of
-from choral.run.questions import AskTerms, CheckedQuestion, check_columns, preparation
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
 from choral.run.signatures import vault_of
 from choral.run.study import Study, settle
+from choral.run.watch import Watch, unwatched
 from choral.secagg.masks import Stream
 
 
@@ -46,6 +50,8 @@ class AskedAnswer:
     answer: Answer
     privacy: AnswerPrivacy
     number: int
+    figures: Mapping[str, float] = field(default_factory=dict)  # of a model, on rows that it was not made from
+    model: FittedModel | None = None
 
     @property
     def rows(self) -> list[dict[str, object]]:
@@ -80,6 +86,7 @@ class AskedAnswer:
             "block": answer.block,
             "sentences": list(answer.sentences),
             "privacy": self.privacy.to_dict(),
+            **({} if self.model is None else {"figures": dict(self.figures), "state": self.model.state.tolist()}),
         }
 
 
@@ -105,40 +112,44 @@ class PlannedQuestion:
 
 
 def answer_privacy(
-    price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False
+    price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False, sums: int = 1
 ) -> AnswerPrivacy:
-    """What one answer costs at this price, and all of the study's together."""
+    """What one answer of so many sums costs at this price, and all of the study's together."""
     helpers = f", helped by {colluders} of the devices" if colluders else ""
     return AnswerPrivacy(
         rule=private_sums.RULE,
         delta=delta,
         adjacency=ADJACENCY,
-        epsilon=epsilon_of([price.everyone], delta),
+        epsilon=epsilon_of([price.everyone] * sums, delta),
         epsilon_in_all=epsilon_of([price.reserved], delta),
         adversary=EVERYONE,
-        epsilon_sum=epsilon_of([price.summed or price.everyone], delta),
+        epsilon_sum=epsilon_of([price.summed or price.everyone] * sums, delta),
         epsilon_sum_in_all=epsilon_of([price.reserved_of_sums], delta),
         adversary_sum=f"a server that sees only sums{helpers}",
         asked=asked,
         most=price.most,
         from_register=from_register,
+        sums=sums,
     )
 
 
 def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
     """What an opened sum says, wherever it was opened."""
     question = Question.read(found.question.encode())
+    opened = opened_sum(found)
     answer = catalogue.estimate(
         question,
         terms.columns,
-        np.array(found.total, dtype=np.float64) / found.factor,  # type: ignore[arg-type]
-        rows=found.rows,
-        deviation=found.scale * math.sqrt(len(found.included)) / found.factor,
+        opened.total,  # type: ignore[arg-type]
+        rows=opened.rows,
+        deviation=opened.deviation,
     )
     return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
 
 
-def answered(checked: CheckedQuestion, opened: Opened, number: int) -> AnsweredQuestion:
+def answered(
+    checked: CheckedQuestion, opened: Opened, number: int, state: NDArray[np.float64] = NO_STATE
+) -> AnsweredQuestion:
     """A question with its opened sum, as the register keeps it."""
     return AnsweredQuestion(
         number=number,
@@ -151,6 +162,19 @@ def answered(checked: CheckedQuestion, opened: Opened, number: int) -> AnsweredQ
         factor=checked.noise.factor,
         scale=checked.noise.scale,
         total=tuple(int(value) for value in opened.total[:-1]),
+        state=state_digest(state),
+    )
+
+
+def told_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
+    """A model with what it cost."""
+    return AskedAnswer(
+        question=made.question,
+        answer=made.model.effects,
+        privacy=privacy,
+        number=made.sums[0].number,
+        figures=figures,
+        model=made.model,
     )
 
 
@@ -169,44 +193,93 @@ class Inquiry:
         self.terms = AskTerms.of(study.job, run=study.plan.digest, devices=study.plan.devices)
         self.register = AnswerRegister(folder)
 
-    def ask(self, question: Question) -> AskedAnswer:
+    def ask(self, question: Question, *, watch: Watch = unwatched) -> AskedAnswer:
         """The answer, from the register if this was asked before, else from all devices, each of which pays."""
+        if question.name in MODELS:
+            return self._fitted(question, watch)
         data = question.canonical()
         checked = self.terms.read(data)
-        known = self.register.find(data)
-        found = known or self._answered(checked)
-        return self.told(found, from_register=known is not None)
+        if (known := self.register.find(data)) is not None:
+            return self.told(known, from_register=True)
+        self.terms.require_crowd(self.rows)
+        self.terms.require_answer(checked, self.rows, self.study.plan.devices)
+        with Books(self.study, self.folder / "ledgers") as books:
+            return self.told(self._answered(checked, NO_STATE, books))
+
+    def _fitted(self, question: Question, watch: Watch) -> AskedAnswer:
+        """The model that a question names, round by round; what the register has of it is not asked for again."""
+        self.terms.require_approved(question.name)
+        read_model(question, self.terms.columns)  # refused before a ledger is opened
+        self.terms.require_crowd(self.rows)
+        before = self.register.last
+        with Books(self.study, self.folder / "ledgers") as books:
+            model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
+
+            def ask(checked: CheckedQuestion, state: NDArray[np.float64]) -> AnsweredQuestion:
+                return self._answered(checked, state, books)
+
+            made = fit(model, self.terms, self.register, ask, watch=watch)
+        figures = {} if self.tables.test is None else made.model.judged(self.tables.test)
+        keep_model(self.folder, made, figures)
+        privacy = self._privacy(from_register=self.register.last == before, sums=len(made.sums))
+        return told_model(made, privacy, figures)
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
+        if question.name in MODELS:
+            return self._planned(question)
         checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
-        rows, deviation = sum(table.rows for table in self.study.data.tables), _deviation(checked, devices)
-        expected = catalogue.expected(question, self.terms.columns, rows=rows, deviation=deviation)
         return PlannedQuestion(
-            question=question, expected=expected, deviation=deviation, privacy=self._privacy(from_register=False)
+            question=question,
+            expected=self.terms.expected(checked, self.rows, devices),
+            deviation=_deviation(checked, devices),
+            privacy=self._privacy(from_register=False),
+        )
+
+    def _planned(self, question: Question) -> PlannedQuestion:
+        """The same for a model, whose rounds are planned as `ask` would plan them."""
+        self.terms.require_approved(question.name)
+        model = planned_model(question, self.terms, self.register, used=self.register.last)
+        checked = self.terms.read(model.questions[-1].canonical())
+        deviation, rows = _deviation(checked, self.study.plan.devices), sum(table.rows for table in self.tables.train)
+        return PlannedQuestion(
+            question=model.question,
+            expected=model.expected(rows=rows, deviation=deviation),
+            deviation=deviation,
+            privacy=self._privacy(from_register=False, sums=model.sums),
         )
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
         """What an opened sum says: all of it follows from the register."""
         return answer_of(self.terms, found, self._privacy(from_register=from_register))
 
-    def _privacy(self, *, from_register: bool) -> AnswerPrivacy:
+    def _privacy(self, *, from_register: bool, sums: int = 1) -> AnswerPrivacy:
         return answer_privacy(
             self.terms.price,
             delta=self.study.job.privacy.delta,
             colluders=self.terms.secure.colluders,
             asked=self.register.last,
             from_register=from_register,
+            sums=sums,
         )
 
-    def _answered(self, checked: CheckedQuestion) -> AnsweredQuestion:
-        with Books(self.study, self.folder / "ledgers") as books:
-            number = self._next_number(books)
-            cohort = self._willing(books, number)
-            opened = _SUMS[self.kind](self, checked, books, cohort, number)
-        found = answered(checked, opened, number)
+    def _answered(self, checked: CheckedQuestion, state: NDArray[np.float64], books: Books) -> AnsweredQuestion:
+        number = self._next_number(books)
+        cohort = self._willing(books, number)
+        turn = Asking(checked=checked, state=state, cohort=tuple(cohort), number=number)
+        found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
         self.register.add(found)
         return found
+
+    @property
+    def rows(self) -> int:
+        """The rows of all devices together, which are public."""
+        return sum(table.rows for table in self.study.data.tables)
+
+    @cached_property
+    def tables(self) -> AskedTables:
+        """The rows that questions are about, those that models are made from, and those that judge them."""
+        return AskedTables.of(self.study)
 
     def _next_number(self, books: Books) -> int:
         """One more than any turn that was charged or answered: what failed after it was paid for is asked anew."""
@@ -258,14 +331,26 @@ def _deviation(checked: CheckedQuestion, devices: int) -> float:
     return checked.noise.deviation * math.sqrt(devices)
 
 
-def _simulated(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: Sequence[int], number: int) -> Opened:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asking:
+    """One turn of a question: what is asked, at which state, of whom."""
+
+    checked: CheckedQuestion
+    state: NDArray[np.float64]
+    cohort: tuple[int, ...]
+    number: int
+
+
+def _simulated(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     """The sum without masks, which cancel."""
+    checked, number, cohort = asking.checked, asking.number, asking.cohort
+    checked.check(asking.state)
     turn = Turn(QUESTIONS + number, 0)
     included = tuple(device for device in cohort if not drops_out(asked.study.seed, asked.drop, turn, device))
     total: NDArray[np.int64] = np.zeros(checked.length, np.int64)
     for device in included:
         books.ledgers[device].charge(asked.terms.charge(number))
-        own = checked.answer(asked.study.data.tables[device])
+        own = checked.answer(asked.tables.of_device(device, checked), asking.state)
         total += checked.codec.noisy(own, asked._stream(device)(number))
     if len(included) < asked.terms.secure.smallest_sum:
         raise SumError(
@@ -278,9 +363,9 @@ def _simulated(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: S
     return Opened(total=total, included=included)
 
 
-def _rehearsed(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: Sequence[int], number: int) -> Opened:
+def _rehearsed(asked: Inquiry, asking: Asking, books: Books) -> Opened:
     """The sum that the server opens; devices and server have their own copies of everything."""
-    study, keys = asked.study, asked.folder / DEVICES
+    study, keys, checked = asked.study, asked.folder / DEVICES, asking.checked
     vaults = [vault_of(name, device, keys) for device, name in enumerate(study.data.records.names)]
     terms = terms_of(study, vaults)
     devices = [
@@ -290,7 +375,7 @@ def _rehearsed(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: S
             preparation(
                 asked.terms,
                 ledger=books.ledgers[device],
-                table=partial(study.data.tables.__getitem__, device),
+                table=partial(asked.tables.of_device, device),
                 noise=asked._stream(device),
                 note=lambda _number, _words: None,
             ),
@@ -298,13 +383,15 @@ def _rehearsed(asked: Inquiry, checked: CheckedQuestion, books: Books, cohort: S
         for device, vault in enumerate(vaults)
     ]
     data = checked.question.canonical()
-    of_question = terms.asked(data, secure=asked.terms.secure, codec=checked.codec, length=checked.length)
+    of_question = terms.asked(
+        data, secure=asked.terms.secure, codec=checked.codec, length=checked.length, state=checked.state
+    )
     transport = DroppingTransport(of_question, MemoryTransport(devices), rate=asked.drop, seed=study.seed)
-    opened = Wire(of_question, transport).attempt(Turn(QUESTIONS + number, 0), cohort, np.empty(0, np.float32))
+    opened = Wire(of_question, transport).attempt(Turn(QUESTIONS + asking.number, 0), asking.cohort, asking.state)
     return Opened(total=opened.integers, included=tuple(terms.numbers[name] for name in opened.included))
 
 
-_SUMS: dict[str, Callable[[Inquiry, CheckedQuestion, Books, Sequence[int], int], Opened]] = {
+_SUMS: dict[str, Callable[[Inquiry, Asking, Books], Opened]] = {
     "simulation": _simulated,
     "rehearsal": _rehearsed,
 }

@@ -1,6 +1,7 @@
 """What a study may ask, and what a device does with a question: check, charge, and only then read the table."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import catalogue
+from choral.asking.answer import Expected
 from choral.asking.question import Question
 from choral.asking.summand import DeclaredColumns, Summand
 from choral.config import Job
-from choral.errors import ConfigError, LedgerError, TrustError
+from choral.errors import ConfigError, LedgerError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
@@ -23,6 +25,8 @@ from choral.protocol.messages import QUESTIONS
 from choral.protocol.respondent import Prepare, Prepared
 from choral.secagg.masks import Stream, Words
 from choral.secagg.whole import WholeCodec
+
+NO_STATE: NDArray[np.float64] = np.empty(0)
 
 
 def ask_sum_of(job: Job, devices: int) -> SecureSum:
@@ -99,15 +103,30 @@ class CheckedQuestion:
     summand: Summand
     noise: SumNoise
     codec: WholeCodec
+    columns: DeclaredColumns
+    state: int = 0  # the numbers of the public state that it is asked at
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a sum of a model, which test rows have no part in."""
+        return self.question.name in catalogue.TRAINED
 
     @property
     def length(self) -> int:
         """The numbers of an answer: those of the sum, and the number of rows."""
         return self.summand.length + self.codec.exact
 
-    def answer(self, table: Table) -> NDArray[np.int64]:
+    def at(self, state: NDArray[np.float64]) -> Summand:
+        """What is added up at this state; CH102 for one that is no state of this question."""
+        return self.summand if not (self.state or len(state)) else catalogue.summand(self.question, self.columns, state)
+
+    def check(self, state: NDArray[np.float64]) -> None:
+        """Nothing, or CH102 for a state that is not finite or has another length."""
+        self.at(state)
+
+    def answer(self, table: Table, state: NDArray[np.float64] = NO_STATE) -> NDArray[np.int64]:
         """A device's sum without noise, and its number of rows, which no replaced record changes."""
-        return np.append(self.summand.total(table), table.rows).astype(np.int64)
+        return np.append(self.at(state).total(table), table.rows).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,6 +138,7 @@ class AskTerms:
     secure: SecureSum
     columns: DeclaredColumns
     names: tuple[str, ...]
+    smallest_crowd: int = 1  # rows of all devices together, of which a question must have as many
 
     @classmethod
     def of(cls, job: Job, *, run: str, devices: int) -> "AskTerms":
@@ -136,7 +156,8 @@ class AskTerms:
             price=price,
             secure=ask_sum_of(job, devices),
             columns=declared_columns(job),
-            names=tuple(job.ask.names or catalogue.NAMES),
+            names=tuple(job.ask.names or catalogue.ALL_NAMES),
+            smallest_crowd=job.ask.smallest_crowd,
         )
 
     @property
@@ -147,18 +168,62 @@ class AskTerms:
     def read(self, data: bytes) -> CheckedQuestion:
         """The question in these bytes, if it may be asked: nobody's word counts but this side's own catalogue."""
         question = Question.read(data)
-        if question.name not in self.names:
-            raise TrustError(
-                "CH608",
-                f'"{question.name}" is not among the questions that were approved here.',
-                fix=f"Approved: {', '.join(self.names)}.",
-            )
-        summand = catalogue.summand(question, self.columns)
+        self.require_approved(question.name)
+        state = catalogue.state_length(question, self.columns)
+        summand = catalogue.summand(question, self.columns, np.zeros(state) if state else None)
         noise = self.price.noise_for(summand.l2)
         codec = WholeCodec.of(
             self.secure, factor=noise.factor, largest=summand.largest, scale=noise.scale, tail=private_sums.TAIL
         )
-        return CheckedQuestion(question=question, summand=summand, noise=noise, codec=codec)
+        return CheckedQuestion(
+            question=question, summand=summand, noise=noise, codec=codec, columns=self.columns, state=state
+        )
+
+    def require_approved(self, name: str) -> None:
+        """Nothing, or CH608 for a question, a model or a sum of one that was not approved."""
+        if catalogue.approved_as(name) not in self.names:
+            raise TrustError(
+                "CH608",
+                f'"{name}" is not among the questions that were approved here.',
+                fix=f"Approved: {', '.join(self.names)}.",
+            )
+
+    def without(self, struck: Collection[str]) -> "AskTerms":
+        """The same without some names and columns, which a site does not allow; CH102 for what the study has not."""
+        if strange := sorted(set(struck) - {*self.names, *self.columns}):
+            raise ConfigError(
+                "CH102",
+                f'"{strange[0]}" is struck, and the study asks nothing of this name.',
+                fix=f"It has: {', '.join((*self.names, *self.columns))}.",
+            )
+        columns = {name: column for name, column in self.columns.items() if name not in struck}
+        return replace(self, names=tuple(name for name in self.names if name not in struck), columns=columns)
+
+    def require_crowd(self, rows: int) -> None:
+        """Nothing, or CH320 where all devices together have fewer rows than the study demands of a question."""
+        if rows < self.smallest_crowd:
+            raise TableError(
+                "CH320",
+                f"too few rows for an honest answer: {rows:,}, and smallest_crowd is {self.smallest_crowd:,}.",
+                why="Nothing was asked.",
+                fix="Enrol more devices.",
+            )
+
+    def require_answer(self, checked: CheckedQuestion, rows: int, devices: int) -> None:
+        """Nothing, or CH320 where the noise would leave nothing to say about a plain population of so many rows."""
+        if math.isfinite(self.expected(checked, rows, devices).width):
+            return
+        raise TableError(
+            "CH320",
+            f"too few rows for an honest answer: the noise hides all that {rows:,} rows could say.",
+            why="Nothing was asked.",
+            fix="Ask for fewer cells, or give questions a larger epsilon.",
+        )
+
+    def expected(self, checked: CheckedQuestion, rows: int, devices: int) -> Expected:
+        """How wide the intervals of an answer would be, with the noise of so many devices."""
+        deviation = checked.noise.deviation * math.sqrt(devices)
+        return catalogue.expected(checked.question, self.columns, rows=rows, deviation=deviation)
 
     def charge(self, number: int) -> Charge:
         """What a device is charged for answering the question of this number."""
@@ -201,7 +266,7 @@ def preparation(
     terms: AskTerms,
     *,
     ledger: Ledger,
-    table: Callable[[], Table],
+    table: Callable[[CheckedQuestion], Table],
     noise: Callable[[int], Stream],
     note: Callable[[int, str], None],
 ) -> Prepare:
@@ -222,8 +287,8 @@ def preparation(
             note(number_of(round_number), checked.question.words())
             return ledger.charge(terms.charge(number_of(round_number)))
 
-        def answer(_model: object, _round: int, _attempt: int) -> Any:  # noqa: ANN401 - whole numbers, not an update
-            return checked.answer(table())
+        def answer(state: NDArray[np.float64], _round: int, _attempt: int) -> Any:  # noqa: ANN401 - whole numbers
+            return checked.answer(table(checked), state)
 
         def encode(whole: Any, round_number: int, _attempt: int, out: Words) -> None:  # noqa: ANN401 - as above
             checked.codec.encode_whole(whole, noise(number_of(round_number)), out)
@@ -236,6 +301,8 @@ def preparation(
             encode=encode,
             charge=charge,
             payable=payable,
+            state=checked.state,
+            check=checked.check,
         )
 
     return prepare

@@ -1,0 +1,235 @@
+"""Models on sums, by name: their sums one after the other, and the effects that follow from them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from choral.asking import descent, hazard
+from choral.asking.answer import Answer, Expected, Z, around
+from choral.asking.cells import scaled
+from choral.asking.concordance import concordance
+from choral.asking.descent import Descent, noise_gain, steps_of
+from choral.asking.fitting import FittedModel, Fitting, OpenedSum, Step, Vector, settled, step_of
+from choral.asking.hazard import HazardRound, prepared, score
+from choral.asking.parameters import Parameters
+from choral.asking.percentiles import Percentiles
+from choral.asking.question import Question
+from choral.asking.rounds import UNIT, GradientRound
+from choral.asking.summand import DeclaredColumns, Rows
+from choral.learning.columns import Numeric
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientModel:
+    """`logistic`, `linear` and `additive`: counts of cells once, then one full gradient per round."""
+
+    question: Question
+    round: GradientRound
+
+    @property
+    def before(self) -> int:
+        """The sums before the first round."""
+        return 1 if self.round.design.axes else 0
+
+    @property
+    def sums(self) -> int:
+        """How many sums it takes."""
+        return self.before + self.round.rounds
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Its sums, each once."""
+        return tuple(step_of(self.question, step) for step in (["cells"] if self.before else []) + ["round"])
+
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How far the noise of rounds moves the effect of a level or of half a range; `deviation` is in φ's units."""
+        rate = self.rate * (descent.CAP if self.round.design.axes else 1.0)
+        spread = rate * noise_gain(self.round.rounds) * deviation / UNIT / rows
+        return _planned(spread, self.round.rounds, self.before)
+
+    @property
+    def rate(self) -> float:
+        """The step of trends; that of cells is up to `descent.CAP` times as large."""
+        return descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
+
+    def fit(self) -> Fitting:
+        """The sums one after the other, then the model."""
+        own, design = self.round, self.round.design
+        counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
+        if design.axes:
+            counted = yield Step(question=step_of(self.question, "cells"))
+        steps = steps_of(
+            counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
+        )
+        position, noises = Descent.start(length=design.length, rounds=own.rounds), []
+        for _ in range(own.rounds):
+            opened = yield Step(question=step_of(self.question, "round"), state=settled(position.weights))
+            position = position.after(opened.total / UNIT, rows=opened.rows, steps=steps)
+            noises.append(opened.deviation / UNIT / opened.rows)
+        model = own.at(settled(position.model))
+        spread = steps * noise_gain(own.rounds) * float(np.mean(noises))
+        return FittedModel(
+            state=model.weights, effects=_effects(model, spread), scores=model.predicted, judged=_judged_by(model)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HazardModel:
+    """`hazard`: a survival table, second moments, then rounds of scores of whitened rows."""
+
+    question: Question
+    round: HazardRound
+
+    @property
+    def before(self) -> int:
+        """The sums before the first round."""
+        return 1 + hazard.TAKES
+
+    @property
+    def sums(self) -> int:
+        """How many sums it takes."""
+        return self.before + self.round.rounds
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Its sums, each once."""
+        return tuple(step_of(self.question, step) for step in ("table", "moments", "round"))
+
+    def expected(self, *, rows: int, deviation: float) -> Expected:
+        """How far the noise of rounds moves the effect of one deviation of a column, where half of the rows end."""
+        gain = noise_gain(self.round.rounds, momentum=0.0)
+        return _planned(2 * hazard.STEP * gain * deviation / hazard.UNIT / rows, self.round.rounds, self.before)
+
+    def fit(self) -> Fitting:
+        """The sums one after the other, then the model."""
+        own, taken = self.round, []
+        cells = yield Step(question=step_of(self.question, "table"))
+        for take in range(1, hazard.TAKES + 1):
+            taken.append((yield Step(question=step_of(self.question, "moments", take=take))))
+        moments = np.mean([one.total for one in taken], axis=0)
+        deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
+        state, events, is_white = prepared(
+            own.table, cells.total, own.moments, moments, rows=cells.rows, deviations=(cells.deviation, deviation)
+        )
+        position = Descent.start(length=len(state.weights), rounds=own.rounds, momentum=0.0)
+        steps, noises = np.full(len(state.weights), hazard.STEP / events), []
+        for _ in range(own.rounds):
+            at = settled(replace(state, weights=position.weights).packed())
+            opened = yield Step(question=step_of(self.question, "round"), state=at)
+            position = position.after(score(opened.total, rows=opened.rows), rows=opened.rows, steps=steps)
+            noises.append(opened.deviation / hazard.UNIT / opened.rows)
+        model = own.at(settled(replace(state, weights=position.model).packed()))
+        noise = steps[0] * noise_gain(own.rounds, momentum=0.0) * float(np.mean(noises))
+        return FittedModel(
+            state=model.state.packed(),
+            effects=_hazards(model, noise, is_white=is_white),
+            scores=model.risk,
+            judged=_ordered_by(model),
+        )
+
+
+SumModel: TypeAlias = GradientModel | HazardModel | Percentiles
+_READ: dict[str, Callable[[Question, Parameters], SumModel]] = {
+    "logistic": lambda question, given: GradientModel(question=question, round=GradientRound.logistic(given)),
+    "linear": lambda question, given: GradientModel(question=question, round=GradientRound.linear(given)),
+    "additive": lambda question, given: GradientModel(question=question, round=GradientRound.additive(given)),
+    "hazard": lambda question, given: HazardModel(question=question, round=HazardRound.read(given)),
+    "percentiles": Percentiles.read,
+}
+MODELS = tuple(_READ)
+
+
+def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
+    """The model that a question names, with every parameter checked.
+
+    >>> age, died = Numeric(name="age", low=0, high=100), Numeric(name="died", low=0, high=1)
+    >>> asked = Question(name="linear", parameters={"columns": ["age"], "target": "died", "rounds": 3})
+    >>> read_model(asked, {"age": age, "died": died}).sums
+    3
+    """
+    question.canonical()
+    given = Parameters(question.name, question.parameters, columns)
+    model = _READ[question.name](question, given)
+    given.end()
+    return model
+
+
+def _planned(spread: float, rounds: int, before: int) -> Expected:
+    first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
+    return Expected(
+        width=2 * Z * spread,
+        sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
+        f"{spread:.3g}.",
+    )
+
+
+_ABOUT = (
+    "Intervals are about the noise alone, at its most: rounds that correct each other are not counted.",
+    "The effect of a number is for half of its declared range.",
+)
+_OF_HAZARDS = (
+    "Intervals are about the noise of rounds alone, at its most; that of the whitening is not in them.",
+    _ABOUT[1],
+    "Rows are cut to a length, so the effect of a rare level is not that of Cox's regression.",
+)
+
+
+def _effects(model: GradientRound, spread: Vector) -> Answer:
+    """What each column does to the score; a number with cells has its effect in the middle of each."""
+    design, weights, found = model.design, model.weights, list[dict[str, object]]()
+    trend = {column.name: place for place, column in enumerate(design.numbers)}
+    if not design.bins:
+        found += [_effect(name, "slope", weights[place], spread[place]) for name, place in trend.items()]
+    place = len(trend)
+    for axis, scale in zip(design.axes, model.scales.tolist(), strict=True):
+        for number, label in enumerate(axis.labels):
+            value, sd, more = scale * weights[place], scale * spread[place], dict[str, object]()
+            if isinstance(axis.column, Numeric):
+                edges = (axis.column.low, *axis.cuts, axis.column.high)
+                more["value"] = middle = (edges[number] + edges[number + 1]) / 2
+                at, own = float(scaled(np.array([middle]), axis.column)[0]), trend[axis.column.name]
+                value, sd = value + at * weights[own], math.hypot(sd, at * spread[own])
+            found.append(_effect(axis.column.name, label, value, sd) | more)
+            place += 1
+    found.append(_effect("(intercept)", "", weights[-1], spread[-1]))
+    return Answer(rows=found, sentences=_ABOUT[:1] if design.bins else _ABOUT)
+
+
+def _effect(column: str, cell: str, value: float, spread: float) -> dict[str, object]:
+    return {"column": column, "cell": cell, **around(float(value), float(spread)), "noise_sd": float(spread)}
+
+
+def _hazards(model: HazardRound, noise: float, *, is_white: bool) -> Answer:
+    """The logarithm of the ratio of hazards for half of each column's range."""
+    whitening, names = model.state.whitening, [column.name for column in model.moments.columns]
+    values, spreads = whitening.T @ model.state.weights[:-1], noise * np.linalg.norm(whitening, axis=0)
+    rows = [_effect(*one) for one in zip(names, [""] * len(names), values, spreads, strict=True)]
+    plain = (
+        ()
+        if is_white
+        else ("The noise is too large to tell the columns' correlations, so each column is scaled by itself.",)
+    )
+    return Answer(rows=rows, sentences=(*_OF_HAZARDS, *plain), is_rough=not is_white)
+
+
+def _judged_by(model: GradientRound) -> Callable[[Rows], dict[str, float]]:
+    def judged(rows: Rows) -> dict[str, float]:
+        encoded = model.design.encoded(rows)
+        found, truth = model.predicted(rows)[encoded.there], encoded.target[encoded.there]
+        if model.is_logistic:
+            ones = truth > 0.5  # the area under the curve is the concordance of scores and classes
+            return {"auc": concordance(found, -truth, ones), "accuracy": float(np.mean((found > 0.5) == ones))}
+        unit = model.design.target.unit if isinstance(model.design.target, Numeric) else 1.0
+        return {"rmse": float(np.sqrt(np.mean((found - truth) ** 2)) * unit)}
+
+    return judged
+
+
+def _ordered_by(model: HazardRound) -> Callable[[Rows], dict[str, float]]:
+    def judged(rows: Rows) -> dict[str, float]:
+        return {"c_index": concordance(model.risk(rows), *model.table.watched(rows))}
+
+    return judged
