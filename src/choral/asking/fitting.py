@@ -19,7 +19,7 @@ _GRID = 2.0**20  # states are whole multiples of 1/2^20, so that other machines 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Step:
+class NextSum:
     """The sum that a model needs next, and the public state that it is asked at."""
 
     question: Question
@@ -45,10 +45,10 @@ class FittedModel:
     judged: Callable[[Rows], dict[str, float]] = lambda _rows: {}
 
 
-Fitting: TypeAlias = Generator[Step, OpenedSum, FittedModel]
+Fitting: TypeAlias = Generator[NextSum, OpenedSum, FittedModel]
 
 
-def driven(fitting: Fitting, ask: Callable[[Step], OpenedSum]) -> FittedModel:
+def driven(fitting: Fitting, ask: Callable[[NextSum], OpenedSum]) -> FittedModel:
     """The model, from whoever opens the sums: all devices, or a register that has them already."""
     try:
         step = next(fitting)

@@ -12,7 +12,7 @@ from choral.asking.answer import Answer, Expected, Z, around
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
 from choral.asking.descent import Descent, noise_gain, steps_of
-from choral.asking.fitting import FittedModel, Fitting, OpenedSum, Step, Vector, settled, step_of
+from choral.asking.fitting import FittedModel, Fitting, NextSum, OpenedSum, Vector, settled, step_of
 from choral.asking.hazard import HazardRound, prepared, score
 from choral.asking.parameters import Parameters
 from choral.asking.percentiles import Percentiles
@@ -60,13 +60,13 @@ class GradientModel:
         own, design = self.round, self.round.design
         counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
         if design.axes:
-            counted = yield Step(question=step_of(self.question, "cells"))
+            counted = yield NextSum(question=step_of(self.question, "cells"))
         steps = steps_of(
             counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
         )
         position, noises = Descent.start(length=design.length, rounds=own.rounds), []
         for _ in range(own.rounds):
-            opened = yield Step(question=step_of(self.question, "round"), state=settled(position.weights))
+            opened = yield NextSum(question=step_of(self.question, "round"), state=settled(position.weights))
             position = position.after(opened.total / UNIT, rows=opened.rows, steps=steps)
             noises.append(opened.deviation / UNIT / opened.rows)
         model = own.at(settled(position.model))
@@ -106,9 +106,9 @@ class HazardModel:
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
         own, taken = self.round, []
-        cells = yield Step(question=step_of(self.question, "table"))
+        cells = yield NextSum(question=step_of(self.question, "table"))
         for take in range(1, hazard.TAKES + 1):
-            taken.append((yield Step(question=step_of(self.question, "moments", take=take))))
+            taken.append((yield NextSum(question=step_of(self.question, "moments", take=take))))
         moments = np.mean([one.total for one in taken], axis=0)
         deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
         state, events, is_white = prepared(
@@ -118,7 +118,7 @@ class HazardModel:
         steps, noises = np.full(len(state.weights), hazard.STEP / events), []
         for _ in range(own.rounds):
             at = settled(replace(state, weights=position.weights).packed())
-            opened = yield Step(question=step_of(self.question, "round"), state=at)
+            opened = yield NextSum(question=step_of(self.question, "round"), state=at)
             position = position.after(score(opened.total, rows=opened.rows), rows=opened.rows, steps=steps)
             noises.append(opened.deviation / hazard.UNIT / opened.rows)
         model = own.at(settled(replace(state, weights=position.model).packed()))

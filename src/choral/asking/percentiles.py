@@ -6,7 +6,7 @@ import numpy as np
 
 from choral.asking.answer import Expected
 from choral.asking.column_bounds import ColumnBounds
-from choral.asking.fitting import FittedModel, Fitting, OpenedSum, Step, step_of
+from choral.asking.fitting import FittedModel, Fitting, NextSum, OpenedSum, step_of
 from choral.asking.parameters import Parameters
 from choral.asking.quantiles import Distribution
 from choral.asking.question import Question
@@ -64,7 +64,7 @@ class Percentiles:
 
     def fit(self) -> Fitting:
         """The bounds, then the curve; CH320 where no bound is seen."""
-        first = yield Step(question=step_of(self.question, "bounds"))
+        first = yield NextSum(question=step_of(self.question, "bounds"))
         found = self.bounds.estimate(first.total, rows=first.rows, deviation=first.deviation)
         by_name = {row["quantity"]: row["estimate"] for row in found.rows}
         low, high = float(by_name["lower bound"]), float(by_name["upper bound"])
@@ -72,7 +72,7 @@ class Percentiles:
             high = low + 1.0
         taken: list[OpenedSum] = []
         for take in range(1, TAKES + 1):
-            taken.append((yield Step(question=step_of(self.question, "cells", low=low, high=high, take=take))))
+            taken.append((yield NextSum(question=step_of(self.question, "cells", low=low, high=high, take=take))))
         curve = replace(self.curve, column=Numeric(name=self.curve.column.name, low=low, high=high))
         deviation = float(np.linalg.norm([one.deviation for one in taken])) / len(taken)
         answer = curve.estimate(np.mean([one.total for one in taken], axis=0), rows=taken[-1].rows, deviation=deviation)

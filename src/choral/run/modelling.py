@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import catalogue
-from choral.asking.fitting import FittedModel, OpenedSum, Step, driven
+from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
 from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
 from choral.asking.question import Question
@@ -140,7 +140,7 @@ def fit(
     count, sums = model.sums, list[AnsweredQuestion]()
     counted = iter(watch(range(count), total=count, label="SUMS"))
 
-    def opened(step: Step) -> OpenedSum:
+    def opened(step: NextSum) -> OpenedSum:
         next(counted)
         data, state = step.question.canonical(), NO_STATE if step.state is None else step.state
         found = register.find(data, state_digest(state)) or ask(terms.read(data), state)
