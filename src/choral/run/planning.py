@@ -76,6 +76,8 @@ def server_step_of(
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     if plan.adaptive:
         return AdaptiveClip(quantile=plan.clip_quantile)
+    if job.federation.server is None and plan.once:
+        return Averaged(momentum=0.0, rounds=plan.rounds)
     if job.federation.server is not None or not _takes_one_step(job, model):
         return over_rounds(job.server_step, plan.rounds)
     conditions = _conditions(
