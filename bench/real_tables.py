@@ -5,7 +5,7 @@ the field would declare. A package or file that is missing has its reason in pla
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,20 @@ class RealTable:
     frame: Any
     settings: dict[str, Any]
 
+    @property
+    def sites_are_made(self) -> bool:
+        """Whether no column names the sites."""
+        return "device_column" not in self.settings
+
+    def sampled(self, most: int) -> "RealTable":
+        """At most so many rows, at random; natural sites keep theirs."""
+        if not self.sites_are_made or len(self.frame) <= most:
+            return self
+        return replace(self, frame=self.frame.sample(most, random_state=0).reset_index(drop=True))
+
     def job(self, *, seed: int, skewed: bool = False) -> dict[str, Any]:
         """The settings with the sites of this seed; `frame` then has the column that names them."""
-        if "device_column" in self.settings:
+        if not self.sites_are_made:
             return self.settings
         count = len(self.frame)
         order = np.random.default_rng([seed, 0x517E5]).permutation(count)

@@ -29,11 +29,12 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
+from choral.planner.verdict import Prospect
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 
 __all__ = [
-    "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "adds_noise_once", "once_numbers",
+    "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "Prospect", "adds_noise_once", "once_numbers",
     "one_step_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort",
 ]  # fmt: skip
 
@@ -55,6 +56,7 @@ class Proposal:
     epsilon_by_colluders: tuple[tuple[int, float], ...]  # of the option that trusts the secure sum
     certified: Convergence  # the corrected Theorem 2 at the largest step size that it allows here
     certified_step_size: float
+    prospect: Prospect | None  # of networks nothing is known
 
     @property
     def explanation(self) -> tuple[str, ...]:
@@ -73,6 +75,7 @@ class Proposal:
             "advice": list(self.advice),
             "epsilon_by_round": [{"rounds": at, "epsilon": value} for at, value in self.epsilon_by_round],
             "epsilon_by_colluders": [{"colluders": at, "epsilon": value} for at, value in self.epsilon_by_colluders],
+            "verdict": {"kind": self.prospect.kind, "sentence": self.prospect.sentence} if self.prospect else None,
             "certified": self.certified.to_dict() | {"step_size": self.certified_step_size},
         }
 
@@ -163,4 +166,16 @@ def _proposal(
         epsilon_by_colluders=epsilon_by_colluders(summed, delta) if summed else (),
         certified=task.bound(steps, local_steps, plan.batch, noise_per_step(plan), step_size),
         certified_step_size=step_size,
+        prospect=_prospect(task, chosen),
     )
+
+
+def _prospect(task: PlanningTask, chosen: Option) -> Prospect | None:
+    """What can be expected of the chosen plan, from public numbers."""
+    if task.model not in CONVEX_LINKS or task.draft.unit == "device":
+        return None
+    return Prospect(
+        budget=task.budget, devices=task.draft.devices, rows=task.draft.rows, features=task.features,
+        classes=task.classes, trusted_noises=task.honest_noises,
+        honest_noises=1 if chosen.against == "everyone" else task.honest_noises,
+    )  # fmt: skip

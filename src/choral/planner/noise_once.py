@@ -15,10 +15,10 @@ from choral.privacy.zcdp import rho_for
 # Chosen on made-up tables of many shapes, never on a real one (decision 0030).
 ROUNDS_EACH = 20  # of every device: between them noise is damped, and over the later half of them it evens out
 # Slopes, gentle and hard: how much of its length one record may pull by.
-SLOPES = {"softmax": (0.3, 0.5), "sigmoid": (0.3, 0.5), "squared": (0.1, 0.3)}
+SLOPES = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.3)}
 # The noise left on a row's score, undamped, where it and unfinished learning are about even. The score of a squared
 # error is the label itself, scaled to ±1, and not its log odds.
-_BALANCE = {"softmax": 2.5, "sigmoid": 2.5, "squared": 0.3}
+_BALANCE = {"softmax": 4.0, "sigmoid": 4.0, "squared": 0.35}
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
@@ -65,7 +65,7 @@ def once_numbers(
 ) -> OnceNumbers:
     """The numbers for a budget; `honest_noises` is 1 if ε is to hold against everyone.
 
-    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 2.5, or at 0.3 for a
+    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 4, or at 0.35 for a
     squared error: with less of it learning is unfinished, with more of it the noise is too large. The slope s is
     gentle, unless the most steps that a device should take allow a harder one. m are the `typical_rows` of a device, on
     average over all of them: a site moves the model in proportion to its rows, and the smallest one, whose `rows` are
@@ -73,7 +73,7 @@ def once_numbers(
 
     >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
     ...              row_length=15**0.5).local_steps
-    87
+    35
     """
     smoothness = CONVEX[link][0] * row_length**2
     rounds = math.ceil(ROUNDS_EACH * devices / cohort) if rounds is None else rounds
@@ -111,7 +111,7 @@ def one_step_numbers(budget: Budget, **conditions: Unpack[Conditions]) -> OneSte
     >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10,
     ...                            rows=1952, row_length=15**0.5, honest_noises=4)
     >>> numbers.rounds, round(numbers.step_size, 3), round(numbers.momentum, 3)
-    (100, 0.253, 0.927)
+    (100, 0.253, 0.95)
     """
     longest = 2 * MARGIN / (CONVEX[conditions["link"]][0] * conditions["row_length"] ** 2)
     given = conditions.get("rounds")

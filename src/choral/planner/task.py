@@ -125,6 +125,7 @@ class PlanningTask:
     budget: Budget
     model: ModelKind
     classes: int
+    features: int
     shape: Shape
     draft: Plan
     colluders: int
@@ -257,6 +258,7 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
         budget=Budget(epsilon=numbers["epsilon"], delta=_delta(given.get("delta"), devices, rows)),
         model=model,
         classes=classes,
+        features=features,
         shape=shape,
         draft=draft,
         against=given["against"],

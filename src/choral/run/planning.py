@@ -16,6 +16,7 @@ from choral.plan import Budget, Plan, SecureSum, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     Conditions,
+    Prospect,
     adds_noise_once,
     once_numbers,
     one_step_numbers,
@@ -228,6 +229,17 @@ def _plan_once(job: Job, model: Model, conditions: Conditions) -> Plan:
             fix=f"Use steps = {needed} and step_size = {plan.local_time / needed:.6g}, or leave both out.",
         )
     return plan
+
+
+def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
+    """What can be expected of a run, from public numbers, or None where nothing is known: networks, devices, no ε."""
+    if not _convex(model) or job.privacy.epsilon is None or job.privacy.unit == "device":
+        return None
+    trusted = secure.honest_noises(secure.adversary)
+    return Prospect(
+        budget=_budget(job), devices=devices, rows=rows, features=model.features, classes=model.classes,
+        honest_noises=1 if job.privacy.against == "everyone" else trusted, trusted_noises=trusted,
+    )  # fmt: skip
 
 
 def left_open(job: Job) -> tuple[str, ...]:
