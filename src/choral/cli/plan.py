@@ -140,7 +140,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
         "rows": _range(rows) | {"all": int(rows.sum())},
         "server and colluders": asdict(study.secure),
         "privacy": None if planned is None else planned.to_dict(),
-        "verdict": {"kind": prospect.kind, "sentence": prospect.sentence} if prospect else None,
+        "verdict": None if prospect is None else prospect.to_dict(),
     }
 
 
@@ -159,8 +159,6 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     yield from plan_lines(study)
     yield f"       a device takes part in about {rounds_each(study.plan)} rounds; its limit pays for {allowed}"
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
-    if study.prospect:
-        yield f"VERDICT {study.prospect.sentence}"
     yield from _smaller_federation(study)
     yield f"DIGEST {study.plan.digest}"
     if planned := planned_statement(study.costs):

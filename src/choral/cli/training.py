@@ -128,6 +128,7 @@ def as_object(run: "Run", result: "Result") -> dict[str, object]:
         "test": result.test,
         "measured": measured.to_dict() if measured else None,
         "baselines": result.baselines.to_dict(),
+        "expected": None if run.study.prospect is None else run.study.prospect.to_dict(),
         "verdict": _verdict(result),
         "plan": run.study.plan.to_dict(),
         "privacy": result.privacy.to_dict(),
@@ -186,12 +187,16 @@ def plan_lines(study: "Study") -> list[str]:
         codec = study.codec
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
+    if study.noise_drowns:
+        lines.append(
+            "       WARNING the noise is larger than all that these steps could learn; they are tried all the same"
+        )
     if plan.noise > 0:
         lines.append(
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
             f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
         )
-    return lines
+    return lines if study.prospect is None else [*lines, f"VERDICT {study.prospect.sentence}"]
 
 
 def body(run: "Run", result: "Result") -> str:

@@ -10,6 +10,7 @@ from choral.planner.noise_once import Conditions, once_numbers, one_step_numbers
 from choral.planner.options import (
     Option,
     check_that_it_learns,
+    drowns,
     epsilon_by_colluders,
     epsilon_by_round,
     learns,
@@ -34,8 +35,20 @@ from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 
 __all__ = [
-    "OF_EVERY_STEP", "Choice", "Conditions", "Option", "Proposal", "Prospect", "adds_noise_once", "once_numbers",
-    "one_step_numbers", "plan_for", "proposal_of", "task_of", "usual_cohort",
+    "OF_EVERY_STEP",
+    "Choice",
+    "Conditions",
+    "Option",
+    "Proposal",
+    "Prospect",
+    "adds_noise_once",
+    "drowns",
+    "once_numbers",
+    "one_step_numbers",
+    "plan_for",
+    "proposal_of",
+    "task_of",
+    "usual_cohort",
 ]  # fmt: skip
 
 EVERY_STEP, ONE_STEP = "noise in every step", "one step per round, sum trusted"
@@ -75,7 +88,7 @@ class Proposal:
             "advice": list(self.advice),
             "epsilon_by_round": [{"rounds": at, "epsilon": value} for at, value in self.epsilon_by_round],
             "epsilon_by_colluders": [{"colluders": at, "epsilon": value} for at, value in self.epsilon_by_colluders],
-            "verdict": {"kind": self.prospect.kind, "sentence": self.prospect.sentence} if self.prospect else None,
+            "verdict": None if self.prospect is None else self.prospect.to_dict(),
             "certified": self.certified.to_dict() | {"step_size": self.certified_step_size},
         }
 
@@ -92,17 +105,23 @@ def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wa
     """
     task = task_of(**numbers)
     require_company(task.draft.cohort, task.draft.devices)
+    if not task.once:
+        check_that_it_learns(task)
     return proposal_of(task, reached)
 
 
 def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) -> Proposal:
-    """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing."""
+    """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing.
+
+    Whether its noise would drown what is learned is not asked here: whoever wants to see it happen may run it.
+    """
     alone = task.draft.cohort < 2
     once = _once(task, alone=alone)
     reached()
-    if not task.once:
-        check_that_it_learns(task)
-    local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once) if learns(task) else None
+    wanted = not task.once  # noise in every step, whatever comes of it
+    local = (
+        option(task, EVERY_STEP, given_noise=task.against == "everyone" and wanted) if wanted or learns(task) else None
+    )
     summed = _one_step(task, alone=alone)
     reached()
     ways = {("once", one.against): one for one in once} | {

@@ -78,6 +78,10 @@ class Prospect:
             changes.append("personal models, which each site makes of the shared one, lose least (--personal)")
         return f"{told}{'; ' if changes else '.'}{'; '.join(changes)}{'.' if changes else ''}"
 
+    def to_dict(self) -> dict[str, str]:
+        """What to expect as plain values."""
+        return {"kind": self.kind, "sentence": self.sentence}
+
     def _changes(self) -> Iterator[str]:
         """What would lift the expectation, each by itself."""
         if self.honest_noises < self.trusted_noises:

@@ -26,7 +26,7 @@ from choral.planner import Prospect
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
-from choral.run.planning import plan_of, prospect_of, server_step_of
+from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
@@ -71,6 +71,11 @@ class Study:
     def prospect(self) -> Prospect | None:
         """What can be expected of the run, from public numbers."""
         return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+
+    @property
+    def noise_drowns(self) -> bool:
+        """Whether the noise is larger than all that the steps could learn; a simulation tries it all the same."""
+        return noise_drowns(self.job, self.model, self.plan, self.secure)
 
     @property
     def trained(self) -> Model:
