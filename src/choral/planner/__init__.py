@@ -118,10 +118,9 @@ def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) 
     alone = task.draft.cohort < 2
     once = _once(task, alone=alone)
     reached()
-    wanted = not task.once  # noise in every step, whatever comes of it
-    local = (
-        option(task, EVERY_STEP, given_noise=task.against == "everyone" and wanted) if wanted or learns(task) else None
-    )
+    local = None
+    if not task.once or learns(task):  # whoever asks for noise in every step has it, whatever comes of it
+        local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once)
     summed = _one_step(task, alone=alone)
     reached()
     ways = {("once", one.against): one for one in once} | {

@@ -15,8 +15,8 @@ from choral.privacy.zcdp import rho_for
 from choral.record import Baselines, Measured, Verdict, VerdictKind
 from choral.record.outcome import merit
 
-_NOISE = {"classes": 5.0, "number": 13.0}  # how much the noise weighs, by what is predicted
-_WORSE, _BETTER = 0.012, 0.1  # the least differences of the two guesses that showed in the made-up tables
+_NOISE = {"classes": 3.0, "number": 13.0}  # how much the noise weighs, by what is predicted
+_WORSE, _BETTER = 0.015, 0.2  # the least differences of the two guesses that showed in the made-up tables
 _ON_PAR, _ERRORS = 0.01, 2.0  # a difference of one point, or of two standard errors, is none
 _RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
 _FACTORS = (2, 4, 8, 16, 32)

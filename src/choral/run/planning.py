@@ -255,9 +255,8 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int)
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
-        proposed = proposal_of(
-            _task(job, model, secure, devices=devices, rows=rows, **given)
-        ).plan  # without noise a cohort may be one device
+        # Without noise a cohort may be one device.
+        proposed = proposal_of(_task(job, model, secure, devices=devices, rows=rows, **given)).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
