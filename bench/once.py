@@ -126,7 +126,9 @@ def figures(shape: Shape, epsilon: float, seed: int) -> dict[str, Any]:
     split, train, rows = study.split, study.split.train, int(study.split.train.sizes.min())
     model = logistic(train.features.shape[1])
 
-    def auc(plan: Plan, server: ServerStep = MEAN) -> float:
+    def auc(plan: Plan, server: ServerStep | None = None) -> float:
+        if server is None:
+            server = Averaged(momentum=0.0, rounds=plan.rounds) if plan.once else MEAN
         found = evaluate(model, trained(plan, secure, model, train, seed, server), split.test).auc
         assert found is not None
         return found

@@ -9,18 +9,16 @@ from hypothesis import strategies as st
 
 from choral.errors import ChoralError
 from choral.learning.models import Model, binary, linear, logistic, mlp
-from choral.learning.once import CONVEX, LARGEST_MODEL, LocalWork, local_work
+from choral.learning.once import LARGEST_MODEL, LocalWork, local_work
 from choral.plan import Plan, SecureSum
 from choral.secagg.codec import Codec, quantise, sensitivity
 
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}
 
 
-def work_for(model: Model, *, rows: int, local_time: float, slope: float = 0.3, bound: float = 1e6) -> LocalWork:
-    """A clip of `slope` times R, or the longest gradient where a clip would not be convex."""
-    row_length = 2.0
-    clip = CONVEX["softmax"][1] * row_length if model.classes > 2 else slope * row_length
-    return LocalWork(local_time=local_time, divisor=rows, clip=clip, row_length=row_length, upload_bound=bound)
+def work_for(*, rows: int, local_time: float, slope: float = 0.3, bound: float = 1e6) -> LocalWork:
+    """A clip of `slope` times R."""
+    return LocalWork(local_time=local_time, divisor=rows, clip=slope * 2.0, row_length=2.0, upload_bound=bound)
 
 
 def claimed(work: LocalWork) -> float:
@@ -55,7 +53,7 @@ def neighbours(model: Model, rng: np.random.Generator, rows: int):
 def test_one_record_moves_the_upload_by_no_more_than_the_rule_says(name, seed):
     model, rng = MODELS[name], np.random.default_rng(seed)
     rows = int(rng.integers(2, 13))
-    work = work_for(model, rows=rows, local_time=float(rng.choice([0.1, 3.0, 40.0])), slope=float(rng.choice([0.1, 1])),
+    work = work_for(rows=rows, local_time=float(rng.choice([0.1, 3.0, 40.0])), slope=float(rng.choice([0.1, 1])),
                     bound=float(rng.choice([0.05, 1e3])))  # fmt: skip
     start = rng.normal(0, 3, model.size).astype(np.float32)
     one, other = (local_work(model, work, start, *table) for table in neighbours(model, rng, rows))
@@ -72,7 +70,7 @@ def test_with_a_pull_home_and_in_parts_one_record_moves_the_upload_by_no_more_ei
     rng = np.random.default_rng(seed)
     model = MODELS[str(rng.choice(sorted(MODELS)))]
     rows = int(rng.integers(3, 13))
-    work = replace(work_for(model, rows=rows, local_time=float(rng.choice([0.1, 3.0, 40.0]))), **WAYS[way])
+    work = replace(work_for(rows=rows, local_time=float(rng.choice([0.1, 3.0, 40.0]))), **WAYS[way])
     start = rng.normal(0, 3, model.size).astype(np.float32)
     one, other = (local_work(model, work, start, *table) for table in neighbours(model, rng, rows))
     assert np.linalg.norm(one - other) <= claimed(work) * (1 + work.rounding(model, rows))
@@ -122,6 +120,29 @@ def test_one_row_with_two_labels_inside_the_clip_moves_the_upload_by_all_of_it(n
     assert moved == pytest.approx(claimed(work), rel=1e-9)
 
 
+def test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss():
+    """⟨g(z) − g(w), z − w⟩ ≥ 2‖g(z) − g(w)‖², which holds for gradients of convex losses with L = 1/2 and no others.
+
+    Cut to its Euclidean length, the second pair's gradients would point the wrong way by far.
+    """
+    rng, pairs = np.random.default_rng(0), [([3.9, -2.3, 11.6], [-0.2, -2.0, 11.9])]
+    for spread in (0.01, 0.3, 3.0) * 20:
+        z = rng.normal(0, rng.choice([0.5, 2.0, 5.0]), 3)
+        pairs.append((z, z + rng.normal(0, spread, 3)))
+    model = logistic(1, 3)
+    work = LocalWork(local_time=1e-3, divisor=1, clip=0.5, row_length=1.0, upload_bound=10.0)
+
+    def gradient(biases):  # one step from these biases, on one row whose features say nothing
+        start = np.concatenate([np.zeros(3), biases]).astype(np.float32)
+        return -local_work(model, work, start, np.zeros((1, 1), np.float32), np.array([0]))[3:] / 1e-3
+
+    for pair in pairs:
+        z, w = (np.array(point, np.float32).astype(float) for point in pair)
+        apart = gradient(z) - gradient(w)
+        assert apart @ (z - w) >= 2 * (1 - 1e-6) * (apart @ apart) - 1e-12
+        assert np.linalg.norm(gradient(z)) <= 0.5 * (1 + 1e-9)
+
+
 def test_a_step_beyond_two_over_l_moves_the_upload_further_than_the_rule_says(monkeypatch):
     """The condition on the step size is needed: 25 % beyond it a Huber loss on 200 rows moves by more than twice Δ."""
     model, rng = linear(1), np.random.default_rng(1)
@@ -142,7 +163,7 @@ def test_a_step_beyond_two_over_l_moves_the_upload_further_than_the_rule_says(mo
 
 def test_the_number_of_steps_depends_on_the_number_of_rows_alone():
     model = logistic(2)
-    work = work_for(model, rows=100, local_time=50.0)
+    work = work_for(rows=100, local_time=50.0)
     assert [work.steps(model, rows) for rows in (1, 100, 1000)] == [1, 53, 527]  # ⌈50·2·m/(200·0.95)⌉
 
 
@@ -173,15 +194,10 @@ def by_hand(work: LocalWork, model: Model, x, y):
 
 
 def test_models_and_numbers_of_which_nothing_is_proved_are_refused():
-    cases = [
-        (mlp(2, (4,), 2), 0.6, "Rule S7 is proved for linear models"),
-        (logistic(2, 3), 0.6, "gradient of no convex loss"),
-    ]
-    for model, clip, why in cases:
-        work = LocalWork(local_time=1.0, divisor=4, clip=clip, row_length=2.0, upload_bound=1.0)
-        with pytest.raises(ChoralError, match=why) as refused:
-            work.check(model, 4)
-        assert refused.value.code == "CH204"
+    work = LocalWork(local_time=1.0, divisor=4, clip=0.6, row_length=2.0, upload_bound=1.0)
+    with pytest.raises(ChoralError, match="Rule S7 is proved for linear models") as refused:
+        work.check(mlp(2, (4,), 2), 4)
+    assert refused.value.code == "CH204"
     coarse = LocalWork(local_time=1e-9, divisor=4, clip=0.6, row_length=2.0, upload_bound=1.0)
     with pytest.raises(ChoralError, match="Float64 is then too coarse"):
         coarse.check(logistic(2), 4)
@@ -192,7 +208,7 @@ def test_models_and_numbers_of_which_nothing_is_proved_are_refused():
 @pytest.mark.parametrize("start", [np.nan, 2 * LARGEST_MODEL])
 def test_a_model_so_large_that_rounding_is_not_bounded_is_refused(start):
     model = logistic(2)
-    work = work_for(model, rows=4, local_time=1.0)
+    work = work_for(rows=4, local_time=1.0)
     with pytest.raises(ChoralError, match="CH700"):
         local_work(model, work, np.full(model.size, start, np.float32), np.zeros((4, 2), np.float32), np.zeros(4, int))
 
@@ -212,7 +228,7 @@ def test_a_record_that_is_drawn_moves_the_upload_by_half_of_it_from_where_it_wou
     """What sampled rounds count on: with the same room, and so with the same steps, whoever else was drawn."""
     model, rng = MODELS[name], np.random.default_rng(seed)
     (features, labels), _ = neighbours(model, rng, int(rng.integers(2, 13)))
-    work = work_for(model, rows=6, local_time=float(rng.choice([0.1, 3.0, 40.0])), slope=float(rng.choice([0.1, 1])))
+    work = work_for(rows=6, local_time=float(rng.choice([0.1, 3.0, 40.0])), slope=float(rng.choice([0.1, 1])))
     start = rng.normal(0, 3, model.size).astype(np.float32)
     present = local_work(model, work, start, features, labels, room=16)
     absent = local_work(model, work, start, features[1:], labels[1:], room=16)

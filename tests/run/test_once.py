@@ -124,10 +124,11 @@ def test_what_the_rule_does_not_reach_is_refused_before_a_run_begins(changes, co
     assert refused.value.code == code
 
 
-def test_a_slope_with_three_classes_is_refused():
+def test_three_classes_have_a_slope_as_two_have():
+    """√2·0.2·R: the longest gradient of a row whose true class may lack no more than 0.2."""
     labels = np.digitize(ROWS[:, 0], [-0.3, 0.3])
-    with pytest.raises(ChoralError, match="gradient of no convex loss"):
-        settle(config.job_of(**SETTINGS, clip=0.5), (ROWS, labels))
+    plan = settle(config.job_of(**SETTINGS, slope=0.2), (ROWS, labels)).plan
+    assert plan.clip == pytest.approx(2**0.5 * 0.2 * plan.row_length)
 
 
 def test_more_rows_take_more_and_shorter_steps_and_cost_the_same():

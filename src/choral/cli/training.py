@@ -128,9 +128,19 @@ def as_object(run: "Run", result: "Result") -> dict[str, object]:
         "test": result.test,
         "measured": measured.to_dict() if measured else None,
         "baselines": result.baselines.to_dict(),
+        "expected": None if run.study.prospect is None else run.study.prospect.to_dict(),
+        "verdict": _verdict(result),
         "plan": run.study.plan.to_dict(),
         "privacy": result.privacy.to_dict(),
     }
+
+
+def _verdict(result: "Result") -> dict[str, object] | None:
+    """Whether joining was worth it, with the sentence that says so."""
+    from choral.planner.verdict import in_words
+
+    verdict = result.record.result.verdict if result.record.result else None
+    return None if verdict is None else verdict.to_dict() | {"sentence": in_words(verdict)}
 
 
 def headline(privacy: "Statement") -> str:
@@ -177,12 +187,16 @@ def plan_lines(study: "Study") -> list[str]:
         codec = study.codec
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
         lines.append(f"       whole numbers on a grid of {codec.grid:.3g}: with what rounding costs, {added:.4g}")
+    if study.noise_drowns:
+        lines.append(
+            "       WARNING the noise is larger than all that these steps could learn; they are tried all the same"
+        )
     if plan.noise > 0:
         lines.append(
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
             f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
         )
-    return lines
+    return lines if study.prospect is None else [*lines, f"VERDICT {study.prospect.sentence}"]
 
 
 def body(run: "Run", result: "Result") -> str:
@@ -197,6 +211,7 @@ def body(run: "Run", result: "Result") -> str:
 
 
 def _curve(run: "Run", result: "Result") -> str:
+    from choral.planner.verdict import in_words
     from choral.record import merit
 
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"
@@ -209,7 +224,9 @@ def _curve(run: "Run", result: "Result") -> str:
     sure = f" ± {measured.error:.3f}" if measured and measured.error is not None else ""
     auc = f"    AUC {result.test['auc']:.3f}" if "auc" in result.test else ""
     others = "".join(f"\n  {name:{OTHERS}} {value:.3f}" for name, value in result.baselines.named().items())
-    return f"\n{name} {curve} {value:.3f}{sure}{auc}{error}{others}{_recalls(measured)}{stopped}\n"
+    verdict = result.record.result.verdict if result.record.result else None
+    said = f"\n{in_words(verdict)}" if verdict else ""
+    return f"\n{name} {curve} {value:.3f}{sure}{auc}{error}{others}{_recalls(measured)}{said}{stopped}\n"
 
 
 def _recalls(measured: "Measured | None") -> str:

@@ -11,6 +11,7 @@ from choral.planner.on_sums import advice_on_sums
 from choral.planner.options import (
     Option,
     check_that_it_learns,
+    drowns,
     epsilon_by_colluders,
     epsilon_by_round,
     learns,
@@ -30,6 +31,7 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
+from choral.planner.verdict import Prospect
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 
@@ -39,7 +41,9 @@ __all__ = [
     "Option",
     "PlanningConditions",
     "Proposal",
+    "Prospect",
     "adds_noise_once",
+    "drowns",
     "once_numbers",
     "one_step_numbers",
     "plan_for",
@@ -66,6 +70,7 @@ class Proposal:
     epsilon_by_colluders: tuple[tuple[int, float], ...]  # of the option that trusts the secure sum
     certified: Convergence  # the corrected Theorem 2 at the largest step size that it allows here
     certified_step_size: float
+    prospect: Prospect | None  # of networks nothing is known
 
     @property
     def explanation(self) -> tuple[str, ...]:
@@ -84,6 +89,7 @@ class Proposal:
             "advice": list(self.advice),
             "epsilon_by_round": [{"rounds": at, "epsilon": value} for at, value in self.epsilon_by_round],
             "epsilon_by_colluders": [{"colluders": at, "epsilon": value} for at, value in self.epsilon_by_colluders],
+            "verdict": None if self.prospect is None else self.prospect.to_dict(),
             "certified": self.certified.to_dict() | {"step_size": self.certified_step_size},
         }
 
@@ -100,17 +106,22 @@ def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wa
     """
     task = task_of(**numbers)
     require_company(task.draft.cohort, task.draft.devices)
+    if not task.once:
+        check_that_it_learns(task)
     return proposal_of(task, reached)
 
 
 def proposal_of(task: PlanningTask, reached: Callable[[], None] = lambda: None) -> Proposal:
-    """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing."""
+    """The proposal for a task that is already checked; its cohort may be one device, for runs that protect nothing.
+
+    Whether its noise would drown what is learned is not asked here: whoever wants to see it happen may run it.
+    """
     alone = task.draft.cohort < 2
     once = _once(task, alone=alone)
     reached()
-    if not task.once:
-        check_that_it_learns(task)
-    local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once) if learns(task) else None
+    local = None
+    if not task.once or learns(task):  # whoever asks for noise in every step has it, whatever comes of it
+        local = option(task, EVERY_STEP, given_noise=task.against == "everyone" and not task.once)
     summed = _one_step(task, alone=alone)
     reached()
     ways = {("once", one.against): one for one in once} | {
@@ -174,4 +185,16 @@ def _proposal(
         epsilon_by_colluders=epsilon_by_colluders(summed, delta) if summed else (),
         certified=task.bound(steps, local_steps, plan.batch, noise_per_step(plan), step_size),
         certified_step_size=step_size,
+        prospect=_prospect(task, chosen),
     )
+
+
+def _prospect(task: PlanningTask, chosen: Option) -> Prospect | None:
+    """What can be expected of the chosen plan, from public numbers."""
+    if task.model not in CONVEX_LINKS or task.draft.unit == "device":
+        return None
+    return Prospect(
+        budget=task.budget, devices=task.draft.devices, rows=task.draft.rows, features=task.features,
+        classes=task.classes, trusted_noises=task.honest_noises,
+        honest_noises=1 if chosen.against == "everyone" else task.honest_noises,
+    )  # fmt: skip

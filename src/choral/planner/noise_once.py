@@ -12,11 +12,13 @@ from choral.privacy.calibrate import spendable
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 from choral.privacy.zcdp import rho_for
 
-ROUNDS_EACH = 5  # of every device: more rounds gained little at one total time
-GENTLE, HARD = 0.3, 0.5  # slopes: how hard one record may pull, in units of the row's length
-# The noise left on a row's score where it and unfinished learning are about even. The score of a squared error is the
-# label itself, scaled to ±1, and not its log odds: with 1.5 small sites' models were worse than none (decision 0029).
-_BALANCE = {"softmax": 1.5, "sigmoid": 1.5, "squared": 0.15}
+# Chosen on made-up tables of many shapes, never on a real one (decision 0030).
+ROUNDS_EACH = 20  # of every device: between them noise is damped, and over the later half of them it evens out
+# Slopes, gentle and hard: how much of its length one record may pull by.
+SLOPES = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.3)}
+# The noise left on a row's score, undamped, where it and unfinished learning are about even. The score of a squared
+# error is the label itself, scaled to ±1, and not its log odds.
+_BALANCE = {"softmax": 4.0, "sigmoid": 4.0, "squared": 0.35}
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
@@ -63,7 +65,7 @@ def once_numbers(
 ) -> OnceNumbers:
     """The numbers for a budget; `honest_noises` is 1 if ε is to hold against everyone.
 
-    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 1.5, or at 0.15 for a
+    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 4, or at 0.35 for a
     squared error: with less of it learning is unfinished, with more of it the noise is too large. The slope s is
     gentle, unless the most steps that a device should take allow a harder one. m are the `typical_rows` of a device, on
     average over all of them: a site moves the model in proportion to its rows, and the smallest one, whose `rows` are
@@ -71,26 +73,23 @@ def once_numbers(
 
     >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
     ...              row_length=15**0.5).local_steps
-    87
+    35
     """
-    unit_smoothness, unit_gradient = CONVEX[link]
-    smoothness, longest = unit_smoothness * row_length**2, unit_gradient * row_length
+    smoothness = CONVEX[link][0] * row_length**2
     rounds = math.ceil(ROUNDS_EACH * devices / cohort) if rounds is None else rounds
     left, typical = spendable(budget), rows if typical_rows is None else typical_rows
     mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
     most_time = _MOST_STEPS * 2 / smoothness
-    two_outputs = link == "softmax" and classes == 2  # they pull apart twice as fast as one, at twice the smoothness
-    width = math.sqrt(2) if two_outputs else 1.0
+    # A softmax has a gradient √2 times as long; two outputs pull apart twice as fast as one, at twice the smoothness.
+    width = math.sqrt(2) if link == "softmax" else 1.0
+    faster = width if classes == 2 else 1.0
 
     def total_time(gradient: float) -> float:
         score = 2 * gradient * row_length / (typical * mu * math.sqrt(devices * honest_noises))
-        return _BALANCE[link] / (score * width)
+        return _BALANCE[link] / (score * faster)
 
-    if classes > 2:
-        clip = longest
-    else:
-        gentle, hard = (width * one * row_length for one in ((GENTLE, HARD) if slope is None else (slope, slope)))
-        clip = gentle if total_time(gentle) <= most_time else hard
+    gentle, hard = (width * one * row_length for one in (SLOPES[link] if slope is None else (slope, slope)))
+    clip = gentle if total_time(gentle) <= most_time else hard
     local_time = min(total_time(clip), most_time) / rounds * (rows / typical)
     local_steps = max(1, math.ceil(local_time * smoothness / (2 * MARGIN)))
     return OnceNumbers(rounds=rounds, clip=clip, local_steps=local_steps, step_size=local_time / local_steps)
@@ -112,7 +111,7 @@ def one_step_numbers(budget: Budget, **conditions: Unpack[PlanningConditions]) -
     >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10,
     ...                            rows=1952, row_length=15**0.5, honest_noises=4)
     >>> numbers.rounds, round(numbers.step_size, 3), round(numbers.momentum, 3)
-    (100, 0.253, 0.927)
+    (100, 0.253, 0.95)
     """
     longest = 2 * MARGIN / (CONVEX[conditions["link"]][0] * conditions["row_length"] ** 2)
     given = conditions.get("rounds")

@@ -212,6 +212,11 @@ def learns(task: PlanningTask) -> bool:
     return any(not task.drowned(*candidate) for candidate in _candidates(task, task.against))
 
 
+def drowns(task: PlanningTask, plan: Plan) -> bool:
+    """Whether the noise of noisy steps is larger than all that they could learn, by the guide."""
+    return not plan.once and task.drowned(plan.rounds, plan.local_steps, plan.noise)
+
+
 def epsilon_by_round(chosen: Option, delta: float, points: int = 8) -> tuple[tuple[int, float], ...]:
     """ε after each of a device's own rounds, at no more than so many of them."""
     last = chosen.part.rounds

@@ -91,8 +91,8 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
     plan = chosen.plan
     rows = (
         ("rounds", f"{plan.rounds}",
-         f"a device is in {chosen.part.rounds} rounds; for one total time more of them gain little.",
-         "More rounds help where sites differ much, and cost traffic."),
+         f"a device is in {chosen.part.rounds} rounds; for one total time the noise is damped between them.",
+         "A quarter of them cost 0.5 points of accuracy on average on made-up tables, and save traffic."),
         _cohort(chosen),
         ("noise_is_added", "once",
          "the model is convex, so one row moves an upload by a known amount however many steps there are.",
@@ -105,12 +105,13 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
          "a guess (--row-length); a choral.toml takes it from its columns, and longer rows are scaled down.",
          "Shorter rows need less noise, if they are not cut off."),
         ("clip", f"{plan.clip:.3g}",
-         "how hard one row may pull: a share of the length of a row, so that the loss stays convex."
-         if task.classes <= 2 else "the longest gradient of a row: with more than two classes none may be clipped.",
+         "how hard one row may pull: a share of the length of a row, so that the loss stays convex.",
          "Noise goes in proportion: half the clip, half the noise, and probabilities are pulled together."),
         ("step_size", f"{plan.step_size:.3g}",
          "T divided by the steps.",
          "It may not pass 2/L, which each device checks: beyond, nothing is proved."),
+        ("server", "averaged", "the model is the mean over the later half of the rounds, where noise evens out.",
+         "It sees only what is paid for: no ε depends on it."),
         *_law(plan),
         _noise(task, chosen, on="on an upload: "),
     )  # fmt: skip

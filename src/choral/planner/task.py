@@ -126,6 +126,7 @@ class PlanningTask:
     budget: Budget
     model: ModelKind
     classes: int
+    features: int
     shape: Shape
     draft: Plan
     colluders: int
@@ -258,6 +259,7 @@ def task_of(**numbers: Unpack[Wanted]) -> PlanningTask:
         budget=Budget(epsilon=numbers["epsilon"], delta=_delta(given.get("delta"), devices, rows)),
         model=model,
         classes=classes,
+        features=features,
         shape=shape,
         draft=draft,
         against=given["against"],

@@ -1,7 +1,7 @@
 """rounds.jsonl, result.json and model.json: what happened in each round, and what came out."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
 MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
+VerdictKind = Literal["better", "on par", "worse"]
 
 
 class RoundLine(Record, frozen=True, kw_only=True):
@@ -74,6 +75,14 @@ class Measured(Record, frozen=True, kw_only=True):
     recall: dict[str, float] = field(default_factory=dict)
 
 
+class Verdict(Record, frozen=True, kw_only=True):
+    """Whether joining was worth it: the run's figure of merit less that of a device alone, and its standard error."""
+
+    kind: VerdictKind
+    gain: float
+    error: float | None = None
+
+
 class Sight(Record, frozen=True, kw_only=True):
     """The first numbers that one device computed, and what the server received of them."""
 
@@ -106,6 +115,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     test: dict[str, float]
     measured: Measured | None = None
     baselines: Baselines
+    verdict: Verdict | None = None
     privacy: Statement
     claim: str | None = None
     refused: dict[str, str] | None = None

@@ -9,6 +9,7 @@ import numpy as np
 from choral import config
 from choral.errors import ChoralError, StorageError
 from choral.plan import Budget
+from choral.planner.verdict import happened
 from choral.privacy import events
 from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
@@ -109,6 +110,7 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
         "the run is of the kind that it says": _kind,
         "files are those that the result names": _files,
         "the result is that of the last round": _rounds,
+        "the verdict follows from the figures": _verdict,
         "the plan is the one that was charged for": _plan,
     }
     if not deployed:  # a site's ledger stays with the site
@@ -174,6 +176,13 @@ def _rounds(record: RunRecord) -> list[str]:
     wrong = [] if result.rounds_done == done else [f"rounds.jsonl has {done:,} rounds, the result another number"]
     # Where the last round was not measured, the result's figures are its own.
     return wrong + (["the test figures are not those of the last round"] if result.test != measured != {} else [])
+
+
+def _verdict(record: RunRecord) -> list[str]:
+    """Whether the verdict is the one that the figures give; runs from before verdicts have none."""
+    result = record.finished
+    found = happened(result.test, result.measured, result.baselines)
+    return [] if result.verdict in (None, found) else ["the figures give another verdict on joining"]
 
 
 def _plan(record: RunRecord) -> list[str]:

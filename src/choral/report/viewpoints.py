@@ -39,6 +39,7 @@ def served(record: RunRecord) -> RunRecord:
             privacy=replace(result.privacy, devices=None),
             sight=result.sight and replace(result.sight, computed=()),
             baselines=Baselines(without_privacy=None, alone=None),
+            verdict=None,
         )
     return RunRecord(folder=record.folder, about=about, rounds=lines, result=result)
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum
+from choral.planner.verdict import in_words
 from choral.privacy.display import up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
@@ -212,7 +213,8 @@ def measured(result: Outcome) -> str:
     recalls = [f"{name[:_LONGEST_CLASS]} {value:.2f}" for name, value in found.recall.items()]
     more = ["…"] * (len(recalls) > _MOST_NAMED)
     told += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
-    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}."
+    joined = f" {in_words(result.verdict)}" if result.verdict else ""
+    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}.{joined}"
 
 
 def statement(record: RunRecord) -> tuple[str, ...]:

@@ -16,13 +16,16 @@ from choral.plan import Budget, Plan, SecureSum, UnitName, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
+    Prospect,
     adds_noise_once,
+    drowns,
     once_numbers,
     one_step_numbers,
     proposal_of,
     task_of,
     usual_cohort,
 )
+from choral.planner.task import PlanningTask
 from choral.privacy.calibrate import RESERVED, calibrated
 from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
@@ -76,6 +79,8 @@ def server_step_of(
     """What the server does with each mean: as is said, else as goes with the plan that is proposed."""
     if plan.adaptive:
         return AdaptiveClip(quantile=plan.clip_quantile)
+    if job.federation.server is None and plan.once:
+        return Averaged(momentum=0.0, rounds=plan.rounds)
     if job.federation.server is not None or not _takes_one_step(job, model):
         return over_rounds(job.server_step, plan.rounds)
     conditions = _conditions(
@@ -235,6 +240,17 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     return plan
 
 
+def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
+    """What can be expected of a run, from public numbers, or None where nothing is known: networks, devices, no ε."""
+    if not _convex(model) or job.privacy.epsilon is None or job.privacy.unit == "device":
+        return None
+    trusted = secure.honest_noises(secure.adversary)
+    return Prospect(
+        budget=_budget(job), devices=devices, rows=rows, features=model.features, classes=model.classes,
+        honest_noises=1 if job.privacy.against == "everyone" else trusted, trusted_noises=trusted,
+    )  # fmt: skip
+
+
 def left_open(job: Job) -> tuple[str, ...]:
     """The numbers that a job leaves to the planner."""
     return tuple(name for name, value in _given(job).items() if value is None)
@@ -242,31 +258,45 @@ def left_open(job: Job) -> tuple[str, ...]:
 
 def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int) -> Plan:
     """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
-    local, privacy, given, unit = job.local, job.privacy, _given(job), _unit(job)
+    local, privacy, given = job.local, job.privacy, _given(job)
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
-        task = task_of(
-            epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
-            delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
-            devices=devices,
-            rows=rows,
-            features=model.features,
-            classes=model.classes,
-            model=model.plainest,
-            sampling=job.sampling(once=False),
-            law=privacy.law,
-            against=privacy.against,
-            **crowd_of(secure),
-            **given,
-            **unit,
-        )
-        proposed = proposal_of(task).plan  # without noise a cohort may be one device
+        # Without noise a cohort may be one device.
+        proposed = proposal_of(_task(job, model, secure, devices=devices, rows=rows, **given)).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
-        law=privacy.law, clip_quantile=local.clip_quantile or 0.0, **given, **unit,
+        law=privacy.law, clip_quantile=local.clip_quantile or 0.0, **given, **_unit(job),
     )  # fmt: skip
+
+
+def _task(
+    job: Job,
+    model: Model,
+    secure: SecureSum,
+    *,
+    devices: int,
+    rows: int,
+    **given: Any,  # noqa: ANN401 - numbers of a plan
+) -> PlanningTask:
+    """What is to be planned for noise in every step, with the numbers that are given."""
+    privacy = job.privacy
+    return task_of(
+        epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
+        delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
+        devices=devices, rows=rows, features=model.features, classes=model.classes, model=model.plainest,
+        sampling=job.sampling(once=False), law=privacy.law, against=privacy.against,
+        **crowd_of(secure), **given, **_unit(job),
+    )  # fmt: skip
+
+
+def noise_drowns(job: Job, model: Model, plan: Plan, secure: SecureSum) -> bool:
+    """Whether the plan's noise is larger than all that its steps could learn; it is tried all the same."""
+    if job.privacy.epsilon is None or plan.once:
+        return False
+    numbers = {name: getattr(plan, name) for name in _given(job)}
+    return drowns(_task(job, model, secure, devices=plan.devices, rows=plan.rows, **numbers), plan)
 
 
 def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:

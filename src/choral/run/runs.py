@@ -15,6 +15,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.planner.verdict import happened
 from choral.record import (
     FORMAT,
     About,
@@ -344,15 +345,18 @@ class Run:
         shown = 0 if self.sight is None else len(self.sight.computed)
         asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
         sizes = not self.traits.deployed
+        test = (self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters)
+        sure = measured(self.study, self.parameters)
         return Outcome(
             finished=now(),
             seconds=round(self.seconds, 3),
             rounds_done=done,
             stopped=self.stopped,
             wasted=tuple(wasted),
-            test=(self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters),
-            measured=measured(self.study, self.parameters),
+            test=test,
+            measured=sure,
             baselines=self.baselines,
+            verdict=happened(test, sure, self.baselines),
             privacy=privacy_statement(
                 self.study.costs,
                 charged,

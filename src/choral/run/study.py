@@ -4,7 +4,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,18 +18,21 @@ from choral.learning import tables
 from choral.learning.models import KINDS, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
-from choral.learning.records import by
+from choral.learning.records import Records, by
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
+from choral.planner import Prospect
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
-from choral.run.planning import plan_of, server_step_of
+from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
 from choral.secagg.codec import Codec
 from choral.server_step import ServerStep
+
+_MOST_NAMED = 8  # devices in a note
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +66,16 @@ class Study:
         return server_step_of(
             self.job, self.model, self.plan, self.secure, columns=self.data.columns, typical_rows=typical
         )
+
+    @property
+    def prospect(self) -> Prospect | None:
+        """What can be expected of the run, from public numbers."""
+        return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+
+    @property
+    def noise_drowns(self) -> bool:
+        """Whether the noise is larger than all that the steps could learn; a simulation tries it all the same."""
+        return noise_drowns(self.job, self.model, self.plan, self.secure)
 
     @property
     def trained(self) -> Model:
@@ -103,11 +116,13 @@ def settle(
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
     data, told = _load(job, source, dealt, keep_tables=keep_tables)
-    split = split_units(data.records, data.persons, job.data.rows_per_person, dealt, job.data.validation, job.data.test)
+    split = _split(job, data, dealt)
+    if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
+        data, split = kept, _split(job, kept, dealt)
     check_delta(job, int(split.train.sizes.sum()))
     reached()
     model = model_of(job, shape=data.records.shape, classes=len(data.classes))
-    rows = _smallest(job, int(split.train.sizes.min()))
+    rows = job.federation.rows or int(split.train.sizes.min())
     plan, secure = plan_of(
         job, model, devices=data.records.devices, rows=rows, columns=data.columns,
         typical_rows=float(split.train.sizes.mean()),
@@ -175,22 +190,43 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
 
 
+def _split(job: Job, data: Dataset, seed: int) -> Split:
+    settings = job.data
+    return split_units(
+        data.records, data.persons, settings.rows_per_person, seed, settings.validation, settings.test
+    )  # fmt: skip
+
+
+def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) -> Dataset:
+    """The data without the devices that train on fewer rows than [federation] says, and a note that names them."""
+    least = job.federation.rows
+    keep = trained_on >= (0 if least is None else least)
+    if least is None or keep.all():
+        return data
+    if np.count_nonzero(keep) < 2:
+        raise TableError(
+            "CH305",
+            f"federation.rows = {least:,} leaves {np.count_nonzero(keep)} of {len(keep):,} devices.",
+            where=job.where("federation", "rows"),
+            fix=f"Use at most {int(np.sort(trained_on)[-2]):,}, or leave it out.",
+        )
+    records, numbers = data.records, np.flatnonzero(keep)
+    rows_of = {records.names[one]: np.arange(records.offsets[one], records.offsets[one + 1]) for one in numbers}
+    left = [f"{records.names[one]} ({trained_on[one]:,})" for one in np.flatnonzero(~keep)]
+    named = ", ".join(left[:_MOST_NAMED]) + ", …" * (len(left) > _MOST_NAMED)
+    return replace(
+        data,
+        records=Records.taken(records.features, records.labels, rows_of, classes=records.classes),
+        limits=tuple(data.limits[one] for one in numbers) if data.limits else (),
+        persons=None if data.persons is None else data.persons[np.concatenate(list(rows_of.values()))],
+        tables=tuple(data.tables[one] for one in numbers) if data.tables else (),
+        notes=(*data.notes, f"left out, with fewer than {least:,} rows to train on: {named}"),
+    )
+
+
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
     """How updates of this model become ring integers; what may leave its range is charged for."""
     return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=OUT_OF_RANGE)
-
-
-def _smallest(job: Job, rows: int) -> int:
-    """m: the rows that the job declares of every device, else those of the smallest one."""
-    declared = job.federation.rows
-    if declared is not None and rows < declared:
-        raise TableError(
-            "CH305",
-            f"the smallest device trains on {rows:,} rows, federation.rows says {declared:,}.",
-            where=job.where("federation", "rows"),
-            fix=f"Use rows = {rows}, or leave the device out.",
-        )
-    return rows if declared is None else declared
 
 
 def check_delta(job: Job, rows: int) -> None:

@@ -1,0 +1,148 @@
+"""Whether joining is worth it: what public numbers let one expect, and what the figures of a run say.
+
+The expectation compares two guesses at how far a model is from the best one. A site alone is off by D/m, its weights
+over its rows. The joint model is off by D/(nm), and by noise whose square grows with (D/(mμ√n))². How the two weigh,
+and from where on a difference shows, was fitted on made-up tables of many shapes, never on a real one (decision 0030).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from choral.plan import Budget
+from choral.privacy.calibrate import spendable
+from choral.privacy.zcdp import rho_for
+from choral.record import Baselines, Measured, Verdict, VerdictKind
+from choral.record.outcome import merit
+
+_NOISE = {"classes": 3.0, "number": 13.0}  # how much the noise weighs, by what is predicted
+_WORSE, _BETTER = 0.015, 0.2  # the least differences of the two guesses that showed in the made-up tables
+_ON_PAR, _ERRORS = 0.01, 2.0  # a difference of one point, or of two standard errors, is none
+_RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
+_FACTORS = (2, 4, 8, 16, 32)
+_WORDS: dict[VerdictKind, str] = {
+    "worse": "worse than a site alone",
+    "on par": "on par with a site alone",
+    "better": "better than a site alone",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """Public numbers of a federation with a linear model; `rows` are those of a site on average.
+
+    `honest_noises` is 1 if ε is to hold against everyone; `trusted_noises` is what the secure sum would count.
+
+    >>> Prospect(budget=Budget(epsilon=1.0, delta=1e-5), devices=5, rows=90, features=30, classes=2).kind
+    'worse'
+    >>> Prospect(budget=Budget(epsilon=4.0, delta=1e-5), devices=200, rows=195, features=104, classes=2).kind
+    'better'
+    """
+
+    budget: Budget
+    devices: int
+    rows: float
+    features: int
+    classes: int  # 0 where a number is predicted
+    honest_noises: int = 1
+    trusted_noises: int = 1
+
+    @property
+    def weights(self) -> int:
+        """D: the weights that have to be learned."""
+        return (self.features + 1) * max(1, self.classes - 1)
+
+    @property
+    def advantage(self) -> float:
+        """The guess for a site alone less the guess for the joint model."""
+        left = spendable(self.budget)
+        mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
+        noise = _NOISE["classes" if self.classes else "number"] * self.weights
+        noise /= self.rows * mu * math.sqrt(self.devices * self.honest_noises)
+        return self.weights / self.rows * (1 - 1 / self.devices) - noise**2
+
+    @property
+    def kind(self) -> VerdictKind:
+        """What to expect."""
+        return "better" if self.advantage > _BETTER else "worse" if self.advantage < -_WORSE else "on par"
+
+    @property
+    def sentence(self) -> str:
+        """What to expect, from which numbers, and what would change it."""
+        told = (
+            f"Expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {self.rows:,.0f} rows, "
+            f"{self.weights:,} weights and ε = {self.budget.epsilon:g})"
+        )
+        changes = list(self._changes()) if self.kind != "better" else []
+        if self.kind != "better":
+            changes.append("personal models, which each site makes of the shared one, lose least (--personal)")
+        return f"{told}{'; ' if changes else '.'}{'; '.join(changes)}{'.' if changes else ''}"
+
+    def to_dict(self) -> dict[str, str]:
+        """What to expect as plain values."""
+        return {"kind": self.kind, "sentence": self.sentence}
+
+    def _changes(self) -> Iterator[str]:
+        """What would lift the expectation, each by itself."""
+        if self.honest_noises < self.trusted_noises:
+            trusting = replace(self, honest_noises=self.trusted_noises)
+            if _RANKS[trusting.kind] > _RANKS[self.kind]:
+                yield f'{trusting.kind} if the secure sum is trusted (against = "server and colluders")'
+        for factor in _FACTORS:
+            more = replace(self, devices=self.devices * factor)
+            if _RANKS[more.kind] > _RANKS[self.kind]:
+                yield f"{more.kind} with about {more.devices:,} such sites"
+                break
+        for factor in _FACTORS:
+            larger = replace(self, budget=replace(self.budget, epsilon=self.budget.epsilon * factor))
+            if _RANKS[larger.kind] > _RANKS[self.kind]:
+                yield f"{larger.kind} with ε = {larger.budget.epsilon:g}"
+                break
+
+
+def leaving_out(rows: Sequence[int]) -> tuple[int, float]:
+    """How many of the smallest sites to leave out for the least noise with noise once, and what share of it goes.
+
+    Every site adds the same noise, and moves the model in proportion to its rows: the noise goes with √n over all rows.
+
+    >>> leaving_out([3149, 1764, 881, 378, 125])
+    (3, 0.189...)
+    >>> leaving_out([100, 100, 100])
+    (0, 0.0)
+    """
+    largest = sorted(rows, reverse=True)
+    noises = {len(rows) - n: math.sqrt(n) / sum(largest[:n]) for n in range(len(rows), 1, -1)}
+    best = min(noises, key=lambda left: (noises[left], left), default=0)
+    return best, 1 - noises[best] / noises[0] if noises else 0.0
+
+
+def happened(test: dict[str, float], measured: Measured | None, baselines: Baselines) -> Verdict | None:
+    """The run's figure of merit less that of a site alone, or None where either was not measured.
+
+    Both are judged on the same rows and right on mostly the same ones, so that the error of the difference is about
+    that of one of them.
+
+    >>> happened({"accuracy": 0.86}, Measured(rows=400, error=0.017), Baselines(without_privacy=0.9, alone=0.8)).kind
+    'better'
+    """
+    if baselines.alone is None or not {"accuracy", "r2"} & test.keys():
+        return None
+    gain, error = merit(test)[1] - baselines.alone, None if measured is None else measured.error
+    least = max(_ON_PAR, _ERRORS * (error or 0.0))
+    return Verdict(kind="better" if gain > least else "worse" if gain < -least else "on par", gain=gain, error=error)
+
+
+def in_words(verdict: Verdict) -> str:
+    """What happened, with its error and, unless it was better, what would change it.
+
+    >>> in_words(Verdict(kind="better", gain=0.06, error=0.017))
+    'Better than a site alone by 6.0 points ± 1.7.'
+    """
+    how = _WORDS[verdict.kind].capitalize()
+    error = "" if verdict.error is None else f" ± {100 * verdict.error:.1f}"
+    if verdict.kind == "better":
+        return f"{how} by {100 * verdict.gain:.1f} points{error}."
+    return (
+        f"{how} ({100 * verdict.gain:+.1f} points{error}). What would change it: more sites, a larger ε, trust in the "
+        f'secure sum (against = "server and colluders"), or personal models (--personal).'
+    )

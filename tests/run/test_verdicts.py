@@ -1,0 +1,99 @@
+"""What is said about joining, before and after a run, and who is left out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+
+from choral import cli, config
+from choral.errors import ChoralError
+from choral.plan import Budget
+from choral.planner.verdict import Prospect, happened
+from choral.record import Baselines, Measured
+from choral.report import write_report
+from choral.report.verify import verify
+from choral.run.runs import start
+from choral.run.study import settle
+from tests.run.forger import edit
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(0, 0.4, (1500, 3)).clip(-1, 1)
+SITES = np.repeat(["a", "b", "c", "d", "e"], [750, 420, 210, 90, 30])  # 50, 28, 14, 6 and 2 %
+FRAME = pandas.DataFrame({"x": X[:, 0], "y": X[:, 1], "z": X[:, 2], "label": (X[:, 0] > 0).astype(int), "site": SITES})
+COLUMNS = {name: {"bounds": [-1, 1]} for name in "xyz"}
+JOB = {"device_column": "site", "columns": COLUMNS, "classes": ["0", "1"], "epsilon": 2.0, "delta": 1e-4, "seed": 1}
+
+
+def test_whoever_has_fewer_rows_than_the_federation_asks_for_is_left_out_by_name():
+    """80 % of a site's rows are trained on: 600, 336, 168, 72 and 24."""
+    study = settle(config.job_of(**JOB, rows=100), FRAME)
+    assert study.data.records.names == ("a", "b", "c")
+    assert (study.plan.devices, study.plan.rows, study.rows.tolist()) == (3, 100, [600, 336, 168])
+    assert study.data.notes[-1] == "left out, with fewer than 100 rows to train on: d (72), e (24)"
+    whole = settle(config.job_of(**JOB, rows=24), FRAME)
+    assert whole.data.records.names == ("a", "b", "c", "d", "e")
+    assert not any("left out" in note for note in whole.data.notes)
+
+
+def test_a_federation_of_one_is_not_left_over():
+    with pytest.raises(ChoralError, match=r"CH305 .* leaves 1 of 5 devices.* at most 336"):
+        settle(config.job_of(**JOB, rows=500), FRAME)
+
+
+def test_a_file_with_small_sites_is_told_what_leaving_them_out_gains(tmp_path, monkeypatch, capsys):
+    """√5/1,200 against √2/936: the noise falls by 19 %."""
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("rows.csv", index=False)
+    declared = "".join(f"[data.columns.{name}]\nbounds = [-1, 1]\n" for name in "xyz")
+    (tmp_path / "choral.toml").write_text(
+        '[data]\ncsv = "rows.csv"\ndevice_column = "site"\nclasses = ["0", "1"]\n[privacy]\nepsilon = 2.0\n'
+        f"delta = 1e-4\n{declared}"
+    )
+    assert cli.main(["plan", "choral.toml"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "without the 3 smallest the noise on the model falls by 19%: rows = 336 in [federation]" in told
+    assert "VERDICT Expect a model" in told
+
+
+@pytest.mark.parametrize(("figure", "kind"), [(0.83, "better"), (0.81, "on par"), (0.79, "on par"), (0.77, "worse")])
+def test_a_difference_of_two_standard_errors_is_better_or_worse_and_a_smaller_one_is_neither(figure, kind):
+    verdict = happened({"accuracy": figure}, Measured(rows=1600, error=0.01), Baselines(without_privacy=0.9, alone=0.8))
+    assert verdict.kind == kind and verdict.gain == pytest.approx(figure - 0.8)
+
+
+def test_without_the_figure_of_a_site_alone_there_is_no_verdict():
+    assert happened({"accuracy": 0.9}, None, Baselines(without_privacy=None, alone=None)) is None
+    assert happened({"loss": 0.1}, None, Baselines(without_privacy=0.9, alone=0.8)) is None
+
+
+def test_more_sites_a_larger_budget_and_trust_never_lower_what_is_expected():
+    few = Prospect(budget=Budget(epsilon=1.0, delta=1e-5), devices=5, rows=90, features=30, classes=2, trusted_noises=3)
+    assert few.kind == "worse"
+    larger = [
+        replace(few, devices=50), replace(few, budget=Budget(epsilon=8.0, delta=1e-5)), replace(few, honest_noises=3),
+    ]  # fmt: skip
+    assert all(one.advantage > few.advantage for one in larger)
+    assert "such sites" in few.sentence and "--personal" in few.sentence
+
+
+def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
+    result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    outcome = result.record.result
+    assert outcome.verdict == happened(result.test, outcome.measured, result.baselines)
+    write_report(tmp_path / "run")
+    assert "a site alone" in (tmp_path / "run" / "report.html").read_text()
+    assert all(not finding.wrong for finding in verify(tmp_path / "run"))
+    edit(tmp_path / "run" / "result.json", lambda told: told["verdict"].update(kind="better", gain=0.5))
+    assert any("another verdict" in line for finding in verify(tmp_path / "run") for line in finding.wrong)
+
+
+def test_settings_that_are_hopeless_are_tried_with_a_warning(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("rows.csv", index=False)
+    (tmp_path / "choral.toml").write_text(
+        '[data]\ncsv = "rows.csv"\ndevice_column = "site"\nclasses = ["0", "1"]\n[privacy]\nepsilon = 0.01\n'
+        'delta = 1e-4\nnoise_is_added = "every step"\n[federation]\nrounds = 1\n'
+    )
+    assert cli.main(["simulate", "choral.toml", "--out", "run"]) == 0
+    assert "tried all the same" in capsys.readouterr().out
