@@ -191,7 +191,7 @@ def _proposal(
 
 def _prospect(task: PlanningTask, chosen: Option) -> Prospect | None:
     """What can be expected of the chosen plan, from public numbers."""
-    if task.model not in CONVEX_LINKS or task.draft.unit == "device":
+    if task.model not in CONVEX_LINKS or task.draft.protects.clips_update:
         return None
     return Prospect(
         budget=task.budget, devices=task.draft.devices, rows=task.draft.rows, features=task.features,

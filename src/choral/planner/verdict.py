@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Budget
 from choral.privacy.calibrate import spendable
 from choral.privacy.zcdp import rho_for
-from choral.record import Baselines, Measured, Verdict, VerdictKind
+from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
 from choral.record.outcome import merit
 
 _NOISE = {"classes": 3.0, "number": 13.0}  # how much the noise weighs, by what is predicted
@@ -116,7 +116,7 @@ def leaving_out(rows: Sequence[int]) -> tuple[int, float]:
     return best, 1 - noises[best] / noises[0] if noises else 0.0
 
 
-def happened(test: dict[str, float], measured: Measured | None, baselines: Baselines) -> Verdict | None:
+def happened(test: dict[str, float], measured: Measured | None, baselines: Baselines) -> GainOverAlone | None:
     """The run's figure of merit less that of a site alone, or None where either was not measured.
 
     Both are judged on the same rows and right on mostly the same ones, so that the error of the difference is about
@@ -129,13 +129,15 @@ def happened(test: dict[str, float], measured: Measured | None, baselines: Basel
         return None
     gain, error = merit(test)[1] - baselines.alone, None if measured is None else measured.error
     least = max(_ON_PAR, _ERRORS * (error or 0.0))
-    return Verdict(kind="better" if gain > least else "worse" if gain < -least else "on par", gain=gain, error=error)
+    return GainOverAlone(
+        kind="better" if gain > least else "worse" if gain < -least else "on par", gain=gain, error=error
+    )
 
 
-def in_words(verdict: Verdict) -> str:
+def in_words(verdict: GainOverAlone) -> str:
     """What happened, with its error and, unless it was better, what would change it.
 
-    >>> in_words(Verdict(kind="better", gain=0.06, error=0.017))
+    >>> in_words(GainOverAlone(kind="better", gain=0.06, error=0.017))
     'Better than a site alone by 6.0 points ± 1.7.'
     """
     how = _WORDS[verdict.kind].capitalize()

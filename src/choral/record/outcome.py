@@ -75,7 +75,7 @@ class Measured(Record, frozen=True, kw_only=True):
     recall: dict[str, float] = field(default_factory=dict)
 
 
-class Verdict(Record, frozen=True, kw_only=True):
+class GainOverAlone(Record, frozen=True, kw_only=True):
     """Whether joining was worth it: the run's figure of merit less that of a device alone, and its standard error."""
 
     kind: VerdictKind
@@ -115,7 +115,7 @@ class Outcome(Record, frozen=True, kw_only=True):
     test: dict[str, float]
     measured: Measured | None = None
     baselines: Baselines
-    verdict: Verdict | None = None
+    verdict: GainOverAlone | None = None
     privacy: Statement
     claim: str | None = None
     refused: dict[str, str] | None = None

@@ -242,7 +242,7 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
 
 def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
     """What can be expected of a run, from public numbers, or None where nothing is known: networks, devices, no ε."""
-    if not _convex(model) or job.privacy.epsilon is None or job.privacy.unit == "device":
+    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(
