@@ -31,9 +31,9 @@ from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
-from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
+from choral.learning.recipe import Numbers, Recipe
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec, mean, mean_scale
@@ -111,6 +111,7 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
+        self.numbers = Numbers.of(model.fixed or model, self.recipe, self.room)
         self.usual = drawer.usual(self.room, self.lanes, RARE)
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
@@ -257,7 +258,7 @@ class Vectorised:
 
         def update(call: CompiledCall) -> Array:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
-            how = (self.model, self.recipe, self.usual, self.feed.finite)
+            how = (self.model, self.recipe.form, self.usual, self.feed.finite, self.numbers)
             updates: Array = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
             return updates
 

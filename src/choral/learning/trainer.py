@@ -11,8 +11,8 @@ from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.fit import require_rows
 from choral.learning.jax_trainer import JaxTrainer
-from choral.learning.local import Recipe
 from choral.learning.models import Model
+from choral.learning.recipe import Recipe
 from choral.learning.records import Labels
 from choral.plan import Plan
 
@@ -24,7 +24,7 @@ class Trainer(Protocol):
 
     choral draws the batches and the noise, counts uses and charges for them; a trainer computes. The accounting rests
     on this: in every step each example's gradient is clipped to `recipe.clip` before it is added to any other, the sum
-    over the batch gets this step's noise times `local.noise_on_sum` (or more, if the framework rounds more coarsely
+    over the batch gets this step's noise times `recipe.noise_on_sum` (or more, if the framework rounds more coarsely
     than float32), and the divisor is `recipe.batch`, whatever the batch holds.
     """
 
