@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from choral.backends.compiled import updates_of
+from choral.backends import compiled
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import logistic
 from choral.learning.recipe import Numbers, Recipe
@@ -31,7 +31,22 @@ def given(recipe, lanes=3):
 
 
 def with_numbers(recipe):
-    return np.asarray(updates_of(MODEL, recipe.form, ROOM, True, Numbers.of(MODEL, recipe, ROOM), *given(recipe)))
+    return np.asarray(
+        compiled.updates_of(MODEL, recipe.form, ROOM, True, Numbers.of(MODEL, recipe, ROOM), *given(recipe))
+    )
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """An entry for each time that the steps were traced, which is done whenever something is compiled."""
+    found = []
+
+    def traced(*given, **named):
+        found.append(given[1])
+        return local_update(*given, **named)
+
+    monkeypatch.setattr(compiled, "local_update", traced)
+    return found
 
 
 RECIPES = {
@@ -49,11 +64,11 @@ RECIPES = {
 def test_numbers_that_are_given_have_the_bits_of_numbers_that_are_compiled(name):
     recipe = RECIPES[name]
 
-    def compiled(parameters, features, labels, *lanes):
+    def constants(parameters, features, labels, *lanes):
         one = partial(local_update, MODEL, recipe, parameters, features, labels, usual=ROOM, finite=True)
         return jax.vmap(one)(*lanes)
 
-    constant = jax.jit(compiled, compiler_options=COMPILED)(*given(recipe))
+    constant = jax.jit(constants, compiler_options=COMPILED)(*given(recipe))
     np.testing.assert_array_equal(with_numbers(recipe), constant)
 
 
@@ -65,18 +80,18 @@ def test_numbers_that_are_given_have_the_bits_of_numbers_that_are_compiled(name)
         (RECIPES["a clipped update"], {"update_clip": 1.5, "update_noise": 0.3}),
     ],
 )
-def test_another_step_size_clip_or_noise_compiles_nothing(recipe, other):
-    first, compiled = with_numbers(recipe), updates_of._cache_size()
+def test_another_step_size_clip_or_noise_compiles_nothing(recipe, other, traces):
+    first = with_numbers(recipe)
+    traces.clear()
     second = with_numbers(replace(recipe, **other))
-    assert updates_of._cache_size() == compiled
+    assert traces == []
     assert not np.array_equal(first, second)
 
 
-def test_several_steps_of_another_size_are_compiled_so_that_their_bits_stay():
-    with_numbers(SEVERAL)
-    compiled = updates_of._cache_size()
-    with_numbers(replace(SEVERAL, step_size=0.11))
-    assert updates_of._cache_size() == compiled + 1
+def test_several_steps_of_another_size_are_compiled_so_that_their_bits_stay(traces):
+    with_numbers(replace(SEVERAL, step_size=0.13))
+    with_numbers(replace(SEVERAL, step_size=0.17))
+    assert len(traces) == 2
 
 
 def test_a_form_keeps_what_decides_how_steps_are_compiled():

@@ -43,6 +43,7 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
+EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 FLOAT_SUM = (
     "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
@@ -100,6 +101,8 @@ MUTANTS = [
     # Noise
     bug("noise divided by the cohort", RECIPE + "Recipe.of", "0.0 if plan.strict else plan.noise",
         "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),
+    bug("the smallest site with the noise of the largest", RECIPE + "Recipe.of", "noise * (plan.batch / batch)",
+        "noise / plan.most_weight", EQUAL_RATES + "adds_the_noise_that_its_own_figure_needs_and_so_does_every_other"),
     bug("noise left out", LOCAL + "local_update.noisy_sum", "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, None, key, draw)", SPREAD),
     bug("noise at the first step only", LOCAL + "local_update.noisy_sum",
@@ -131,15 +134,16 @@ MUTANTS = [
         "tests/learning/test_rounding.py::"
         "test_pieces_are_added_in_two_floats_all_but_exactly_when_compiled"),
     bug("noise without what float32 adds", RECIPE + "noise_on_sum",
-        "recipe.batch * recipe.noise * sensitivity_factor(model, room)", "recipe.batch * recipe.noise",
+        "recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)",
+        "recipe.batch * recipe.noise",
         "tests/learning/test_rounding.py::"
         "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
     bug("a drawn record moves the others", COINS + "PoissonDrawer.draw", "random is None and room <= ONE_PIECE", "True",
         "tests/learning/test_rounding.py::"
         "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
     # Sampling
-    bug("records drawn half as often again", COINS + "poisson", "np.log1p(-batch / sizes)",
-        "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
+    bug("records drawn half as often again", COINS + "poisson", "np.log1p(-batch / of)",
+        "np.log1p(-np.minimum(1.0, 1.5 * batch / of))",
         "tests/learning/test_batches.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
     bug("the same batch at every step of a pass", PASSES + "_short_passes", "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),

@@ -173,6 +173,8 @@ def plan_lines(study: "Study") -> list[str]:
         f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
         f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
+    if plan.weighed:
+        lines.append(f"       devices count by their rows: the batch is that of a device with {plan.rows:,}")
     if plan.strict:
         codec = study.codec
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise

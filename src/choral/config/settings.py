@@ -15,6 +15,7 @@ from choral.plan import (
     SAMPLINGS,
     SUM_KINDS,
     UNITS,
+    WEIGHINGS,
     Against,
     Law,
     NoiseIsAdded,
@@ -23,6 +24,7 @@ from choral.plan import (
     Sampling,
     SumKind,
     Unit,
+    Weighing,
 )
 from choral.server_step import STEPS
 
@@ -53,6 +55,8 @@ class FederationSettings:
     cohort: int | None = _setting(Whole(least=1, suggest="10"))
     rounds: int | None = _setting(Whole(least=1, suggest="20"))
     rows: int | None = _setting(Whole(least=1, suggest="1000"))
+    typical_rows: int | None = _setting(Whole(least=1, suggest="2000"))
+    weighing: Weighing | None = _setting(Text(choices=WEIGHINGS))
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")

@@ -75,6 +75,8 @@ def local_update(
         velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
         (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1]))
         update = jax.tree.map(jnp.subtract, end, start)
+        if recipe.weighed:
+            update = jax.tree.map(lambda leaf: numbers.weight * leaf, update)
     if recipe.adaptive:
         return counted_update(model, recipe, numbers, update, parameters[-1], keys[-1], draw)
     if recipe.update_clip < math.inf:

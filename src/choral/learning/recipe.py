@@ -9,6 +9,7 @@ from jax import Array
 
 from choral.errors import PlanError
 from choral.learning import rounding
+from choral.learning.batches import drawer_of
 from choral.learning.models import Model
 from choral.plan import Plan, require_number, require_whole
 
@@ -39,6 +40,8 @@ class Recipe:
     update_noise: float = 0.0
     strict: bool = False
     adaptive: bool = False  # the update is clipped in units of the clip whose logarithm is the last parameter
+    weight: float = 1.0  # what the update is multiplied by, after its noise: what a larger device counts for
+    widest: int = 0  # where rows weigh, the room of the largest batch that any device may have
 
     def __post_init__(self) -> None:
         require_whole("local steps", self.steps, most=2**20)
@@ -63,15 +66,23 @@ class Recipe:
                             fix="Use Recipe.of(plan).")  # fmt: skip
 
     @classmethod
-    def of(cls, plan: Plan) -> Self:
-        """The recipe that the plan describes."""
+    def of(cls, plan: Plan, rows: int | None = None) -> Self:
+        """The recipe that the plan describes; where rows weigh, for a device with so many, else for a typical one.
+
+        A device with more rows has a larger divisor and as much less noise on its mean: on the sum over a batch all
+        devices have the same. What its update counts for makes up for the divisor. A smaller one keeps γ and counts
+        once: it moves its own model by less. One step has the common divisor, so that all noises in a sum are alike.
+        """
         noise = 0.0 if plan.strict else plan.noise
         if plan.unit == "device":
             noise = 0.0 if plan.strict else plan.update_noise
             return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
                        update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip
-        return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, clip=plan.clip, noise=noise,
-                   strict=plan.strict)  # fmt: skip
+        own = plan.batch if rows is None or plan.local_steps == 1 else plan.batch_of(rows)
+        batch = max(plan.batch, own)
+        return cls(steps=plan.local_steps, batch=batch, step_size=plan.step_size, clip=plan.clip,
+                   noise=noise * (plan.batch / batch), strict=plan.strict, weight=batch / plan.batch,
+                   widest=drawer_of(plan).room(plan.most_weight * plan.rows) if plan.weighed else 0)  # fmt: skip
 
     @property
     def private(self) -> bool:
@@ -84,13 +95,18 @@ class Recipe:
         return TINY <= self.clip < math.inf
 
     @property
+    def weighed(self) -> bool:
+        """Whether devices differ in what they count for."""
+        return self.widest > 0
+
+    @property
     def fixed_steps(self) -> bool:
         """Whether η and γ are part of what is compiled.
 
         So they are with several local steps: where η/γ is given to it, the compiler rounds θ − (η/γ)g once for some
         parameters and twice for others, and a simulation would no longer have the bits that it had before.
         """
-        return self.steps > 1
+        return self.steps > 1 and not self.weighed
 
     @property
     def form(self) -> "Recipe":
@@ -103,6 +119,8 @@ class Recipe:
             noise=float(self.noise > 0),
             update_clip=1.0 if self.update_clip < math.inf else math.inf,
             update_noise=float(self.update_noise > 0),
+            weight=1.0,
+            widest=int(self.weighed),
         )
 
 
@@ -115,6 +133,7 @@ class Numbers(NamedTuple):
     spread: Number  # the deviation of the noise on the sum over a batch
     update_clip: Number
     update_spread: Number
+    weight: Number
 
     @classmethod
     def of(cls, model: Model, recipe: Recipe, room: int) -> Self:
@@ -127,7 +146,7 @@ class Numbers(NamedTuple):
         """
         clipping = 1 + rounding.in_clipping(model.sizes)
         given = (recipe.step_size, 1 / recipe.batch, recipe.clip, noise_on_sum(model, recipe, room),
-                 recipe.update_clip, recipe.update_noise * clipping)  # fmt: skip
+                 recipe.update_clip, recipe.update_noise * clipping, recipe.weight)  # fmt: skip
         return cls(*map(np.float32, given))
 
 
@@ -138,7 +157,9 @@ def noise_on_sum(model: Model, recipe: Recipe, room: int) -> float:
     >>> round(noise_on_sum(logistic(104), Recipe(steps=1, batch=64, step_size=0.1, clip=1.0, noise=0.5), 128), 2)
     32.03
     """
-    return recipe.batch * recipe.noise * sensitivity_factor(model, room)
+    # Where rows weigh, every device has the noise that the batch with the largest errors needs: all noises are alike.
+    rooms = (room, recipe.widest, rounding.ONE_PIECE) if recipe.weighed else (room,)
+    return recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)
 
 
 def sensitivity_factor(model: Model, room: int) -> float:

@@ -219,6 +219,7 @@ class Agreement:
             raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
         features = tuple(name for column in self.columns for name in column.features)
         classes = self.target.levels if isinstance(self.target, Categorical) else ()
+        many = f"{'about' if plan.weighed else 'at least'} {plan.rows:,}"
         no_rows = np.empty((0, len(features)))
         records = Records.of([(bundle.id, no_rows, ()) for bundle in self.roster], classes=len(classes))
         data = Dataset(
@@ -228,7 +229,7 @@ class Agreement:
             columns_from="declared",
             columns=self.columns,
             target=self.target if isinstance(self.target, Numeric) else None,
-            notes=(f"each site has at least {plan.rows:,} rows; nobody else knows how many",),
+            notes=(f"each site has {many} rows; nobody else knows how many",),
         )
         model = model_of(self.job, shape=(len(features),), classes=len(classes), maker=self.maker)
         return Study(
