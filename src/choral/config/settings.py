@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.learning.dates import DATE_ORDERS, DateOrder
+from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
     AGAINST,
@@ -103,8 +105,16 @@ class DataSettings:
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
     delimiter: str | None = _setting(Text(suggest='";"'))
+    decimal: str | None = _setting(Text(choices=(".", ",")))
+    encoding: str | None = _setting(Text(suggest='"cp1252"'))
+    dates: DateOrder | None = _setting(Text(choices=DATE_ORDERS))
     validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
     test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+
+    @property
+    def written(self) -> Format:
+        """How the files are written, as far as it is said."""
+        return Format(delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding, dates=self.dates)
 
 
 @dataclass(frozen=True, kw_only=True)

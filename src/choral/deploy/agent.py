@@ -126,7 +126,7 @@ class Agent:
         terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
 
         def table() -> Table:
-            found = study.table_in(Path(approval.data))
+            found = study.table_in(Path(approval.data), approval.written)
             pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
             return found
 

@@ -27,7 +27,7 @@ from choral.learning.columns import (
 )
 from choral.learning.looks import about_columns
 from choral.learning.owners import holders, names_in
-from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
+from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition
 
@@ -72,7 +72,7 @@ def load(
     partition: Partition = "even",
     skew: float = 0.5,
     seed: int = 0,
-    delimiter: str | None = None,
+    written: Format = OPEN,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -100,7 +100,7 @@ def load(
         kinds: list[Numeric | Categorical] = []
         told: tuple[str, ...] = ()
     else:
-        tables = _read(source, delimiter=delimiter)
+        tables = _read(source, written)
         kinds, target, origin, told = _columns_of(
             [table for _, table in tables],
             label=label,
@@ -167,7 +167,7 @@ def load_declared(
     *,
     target: Numeric | Categorical,
     columns: Sequence[Numeric | Categorical],
-    delimiter: str | None = None,
+    written: Format = OPEN,
 ) -> tuple[NDArray[np.float32], Labels]:
     r"""Features and labels of one site's file, by the declared columns in their declared order; others are not read.
 
@@ -182,12 +182,12 @@ def load_declared(
     >>> features.ravel().tolist(), labels.tolist()
     ([-0.5, 1.0], [0, 1])
     """
-    return encode_declared(read_one(path, delimiter=delimiter), target=target, columns=columns)
+    return encode_declared(read_one(path, written), target=target, columns=columns)
 
 
-def read_one(path: str | Path, *, delimiter: str | None = None) -> Table:
+def read_one(path: str | Path, written: Format = OPEN) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several."""
-    tables = _read(path, delimiter=delimiter)
+    tables = _read(path, written)
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
     return tables[0][1]
@@ -241,7 +241,7 @@ def load_adult(
         )
 
 
-def _read(source: DataSource, *, delimiter: str | None) -> list[tuple[str, Table]]:
+def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
     """(device name, table) of every file; one table for a data frame."""
     if not isinstance(source, str | Path):
         return [("", from_frame(source))]
@@ -256,7 +256,7 @@ def _read(source: DataSource, *, delimiter: str | None) -> list[tuple[str, Table
         )
     is_parquet = [Path(path).suffix in (".parquet", ".pq") for path in paths]
     return [
-        (name, read_parquet(path) if parquet else read_csv(path, delimiter=delimiter))
+        (name, read_parquet(path) if parquet else read_csv(path, written))
         for name, path, parquet in zip(names, paths, is_parquet, strict=True)
     ]
 
