@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from choral import config
 from choral.backends.vectorised import Vectorised
 from choral.learning.evaluate import evaluate
-from choral.learning.local import Recipe
+from choral.learning.recipe import Recipe
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import with_secure_sum
 from choral.run.study import Study, settle

@@ -22,7 +22,8 @@ import numpy as np
 
 from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
 from choral.learning import models, rounding
-from choral.learning.local import COMPILED, Recipe, add_in_two_floats, clipped_sum, local_update, sensitivity_factor
+from choral.learning.local import COMPILED, add_in_two_floats, clipped_sum, local_update
+from choral.learning.recipe import Recipe, sensitivity_factor
 
 STACK = models.logistic(2)
 MODELS = {"dense": STACK, "general": models.own(STACK.init, STACK.loss, STACK.predict, features=2)}

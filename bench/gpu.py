@@ -28,7 +28,8 @@ from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work
 from choral.backends.compiled import add
 from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
-from choral.learning.local import Noise, Recipe, local_update
+from choral.learning.local import Noise, local_update
+from choral.learning.recipe import Recipe
 
 ROUNDS = 60  # of a run, between two reports
 MILLION = (784, 720, 600, 10)  # 1,003,810 parameters

@@ -36,7 +36,7 @@ from choral.learning.evaluate import evaluate
 from choral.learning.once import LocalWork, work_through
 from choral.learning.records import Records
 from choral.plan import Budget, Plan
-from choral.planner.verdict import happened
+from choral.planner.worth_joining import happened
 from choral.privacy.calibrate import calibrated
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN, movement
 from choral.record import Baselines, Measured

@@ -13,7 +13,6 @@ EXEMPT = {
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
     "choral.front": "choral.simulate, rehearse and fit are called by tests/run and tests/examples",
     "choral.asking.": "tests/asking asks the room by its front door, choral.asking.catalogue, kind by kind",
-    "choral.backends.compiled": "the engine's programs, run in every test of tests/backends/test_vectorised.py",
     "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
     "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
     "choral.backends.flower.conducting": "a process, started in tests/backends/test_flower.py",

@@ -10,9 +10,10 @@ import pytest
 
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.learning.local import Recipe, counted_update
+from choral.learning.local import counted_update
 from choral.learning.models import binary, mlp
 from choral.learning.persons import model_of_units
+from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.run.study import settle

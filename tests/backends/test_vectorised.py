@@ -11,7 +11,7 @@ import pytest
 from choral.backends.vectorised import Vectorised
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import models, noise, streams
-from choral.learning.local import Recipe, sensitivity_factor
+from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec

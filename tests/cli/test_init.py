@@ -38,6 +38,8 @@ def test_a_file_is_written_that_says_what_to_fill_in_and_then_loads_as_declared(
     assert "patient: one value per row: probably an identifier" in told and "sex: 2 levels" in told
     text = (sites / "choral.toml").read_text()
     assert text.count("FILL IN: ") == 3
+    assert '# north.csv: delimiter = ",", decimal = ".", encoding = "utf-8-sig"' in text
+    assert '# south.csv: delimiter = ";", decimal = ",", encoding = "utf-8-sig"' in text
     assert "Zaphod" not in text and not re.search(r"\b2\d[.,]5|\"F\"|\"yes\"", text), "no value of a row is in it"
     with pytest.raises(ChoralError, match=r"CH102|CH304"):
         settle(config.read("choral.toml"))

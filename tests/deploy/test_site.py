@@ -14,6 +14,7 @@ from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep,
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError, LedgerError, StorageError, TableError, TrustError
+from choral.learning.reading import OPEN, Format
 from choral.plan import Budget
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
@@ -35,10 +36,25 @@ def consortium(ready, tmp_path):
     return ready.copy(tmp_path)
 
 
-def approve(consortium, name, *, record=False, data=None, **policy):
+def approve(consortium, name, *, record=False, data=None, written=OPEN, **policy):
     settings = {"epsilon": 4.0, "delta": 1e-4, **policy}
     data = data or consortium.tables[name]
-    return consortium.homes[name].approve(consortium.study / STUDY, Policy(**settings), data, record=record)
+    home, study = consortium.homes[name], consortium.study / STUDY
+    return home.approve(study, Policy(**settings), data, record=record, written=written)
+
+
+def test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it(consortium, tmp_path):
+    """UTF-16 without its mark shows nowhere what it is; the message says what the site itself can do."""
+    data, text = tmp_path / "hill.csv", consortium.tables["hill"].read_text()
+    data.write_bytes(text.replace(",", "|").encode("utf-16-le"))
+    with pytest.raises(TableError, match=r"CH307 .*hill\.csv .*device approve … --encoding"):
+        approve(consortium, "hill", data=data)
+    written = Format(encoding="utf-16-le")
+    told = approve(consortium, "hill", data=data, written=written, record=True)
+    assert told.rows == approve(consortium, "hill").rows
+    assert consortium.homes["hill"].approval.written == written
+    with Agent(consortium.homes["hill"]):
+        pass
 
 
 def test_everything_at_home_is_for_its_owner_only(consortium):

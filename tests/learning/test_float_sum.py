@@ -14,7 +14,8 @@ import pytest
 
 from choral.learning import models, streams
 from choral.learning.batches import drawer_of, poisson
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import local_update
+from choral.learning.recipe import Recipe
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from choral.errors import PlanError
 from choral.learning import models, noise
 from choral.learning.local import (
-    Recipe,
     clip_factor,
     dense_clipped_sum,
     dense_factor,
@@ -19,8 +18,8 @@ from choral.learning.local import (
     if_any,
     local_update,
     norm,
-    sensitivity_factor,
 )
+from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
 from tests.learning import reference
 

@@ -9,7 +9,7 @@ from choral.errors import TrainingError
 from choral.learning import models, noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import JaxTrainer
-from choral.learning.local import Recipe, noise_on_sum
+from choral.learning.recipe import Recipe, noise_on_sum
 from choral.plan import Plan
 from choral.run.runs import Run
 from tests.run.small import rows, study

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from choral.errors import PlanError
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import local_update
 from choral.learning.models import Model, binary, linear, logistic, mlp, own
 from choral.learning.once import LocalWork, local_work
 from choral.learning.persons import LABEL, USED, grouped, grouped_records, model_of_units, rows_of, split_units
+from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.plan import Plan
 

@@ -8,7 +8,7 @@ import pytest
 
 from choral.errors import ChoralError, ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, declare
-from choral.learning.reading import read_csv
+from choral.learning.reading import Format, read_csv
 from choral.learning.tables import load
 
 ROWS = "age,sex,income\n" + "".join(f"{20 + i},{'FM'[i % 2]},{'lo' if i % 3 else 'hi'}\n" for i in range(40))
@@ -155,7 +155,7 @@ MALFORMED = {
     "too few rows for anybody": ("age,sex,income\n41,F,hi\n42,M,lo\n", {}, "CH305", "fewer devices"),
     "constant label": (ROWS.replace("hi", "lo"), {}, "CH310", "Nothing can be learned"),
     "ragged row": (ROWS + f"1,F,hi,{SECRET}\n", {}, "CH306", "Quote cells"),
-    "not UTF-8": (ROWS.encode() + "5,Ä,hi\n".encode("latin1"), {}, "CH307", "Save it as UTF-8"),
+    "not UTF-8": (ROWS.encode() + b"5,\x81,hi\n", {}, "CH307", "Save it as UTF-8"),
     "unseen level": (ROWS + f"30,{SECRET},hi\n", {}, "CH311", "declare other"),
     "unseen class": (ROWS + f"30,F,{SECRET}\n", {}, "CH311", "Add the level"),
     "empty cell": (ROWS + ",F,hi\n", {}, "CH301", "declare missing"),
@@ -167,7 +167,7 @@ MALFORMED = {
     "unclosed quote": (ROWS + f'"{SECRET},F,hi\n', {}, "CH300", "Check the file"),
     "empty label": (ROWS + "30,F,\n", {"classes": None}, "CH301", "Fix the file"),
     "a row of nobody": (ROWS + "30,,hi\n", {"device_column": "sex", "columns": {}}, "CH301", "Name the device"),
-    "two characters as a delimiter": (ROWS, {"delimiter": ";;"}, "CH102", "one character"),
+    "two characters as a delimiter": (ROWS, {"written": Format(delimiter=";;")}, "CH102", "one character"),
     "a number that no float holds": (ROWS + f"1{'0' * 400},F,hi\n", {}, "CH303", "Fix the cell"),
     "no number of devices": (ROWS, {"devices": None}, "CH103", "devices = …"),
     "more devices than rows": (ROWS, {"devices": 41}, "CH102", "at most one device a row"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from choral.errors import TableError, TrainingError
 from choral.learning import models
 from choral.learning.batches.partition import PartitionDrawer
-from choral.learning.local import sensitivity_factor
+from choral.learning.recipe import sensitivity_factor
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from tests.learning import reference

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.mutants.planting import Change
 
-LOCAL, DRAWING = "choral.learning.local:", "choral.backends.drawing:"
+LOCAL, RECIPE, DRAWING = "choral.learning.local:", "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
 MECHANISMS, PARTITION = "choral.privacy.mechanisms:", "choral.privacy.mechanisms.partition:"
@@ -43,6 +43,7 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
+EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 FLOAT_SUM = (
     "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
@@ -61,18 +62,20 @@ MUTANTS = [
     # Clipping and averaging
     bug("no clip", LOCAL + "clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
-    bug("clip after averaging", LOCAL + "local_update.noisy_gradient",
-        "total = batch_sum(model, recipe, usual, finite, tree, features, labels, batch, count)",
+    bug("clip after averaging", LOCAL + "local_update.noisy_sum",
+        "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count)",
         "from dataclasses import replace\n"
         "free = replace(recipe, clip=math.inf, noise=0.0)\n"
-        "total, _ = batch_sum(model, free, usual, finite, tree, features, labels, batch, count)\n"
+        "total, _ = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
         "factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
         "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
     bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
-    bug("divisor is the actual batch size", LOCAL + "local_update.noisy_gradient", "leaf / recipe.batch",
-        "leaf / jnp.maximum(count, 1)", PAPER),
+    bug("divisor is the actual batch size", LOCAL + "local_update.noisy_sum",
+        "return add_noise(model, total, spread, key, draw)",
+        "return jax.tree.map(lambda leaf: leaf * recipe.batch / jnp.maximum(count, 1), "
+        "add_noise(model, total, spread, key, draw))", PAPER),
     bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
     # Sums of questions
     bug("several tables counted as one", ASKING + "one_hot:one_hots",
@@ -96,11 +99,13 @@ MUTANTS = [
         'ONE_SITE in (self.given.get("by"), *_items(self.given.get("by")))', "False",
         "tests/asking/test_survival.py::test_parameters_out_of_range_are_refused_before_a_table_is_read"),
     # Noise
-    bug("noise divided by the cohort", LOCAL + "Recipe.of", "0.0 if plan.strict else plan.noise",
+    bug("noise divided by the cohort", RECIPE + "Recipe.of", "0.0 if plan.strict else plan.noise",
         "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),
-    bug("noise left out", LOCAL + "local_update.noisy_gradient", "add_noise(model, total, spread, key, draw)",
-        "add_noise(model, total, 0.0, key, draw)", SPREAD),
-    bug("noise at the first step only", LOCAL + "local_update.noisy_gradient",
+    bug("the smallest site with the noise of the largest", RECIPE + "Recipe.of", "noise * (plan.batch / batch)",
+        "noise / plan.most_weight", EQUAL_RATES + "adds_the_noise_that_its_own_figure_needs_and_so_does_every_other"),
+    bug("noise left out", LOCAL + "local_update.noisy_sum", "add_noise(model, total, spread, key, draw)",
+        "add_noise(model, total, None, key, draw)", SPREAD),
+    bug("noise at the first step only", LOCAL + "local_update.noisy_sum",
         "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, spread, key, lambda *a: jnp.all(key == keys[0]) * draw(*a))", SPREAD),
     bug("the same noise at every step", DRAWING + "Drawing._calls", "np.arange(self.plan.local_steps + 1)",
@@ -128,16 +133,17 @@ MUTANTS = [
         "low + ((high - (near - taken)) + (one - taken))", "low",
         "tests/learning/test_rounding.py::"
         "test_pieces_are_added_in_two_floats_all_but_exactly_when_compiled"),
-    bug("noise without what float32 adds", LOCAL + "noise_on_sum",
-        "recipe.batch * recipe.noise * sensitivity_factor(model, room)", "recipe.batch * recipe.noise",
+    bug("noise without what float32 adds", RECIPE + "noise_on_sum",
+        "recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)",
+        "recipe.batch * recipe.noise",
         "tests/learning/test_rounding.py::"
         "test_the_noise_that_is_added_is_the_plans_times_what_float32_may_add"),
     bug("a drawn record moves the others", COINS + "PoissonDrawer.draw", "random is None and room <= ONE_PIECE", "True",
         "tests/learning/test_rounding.py::"
         "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
     # Sampling
-    bug("records drawn half as often again", COINS + "poisson", "np.log1p(-batch / sizes)",
-        "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
+    bug("records drawn half as often again", COINS + "poisson", "np.log1p(-batch / of)",
+        "np.log1p(-np.minimum(1.0, 1.5 * batch / of))",
         "tests/learning/test_batches.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
     bug("the same batch at every step of a pass", PASSES + "_short_passes", "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
@@ -318,7 +324,7 @@ MUTANTS = [
     bug("a person's charge that says record", "choral.privacy.mechanisms:against_everyone",
         "adjacency_of(part)", "'one record replaced'",
         "tests/run/test_persons.py::test_every_place_that_names_what_is_protected_says_person"),
-    bug("a device's update clipped to twice its bound", "choral.learning.local:Recipe.of",
+    bug("a device's update clipped to twice its bound", RECIPE + "Recipe.of",
         "plan.upload_bound", "2 * plan.upload_bound",
         "tests/run/test_device_unit.py::test_a_device_clips_its_whole_update_and_no_record"),
     bug("a count that is not charged for", PLAN + "Plan.moves", "math.hypot(2, COUNT_LENGTH)", "2.0",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choral.errors import ChoralError, PlanError
-from choral.learning.local import Recipe
+from choral.learning.recipe import Recipe
 from choral.plan import Plan
 from choral.privacy.mechanisms import mechanism_of
 from choral.report.verify import verify

@@ -9,7 +9,7 @@ import pytest
 from choral import cli, config
 from choral.errors import ChoralError
 from choral.plan import Budget
-from choral.planner.verdict import Prospect, happened
+from choral.planner.worth_joining import Prospect, happened
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify

@@ -72,6 +72,8 @@ class Parameters:
         if not isinstance(column, kind):
             needed = "bounds = [low, high]" if kind is Numeric else "levels = [...]"
             raise bad(f'{self.name}: column "{name}" is not declared with {needed}.', "Ask about another column.")
+        if isinstance(column, Numeric) and column.dates:
+            raise bad(f'{self.name}: column "{name}" holds dates.', "Ask about a column of numbers, such as an age.")
         return column
 
     def known(self, name: str) -> Numeric | Categorical:

@@ -19,8 +19,8 @@ from choral.audit.verdict import Finding, Trial
 from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import _update as deployed_update
-from choral.learning.local import Recipe
 from choral.learning.models import Model, logistic
+from choral.learning.recipe import Recipe
 from choral.plan import Budget, Plan, SecureSum, require_whole
 from choral.privacy.calibrate import smallest_noise
 from choral.privacy.exposure import Exposure, exposure_of

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
-from choral.learning.local import Recipe, local_update
+from choral.learning.local import local_update
 from choral.learning.models import Model, linear
+from choral.learning.recipe import Recipe
 from choral.plan import Plan
 from choral.run.watch import Watch, unwatched
 from choral.secagg.codec import Codec

@@ -13,7 +13,7 @@ import numpy as np
 
 from choral.audit.steps import Scores, Watched, Weigh, by_steps, by_sums
 from choral.audit.verdict import Finding, Trial
-from choral.learning.local import Recipe
+from choral.learning.recipe import Recipe
 from choral.plan import Budget, Plan, SecureSum
 from choral.privacy.calibrate import loss_under, smallest_noise
 from choral.privacy.exposure import Exposure, exposure_of

@@ -10,8 +10,9 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.learning import noise
-from choral.learning.local import COMPILED, Recipe, local_update
+from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
+from choral.learning.recipe import Number, Numbers, Recipe
 from choral.secagg.codec import quantise
 
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
@@ -34,12 +35,13 @@ class CompiledCall:
     at: int
 
 
-@partial(jax.jit, static_argnames=("model", "recipe", "usual", "finite"), compiler_options=COMPILED)
+@partial(jax.jit, static_argnames=("model", "form", "usual", "finite"), compiler_options=COMPILED)
 def updates_of(
     model: Model,
-    recipe: Recipe,
+    form: Recipe,
     usual: int,
     finite: bool,
+    numbers: Numbers,
     parameters: Array,
     features: Array,
     labels: Array,
@@ -47,9 +49,16 @@ def updates_of(
     counts: Array,
     keys: Array,
 ) -> Array:
-    """The updates of all lanes."""
-    one = partial(local_update, model, recipe, parameters, features, labels, usual=usual, finite=finite)
-    return jax.vmap(one)(rows, counts, keys)
+    """The updates of all lanes; other numbers of a recipe of this form compile nothing."""
+    start = partial(local_update, model, form, parameters, features, labels)
+    one = partial(start, usual=usual, finite=finite)
+    if not form.weighed:
+        return jax.vmap(partial(one, numbers=numbers))(rows, counts, keys)
+
+    def weighed(share: Number, weight: Number, *lane: Array) -> Array:
+        return one(*lane, numbers=numbers._replace(share=share, weight=weight))
+
+    return jax.vmap(weighed)(numbers.share, numbers.weight, rows, counts, keys)
 
 
 @partial(jax.jit, static_argnames=("grid", "largest"), compiler_options=COMPILED)

@@ -31,9 +31,9 @@ from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
-from choral.learning.local import Recipe
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
+from choral.learning.recipe import Numbers, Recipe
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec, mean, mean_scale
@@ -111,6 +111,12 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
+        self.numbers = Numbers.of(model.fixed or model, self.recipe, self.room)
+        if self.recipe.weighed:
+            kinds, which = np.unique(records.sizes, return_inverse=True)
+            own = [Recipe.of(plan, int(rows)) for rows in kinds]
+            each = [[1 / one.batch for one in own], [one.weight for one in own]]
+            self._own = np.array(each, dtype=np.float32)[:, which]
         self.usual = drawer.usual(self.room, self.lanes, RARE)
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
@@ -257,11 +263,18 @@ class Vectorised:
 
         def update(call: CompiledCall) -> Array:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
-            how = (self.model, self.recipe, self.usual, self.feed.finite)
+            how = (self.model, self.recipe.form, self.usual, self.feed.finite, self._numbers_of(call.devices))
             updates: Array = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
             return updates
 
         return update
+
+    def _numbers_of(self, devices: Devices) -> Numbers:
+        """The numbers of a call: where rows weigh, each lane has its device's own divisor and weight."""
+        if not self.recipe.weighed:
+            return self.numbers
+        share, weight = self._own[:, devices]
+        return self.numbers._replace(share=share, weight=weight)
 
     def _each(self, do: Callable[[CompiledCall], Array], calls: Sequence[CompiledCall]) -> Iterator[Array]:
         """What is done to each call, in their order, as many under way as memory and cores allow."""
@@ -317,11 +330,11 @@ class Vectorised:
                 "a cohort is empty, or names an unknown device, or one twice.",
                 fix="Draw it without replacement.",
             )
-        for device in cohort[self.records.sizes[cohort] < self.plan.rows]:
+        for device in cohort[self.records.sizes[cohort] < self.plan.least_rows]:
             raise TableError(
                 "CH305",
                 f"device {self.records.names[device]} has {self.records.sizes[device]:,} rows; the plan is for"
-                f" devices of {self.plan.rows:,} or more.",
+                f" devices of {self.plan.least_rows:,} or more.",
                 why="On fewer rows a record would be used more often than the plan accounts for.",
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )

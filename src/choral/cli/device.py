@@ -31,6 +31,14 @@ in this order:
   choral device personal --validation later-rows.csv"""
 
 
+FORMAT = {
+    "delimiter": "what separates its cells",
+    "decimal": '"." or ","',
+    "encoding": "utf-8, utf-16, cp1252, latin-1, …",
+    "dates": '"day first" or "month first"',
+}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the phases of a site."""
     phase = phases(parser)
@@ -48,6 +56,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--max-epsilon-sum", type=float, metavar="X", help="ε that a server which sees only sums may learn in all"
     )
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
+    for name, what in FORMAT.items():
+        approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument(
@@ -120,6 +130,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
+    from choral.learning.reading import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike
@@ -139,6 +150,7 @@ def _approve(args: argparse.Namespace) -> int:
             passphrase=_passphrase(args),
             record=args.yes,
             register=Register(second_home=args.second_home),
+            written=Format(**{name: getattr(args, name) for name in FORMAT}),
         )
     if args.json:
         print(json.dumps({**told.to_dict(), "approved": args.yes}))

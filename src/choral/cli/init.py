@@ -18,6 +18,7 @@ EPILOG = """\
   choral init sites/*.csv --label ill
   choral init patients.csv --label ill --out choral.toml"""
 FILL_IN = {"number": "bounds = []", "levels": "levels = []"}
+DATES = 'dates = ["2000-01-01", "2024-12-31"]  # the first and the last day that can be'
 HINTS = {"number": "[lowest, highest] that can be", "levels": 'every level that can be, ["…", "…"]'}
 
 
@@ -61,6 +62,16 @@ def _looks(paths: list[Path]) -> "dict[str, Look]":
     return {name: look_of(*present(together(tables, name))) for name in tables[0].columns}
 
 
+def _written(path: Path) -> str:
+    """How a file is written, as far as it shows it, in the words of [data]."""
+    from choral.config.writing import toml_of
+    from choral.learning.reading import sniffed
+
+    found = sniffed(path)
+    named = {"delimiter": found.delimiter, "decimal": found.decimal, "encoding": found.encoding}
+    return ", ".join(f"{key} = {toml_of(value)}" for key, value in named.items())
+
+
 def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
     """The choral.toml."""
     from choral.config.writing import toml_of
@@ -84,6 +95,7 @@ def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
         f"{kind} = {toml_of(str(source))}",
         f"label = {toml_of(label)}",
         f"{target}  # FILL IN: {hint}; in the rows it looks like {looks[label].words}",
+        *([f"# {path.name}: {_written(path)}" for path in paths] if kind == "csv" else []),
     ]
     for name, look in looks.items():
         if name == label:
@@ -91,6 +103,8 @@ def _text(paths: list[Path], looks: "dict[str, Look]", label: str) -> str:
         key = toml_of(name)
         if look.kind in FILL_IN:
             lines += [f"[data.columns.{key}]  # {look.words}", f"{FILL_IN[look.kind]}  # FILL IN: {HINTS[look.kind]}"]
+        elif look.kind == "date":
+            lines += [f"# [data.columns.{key}]  # {look.words}; not read unless declared", f"# {DATES}"]
         else:
             lines.append(f"# [data.columns.{key}] is not declared and so not read: {look.words}")
     return "\n".join([*lines, "[run]", 'name = "run"']) + "\n"

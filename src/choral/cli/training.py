@@ -137,7 +137,7 @@ def as_object(run: "Run", result: "Result") -> dict[str, object]:
 
 def _verdict(result: "Result") -> dict[str, object] | None:
     """Whether joining was worth it, with the sentence that says so."""
-    from choral.planner.verdict import in_words
+    from choral.planner.worth_joining import in_words
 
     verdict = result.record.result.verdict if result.record.result else None
     return None if verdict is None else verdict.to_dict() | {"sentence": in_words(verdict)}
@@ -183,6 +183,8 @@ def plan_lines(study: "Study") -> list[str]:
         f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
         f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
+    if plan.weighed:
+        lines.append(f"       devices count by their rows: the batch is that of a device with {plan.rows:,}")
     if plan.strict:
         codec = study.codec
         added = plan.noise * codec.noise_in_grid * codec.grid / plan.update_noise
@@ -211,7 +213,7 @@ def body(run: "Run", result: "Result") -> str:
 
 
 def _curve(run: "Run", result: "Result") -> str:
-    from choral.planner.verdict import in_words
+    from choral.planner.worth_joining import in_words
     from choral.record import merit
 
     stopped = "" if len(run.lines) == run.study.plan.rounds else f"\n{run.stopped}"

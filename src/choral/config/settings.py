@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.learning.dates import DATE_ORDERS, DateOrder
+from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
 from choral.plan import (
     AGAINST,
@@ -15,6 +17,7 @@ from choral.plan import (
     SAMPLINGS,
     SUM_KINDS,
     UNITS,
+    WEIGHINGS,
     Against,
     Law,
     NoiseIsAdded,
@@ -24,6 +27,7 @@ from choral.plan import (
     SumKind,
     Unit,
     UnitName,
+    Weighing,
     unit_of,
 )
 from choral.server_step import STEPS
@@ -60,6 +64,8 @@ class FederationSettings:
     cohort: int | None = _setting(Whole(least=1, suggest="10"))
     rounds: int | None = _setting(Whole(least=1, suggest="20"))
     rows: int | None = _setting(Whole(least=1, suggest="1000"))
+    typical_rows: int | None = _setting(Whole(least=1, suggest="2000"))
+    weighing: Weighing | None = _setting(Text(choices=WEIGHINGS))
     colluders: int | None = _setting(Whole(least=0))
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
@@ -106,8 +112,16 @@ class DataSettings:
     partition: Partition = _setting(Text(choices=PARTITIONS), "even")
     skew: float = _setting(Number(above=0, suggest="0.5"), 0.5)
     delimiter: str | None = _setting(Text(suggest='";"'))
+    decimal: str | None = _setting(Text(choices=(".", ",")))
+    encoding: str | None = _setting(Text(suggest='"cp1252"'))
+    dates: DateOrder | None = _setting(Text(choices=DATE_ORDERS))
     validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
     test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+
+    @property
+    def written(self) -> Format:
+        """How the files are written, as far as it is said."""
+        return Format(delimiter=self.delimiter, decimal=self.decimal, encoding=self.encoding, dates=self.dates)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,7 +127,7 @@ class Agent:
         terms = terms.without(approval.policy.struck)
 
         def table(_question: CheckedQuestion) -> Table:
-            found = study.table_in(Path(approval.data))
+            found = study.table_in(Path(approval.data), approval.written)
             pinned.check_table(study.digest_of(found), approval.table, data=Path(approval.data))
             return found
 

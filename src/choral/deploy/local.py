@@ -173,8 +173,9 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
             where=job.where("data", "csv"),
             fix=f"Use --local {len(paths)}, or name one file to be dealt over the sites.",
         )
-    delimiter = job.data.delimiter or sniffed(Path(paths[0]))
-    tables = deal(read_rows(paths[0], delimiter), devices, folder, delimiter)
+    written = sniffed(paths[0], job.data.written)
+    delimiter = written.delimiter or ","
+    tables = deal(read_rows(paths[0], delimiter, written.encoding or "utf-8"), devices, folder, delimiter)
     return LocalDeployment(folder, text, tables)
 
 

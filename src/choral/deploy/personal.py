@@ -86,11 +86,11 @@ def make_personal(
     """
     study, approval = home.approved(home.vault(passphrase))
     settled, shared = study.settled, shared_model(home, study, model)
-    table = study.table_in(Path(approval.data))
+    table = study.table_in(Path(approval.data), approval.written)
     pinned.check_table(study.digest_of(table), approval.table, data=Path(approval.data))
     train, judges, repeated = study.encoded(table), None, 0
     if validation is not None:
-        judges, repeated = _unseen(study, table, study.table_in(validation))
+        judges, repeated = _unseen(study, table, study.table_in(validation, approval.written))
     own = personal(settled.model, shared, train, judges, kappa=kappa)
     unit = 1.0 if settled.data.target is None else settled.data.target.unit
     standings = {} if judges is None else side_by_side(settled.model, shared, train, judges, own.kappa, unit=unit)

@@ -19,6 +19,7 @@ from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.once import OnceTraining
+from choral.learning.reading import OPEN, Format
 from choral.learning.trainer import LocalTraining
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
@@ -53,6 +54,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     table: str = ""  # the digest of what is read of the table; none before tables were pinned
     code: Code | None = None  # of a model that is somebody's own
     since: int = 0  # charges of this study when the passes over this table began
+    written: Format = OPEN  # how the table's file is written, as far as its owner says it
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,9 +204,9 @@ class Home:
                 fix="Send the card again; never take part under keys that somebody else made.",
             )
 
-    def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault) -> Holdings:
+    def holdings(self, study: Agreement, policy: Policy, data: Path, vault: Vault, written: Format = OPEN) -> Holdings:
         """The table by the study's declared columns, and its costs; CH305 with fewer rows than the plan is for."""
-        table = study.table_in(data)
+        table = study.table_in(data, written)
         features, labels = study.units_of(table)
         digest = study.digest_of(table)
         trainer = trainer_of(
@@ -252,6 +254,7 @@ class Home:
         passphrase: str | None = None,
         record: bool = False,
         register: Register | None = None,
+        written: Format = OPEN,
     ) -> Preview:
         """What the study would cost and send, after one round of training that stays here; recorded if wanted.
 
@@ -264,7 +267,7 @@ class Home:
         policy.check(study)
         code = policy.code_of(study)
         study = trusting(study, code)
-        held = self.holdings(study, policy, data, vault)
+        held = self.holdings(study, policy, data, vault, written)
         holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
         if register is not None:
             register.check(held.whole, holder)
@@ -288,6 +291,7 @@ class Home:
                 table=held.table,
                 code=code,
                 since=since,
+                written=written,
             )
             keep(self.path / APPROVAL, _json(approval))
         return preview
@@ -374,7 +378,7 @@ class Home:
 
     def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
         """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""
-        held = self.holdings(study, approval.policy, Path(approval.data), vault)
+        held = self.holdings(study, approval.policy, Path(approval.data), vault, approval.written)
         pinned.check_table(held.table, approval.table, data=Path(approval.data))
         return held
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import TableError
+from choral.learning.dates import day_of, days_of
 from choral.learning.looks import MOST_LEVELS, Look, look_of
 from choral.learning.text_cells import Cells, each
 
@@ -76,6 +77,7 @@ class Numeric:
     high: float
     scale: Literal["linear", "log"] = "linear"
     missing: float | None = None
+    dates: bool = False  # cells are dates; low, high and missing are days since 1970-01-01
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
@@ -108,6 +110,9 @@ class Numeric:
 
     def _numbers(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float64]:
         """The cells as numbers, the declared constant in place of those that are missing."""
+        if self.dates:
+            order = cells.dates if isinstance(cells, Cells) else None
+            return days_of(cells, order, source=source, name=self.name, missing=self.missing)
         if isinstance(cells, Cells):
             cells = cells.with_points()
             if (found := cells.numbers()) is not None:
@@ -245,7 +250,7 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
     if declared is None or not set(settings) <= declared.allowed:
         raise TableError(
             "CH304",
-            f'column "{name}" needs either bounds (with scale, missing) or levels (with missing, other).',
+            f'column "{name}" needs bounds (with scale, missing), levels (missing, other) or dates (missing).',
             where=where,
             fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
         )
@@ -278,6 +283,16 @@ def _with_bounds(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
     )
 
 
+def _with_dates(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
+    ends = settings["dates"] if isinstance(settings["dates"], list | tuple) else ()
+    found = [day_of(end) for end in (*ends, *([settings["missing"]] if "missing" in settings else []))]
+    if len(ends) != 2 or None in found:
+        fix = 'dates = ["2000-01-01", "2024-12-31"]'
+        raise TableError("CH304", f'column "{name}": dates must be [first, last].', where=where, fix=fix)
+    low, high, *missing = (float(day or 0) for day in found)
+    return Numeric(name=name, low=low, high=high, missing=missing[0] if missing else None, dates=True)
+
+
 class _Declared(NamedTuple):
     """A way to declare a column: the key that shows it, the keys that it may have, and who reads them."""
 
@@ -289,6 +304,7 @@ class _Declared(NamedTuple):
 _DECLARED = (
     _Declared("bounds", {"bounds", "scale", "missing"}, _with_bounds),
     _Declared("levels", {"levels", "missing", "other"}, _with_levels),
+    _Declared("dates", {"dates", "missing"}, _with_dates),
 )
 
 

@@ -50,9 +50,9 @@ def require_rows(model: Model, plan: Plan, features: NDArray[np.float32], labels
             f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
             fix="Give one label a row, and the columns that the plan names.",
         )
-    if len(labels) < plan.rows:
+    if len(labels) < plan.least_rows:
         raise TableError(
             "CH305",
-            f"this device has {len(labels):,} rows; the plan is for devices of {plan.rows:,} or more.",
+            f"this device has {len(labels):,} rows; the plan is for devices of {plan.least_rows:,} or more.",
             fix="Do not take part, or ask for a plan with fewer rows.",
         )

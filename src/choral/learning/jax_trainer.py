@@ -10,8 +10,9 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.learning.batches import Batches
-from choral.learning.local import COMPILED, Recipe, local_update
+from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
+from choral.learning.recipe import Numbers, Recipe
 from choral.learning.records import Labels
 
 
@@ -26,7 +27,8 @@ class JaxTrainer:
         # Products before the clip may be short without harm to anybody's privacy; a device trains as well as it can.
         with jax.default_matmul_precision("highest"):
             given = (parameters, *self.records, batches.rows[0], batches.counts[0], noise)
-            return np.asarray(_update(self.model, self.recipe, *given))
+            numbers = Numbers.of(self.model.fixed or self.model, self.recipe, batches.rows.shape[-1])
+            return np.asarray(_update(self.model, self.recipe.form, numbers, *given))
 
 
 def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
@@ -34,6 +36,6 @@ def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
     return lax.dynamic_slice_in_dim(drawn, start, int(np.prod(shape))).reshape(shape)
 
 
-@partial(jax.jit, static_argnames=("model", "recipe"), compiler_options=COMPILED)
-def _update(model: Model, recipe: Recipe, *given: Array) -> Array:
-    return local_update(model, recipe, *(jnp.asarray(one) for one in given), draw=_given)
+@partial(jax.jit, static_argnames=("model", "form"), compiler_options=COMPILED)
+def _update(model: Model, form: Recipe, numbers: Numbers, *given: Array) -> Array:
+    return local_update(model, form, *(jnp.asarray(one) for one in given), numbers=numbers, draw=_given)

@@ -1,23 +1,61 @@
 """Tables as people have them: CSV or Parquet files and data frames; read whole, judged strictly, never printed."""
 
+import codecs
 import csv
 import gzip
 import hashlib
+import io
 import lzma
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Cell
+from choral.learning.dates import DATE_ORDERS, DateOrder
 from choral.learning.text_cells import Cells
 
 _DELIMITERS = (",", ";", "\t", "|")
+_UTF_8, _WINDOWS = "utf-8-sig", "cp1252"
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # the first bytes of a file that says what it is
 _LOOKED_AT = 20  # lines by which the delimiter is found
 BLOCK = 500  # rows that are lists at a time: with more of them, the garbage collector looks for cycles in each
 DataSource: TypeAlias = Any  # a path, a glob, a data frame, or a pair (features, labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How a file is written, where somebody says it; what is left out is found in the file.
+
+    >>> Format(delimiter=";").over(Format(delimiter=",", decimal="."))
+    Format(delimiter=';', decimal='.', encoding=None, dates=None)
+    """
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    dates: DateOrder | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("decimal", (".", ",")), ("dates", DATE_ORDERS)):
+            if getattr(self, name) not in (None, *allowed):
+                known = " or ".join(f'"{one}"' for one in allowed)
+                raise ConfigError("CH102", f"{name} = {getattr(self, name)!r}.", fix=f"Must be {known}.")
+        try:
+            "".encode(self.encoding or _UTF_8)
+        except LookupError:
+            known = "utf-8, utf-16, cp1252 (Windows), latin-1"
+            raise ConfigError("CH102", f"encoding = {self.encoding!r}.", fix=f"Known, for example: {known}.") from None
+
+    def over(self, other: "Format") -> "Format":
+        """The same, with what another format says where this one leaves it open."""
+        return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+OPEN = Format()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,28 +110,22 @@ def _named_twice(source: str) -> TableError:
     return TableError("CH302", "has a column name that is empty or stands twice.", where=source, fix="Rename it.")
 
 
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8-sig", newline="")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+def _open_bytes(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked."""
+    packed: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+    opened: IO[bytes] = packed.get(path.suffix, open)(path, "rb")
+    return opened
 
 
-def read_rows(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
+def read_rows(path: Path, delimiter: str = ",", encoding: str = _UTF_8) -> Iterator[list[str]]:
     """The lines of a CSV file (also .csv.gz, .csv.xz) as lists of cells, the header first."""
     try:
-        with _open_text(path) as text:
+        with _open_bytes(path) as opened, io.TextIOWrapper(opened, encoding=encoding, newline="") as text:
             yield from csv.reader(text, delimiter=delimiter, strict=True)
     except FileNotFoundError:
         raise TableError("CH300", "is not there.", where=str(path), fix="Check the path in [data].") from None
-    except UnicodeDecodeError as error:
-        raise TableError(
-            "CH307",
-            f"is not UTF-8 text (byte {error.start:,} of a block).",
-            where=str(path),
-            fix="Save it as UTF-8, e.g. iconv -f latin1 -t utf-8.",
-        ) from None
+    except UnicodeError:
+        raise _no_text(path, encoding, _first_bad_line(path, encoding)) from None
     except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not well-formed CSV"
         raise TableError("CH300", f"can't be read: {reason}.", where=str(path), fix="Check the file.") from None
@@ -103,27 +135,81 @@ def read_rows(path: Path, delimiter: str = ",") -> Iterator[list[str]]:
         ) from None
 
 
-def sniffed(path: Path) -> str:
-    r"""The delimiter of a CSV file, by its first lines: a comma where that gives a table, else what does.
+def _no_text(path: Path, encoding: str, line: int) -> TableError:
+    return TableError(
+        "CH307",
+        f"is not {'UTF-8' if encoding == _UTF_8 else encoding} text (line {line:,}).",
+        where=str(path),
+        fix="Save it as UTF-8, or say what it is: encoding in [data]; at a site, device approve … --encoding",
+    )
+
+
+def _first_bad_line(path: Path, encoding: str) -> int:
+    """The number of the first line with bytes that are no text in this encoding."""
+    with _open_bytes(path) as opened, io.TextIOWrapper(opened, encoding=encoding, errors="replace") as text:
+        return next((number for number, line in enumerate(text, start=1) if "\ufffd" in line), 1)
+
+
+def _encoding_of(path: Path) -> str:
+    """UTF-16 where the first bytes say so; UTF-8 where all bytes are; else that of Windows, if it has all bytes.
+
+    Text in another encoding is hardly ever well-formed UTF-8. Who has Latin-1 with bytes that Windows lacks says so.
+    """
+    try:
+        with _open_bytes(path) as opened:
+            marked = _MARKS.get(opened.read(2))
+        return marked or next((one for one in (_UTF_8, _WINDOWS) if _is_text_in(one, path)), _UTF_8)
+    except (OSError, EOFError, lzma.LZMAError):
+        return _UTF_8  # said when the file is read, as is the line of bytes that are no text
+
+
+def _is_text_in(encoding: str, path: Path) -> bool:
+    """Whether all bytes of a file are text in this encoding; zeros are in no text."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with _open_bytes(path) as opened:
+        try:
+            for piece in iter(partial(opened.read, 2**20), b""):
+                if b"\0" in piece:
+                    return False
+                if not piece.isascii() or decoder.getstate()[0]:
+                    decoder.decode(piece)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def sniffed(path: Path, given: Format = OPEN) -> Format:
+    r"""How a CSV file is written: as is said, and what is left open by its bytes and its first lines.
+
+    The delimiter is a comma where that gives a table, else what does.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "ages.csv")
     >>> _ = path.write_text("age;bmi\n25;27,5\n")
-    >>> sniffed(path)
-    ';'
+    >>> found = sniffed(path)
+    >>> found.delimiter, found.decimal, found.encoding
+    (';', ',', 'utf-8-sig')
     """
+    encoding = given.encoding or _encoding_of(path)
+    delimiter = given.delimiter or _delimiter_of(path, encoding)
+    decimal = given.decimal or ("." if delimiter == "," else ",")
+    return Format(delimiter=delimiter, decimal=decimal, encoding=encoding, dates=given.dates)
+
+
+def _delimiter_of(path: Path, encoding: str) -> str:
     for delimiter in _DELIMITERS:
         try:
-            widths = {len(row) for row in islice(read_rows(path, delimiter), _LOOKED_AT) if row}
-        except TableError:  # told when the file is read
+            widths = {len(row) for row in islice(read_rows(path, delimiter, encoding), _LOOKED_AT) if row}
+        except TableError:  # said when the file is read
             continue
         if len(widths) == 1 and max(widths) > 1:
             return delimiter
     return _DELIMITERS[0]
 
 
-def read_csv(path: str | Path, *, delimiter: str | None = None) -> Table:
-    r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line; a delimiter that is not given is found.
+def read_csv(path: str | Path, given: Format = OPEN) -> Table:
+    r"""The table in a CSV file (also .csv.gz, .csv.xz) with a header line; what is not said of its format is found.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "ages.csv")
@@ -132,14 +218,18 @@ def read_csv(path: str | Path, *, delimiter: str | None = None) -> Table:
     1
     """
     path = Path(path)
-    delimiter = sniffed(path) if delimiter is None else delimiter
-    lines = read_rows(path, delimiter)
+    written = sniffed(path, given)
+    encoding = written.encoding or _UTF_8
+    lines = read_rows(path, written.delimiter or ",", encoding)
     header = [name.strip() for name in next(lines, [])]
+    if "\0" in "".join(header):  # UTF-16 without its mark: such bytes are well-formed UTF-8
+        raise _no_text(path, encoding, 1)
     if not header:
         raise TableError("CH308", "is empty.", where=str(path), fix="It needs a header line and at least one row.")
     if len(set(header)) != len(header) or "" in header:
         raise _named_twice(str(path))
-    columns, done = {name: Cells(decimal_comma=delimiter != ",") for name in header}, 0
+    comma = written.decimal == ","
+    columns, done = {name: Cells(decimal_comma=comma, dates=given.dates) for name in header}, 0
     while block := list(islice(lines, BLOCK)):
         rows = list(filter(None, block))  # without blank lines, as many editors leave them at the end
         if set(map(len, rows)) - {len(header)}:
@@ -148,7 +238,7 @@ def read_csv(path: str | Path, *, delimiter: str | None = None) -> Table:
                 "CH306",
                 f"row {number:,} has {cells_there} cells, the header has {len(header)}.",
                 where=str(path),
-                fix="Quote cells that hold the delimiter, or save the file with another one.",
+                fix="Quote cells that hold the delimiter, or say another one; at a site, device approve … --delimiter",
             )
         done += len(rows)
         for cells, column in zip(columns.values(), zip(*rows, strict=True), strict=bool(rows)):

@@ -26,7 +26,7 @@ from choral.learning.columns import (
 )
 from choral.learning.looks import about_columns
 from choral.learning.owners import holders, names_in
-from choral.learning.reading import DataSource, Table, from_frame, read_csv, read_parquet
+from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition
 from choral.learning.text_cells import Cells
@@ -72,7 +72,7 @@ def load(
     partition: Partition = "even",
     skew: float = 0.5,
     seed: int = 0,
-    delimiter: str | None = None,
+    written: Format = OPEN,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -100,7 +100,7 @@ def load(
         kinds: list[Numeric | Categorical] = []
         told: tuple[str, ...] = ()
     else:
-        tables = _read(source, delimiter=delimiter)
+        tables = _read(source, written)
         kinds, target, origin, told = _columns_of(
             [table for _, table in tables],
             label=label,
@@ -162,9 +162,9 @@ def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp
     )
 
 
-def read_one(path: str | Path, *, delimiter: str | None = None) -> Table:
+def read_one(path: str | Path, written: Format = OPEN) -> Table:
     """The table in one site's file, or CH300 for a pattern that matches several."""
-    tables = _read(path, delimiter=delimiter)
+    tables = _read(path, written)
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
     return tables[0][1]
@@ -218,7 +218,7 @@ def load_adult(
         )
 
 
-def _read(source: DataSource, *, delimiter: str | None) -> list[tuple[str, Table]]:
+def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
     """(device name, table) of every file; one table for a data frame."""
     if not isinstance(source, str | Path):
         return [("", from_frame(source))]
@@ -233,7 +233,7 @@ def _read(source: DataSource, *, delimiter: str | None) -> list[tuple[str, Table
         )
     is_parquet = [Path(path).suffix in (".parquet", ".pq") for path in paths]
     return [
-        (name, read_parquet(path) if parquet else read_csv(path, delimiter=delimiter))
+        (name, read_parquet(path) if parquet else read_csv(path, written))
         for name, path, parquet in zip(names, paths, is_parquet, strict=True)
     ]
 

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.learning.dates import DateOrder
+
 Value = TypeVar("Value")
 _COMMA = re.compile(r"\s*([+-]?\d+(,\d+)?\s*)?")
 _BETWEEN = "\x1f"  # the unit separator of ASCII, which hardly any cell holds
@@ -22,9 +24,11 @@ class Cells(Collection[str]):
     (4, ['25', '38', 'a', 'b\x1fc'])
     """
 
-    def __init__(self, blocks: Sequence[Sequence[str]] = (), *, decimal_comma: bool = False) -> None:
-        """`decimal_comma` if a comma may stand for a decimal point, since it is not what separates the cells."""
-        self._decimal_comma = decimal_comma
+    def __init__(
+        self, blocks: Sequence[Sequence[str]] = (), *, decimal_comma: bool = False, dates: DateOrder | None = None
+    ) -> None:
+        """`decimal_comma` if a comma may stand for a decimal point; `dates` is the order of day and month, if known."""
+        self._decimal_comma, self.dates = decimal_comma, dates
         self._blocks: list[str | tuple[str, ...]] = []
         self._count = 0
         for block in blocks:

@@ -11,8 +11,8 @@ from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.fit import require_rows
 from choral.learning.jax_trainer import JaxTrainer
-from choral.learning.local import Recipe
 from choral.learning.models import Model
+from choral.learning.recipe import Recipe
 from choral.learning.records import Labels
 from choral.plan import Plan
 
@@ -24,8 +24,9 @@ class Trainer(Protocol):
 
     choral draws the batches and the noise, counts uses and charges for them; a trainer computes. The accounting rests
     on this: in every step each example's gradient is clipped to `recipe.clip` before it is added to any other, the sum
-    over the batch gets this step's noise times `local.noise_on_sum` (or more, if the framework rounds more coarsely
-    than float32), and the divisor is `recipe.batch`, whatever the batch holds.
+    over the batch gets this step's noise times `recipe.noise_on_sum` (or more, if the framework rounds more coarsely
+    than float32), the divisor is `recipe.batch`, whatever the batch holds, and the update is multiplied by
+    `recipe.weight` at the end.
     """
 
     def train(self, parameters: Vector, batches: Batches, noise: NDArray[Any]) -> Vector:
@@ -58,7 +59,8 @@ class LocalTraining:
         order: int | None = None,
     ) -> None:
         require_rows(model, plan, features, labels)
-        self.model, self.plan, self.recipe, self.rows = model, plan, recipe or Recipe.of(plan), len(labels)
+        self.model, self.plan, self.rows = model, plan, len(labels)
+        self.recipe = recipe or Recipe.of(plan, self.rows)
         self.trainer: Trainer = (model.trainer or JaxTrainer)(model, self.recipe, features, labels)
         self.rounds = rounds
         self.order = int(streams.secure_words((1,))[0]) if order is None else order

@@ -13,11 +13,11 @@ from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
-    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WHOLE",
-    "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS", "UNITS", "Adversary", "Against", "Budget",
-    "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName",
-    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "unit_of", "usual_sampling", "whole_within",
+    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE",
+    "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary",
+    "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind",
+    "Unit", "UnitName", "Weighing", "require_company", "require_keywords", "require_law", "require_number",
+    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -34,6 +34,9 @@ NoiseIsAdded = Literal["every step", "once"]
 NOISE_IS_ADDED: tuple[NoiseIsAdded, ...] = ("every step", "once")
 Against = Literal["everyone", "server and colluders"]
 AGAINST: tuple[Against, ...] = ("everyone", "server and colluders")  # whom the ε of a budget is proved against
+Weighing = Literal["equally", "rows"]
+WEIGHINGS: tuple[Weighing, ...] = ("equally", "rows")  # what a device's update counts for in the mean
+MOST_WEIGHT = 16  # typical devices: of a device with more rows than so many of them have, the first ones are used
 MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
@@ -109,7 +112,8 @@ class Plan:
     every step is over all rows of a device, or over those that one Poisson draw per round gives, divided by `batch`;
     `noise` is that of the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn
     back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
-    uses one.
+    uses one. Where devices are weighed by their "rows", `rows` and `batch` are those of a typical device, which counts
+    once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -136,6 +140,7 @@ class Plan:
     parts: int = 1
     rows_per_person: int = 0
     clip_quantile: float = 0.0
+    weighing: Weighing = "equally"
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -156,6 +161,7 @@ class Plan:
         require_one_of("noise_is_added", self.noise_is_added, NOISE_IS_ADDED)
         self._require_numbers_of_unit()
         self._require_once()
+        self._require_weighing()
 
     def _require_numbers_of_unit(self) -> None:
         """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
@@ -201,6 +207,58 @@ class Plan:
                 why="Rule S7 is proved for parts of all rows, without a pull home, where a unit is one row.",
                 fix="Use parts = 1, or leave pull, sampling and unit out.",
             )
+
+    def _require_weighing(self) -> None:
+        """Rows weigh where Gaussian noise is in every step: noise once weighs by rows anyway, devices count as one."""
+        require_one_of("weighing", self.weighing, WEIGHINGS)
+        if self.weighed and (self.on_upload or not self.gaussian):
+            raise PlanError(
+                "CH204",
+                f'weighing = "rows" with law = "{self.law}", unit = "{self.unit}", noise_is_added = '
+                f'"{self.noise_is_added}".',
+                why="Equal rates are proved for Gaussian noise in every step on records or persons.",
+                fix='Use weighing = "equally"; noise once weighs sites by their rows by itself.',
+            )
+
+    @property
+    def weighed(self) -> bool:
+        """Whether a device counts by its rows: all draw at one rate, and a larger one has larger batches."""
+        return self.weighing == "rows"
+
+    @property
+    def most_weight(self) -> int:
+        """What a device counts for at most, in typical devices."""
+        return MOST_WEIGHT if self.weighed else 1
+
+    def used_rows(self, rows: int) -> int:
+        """How many of its rows a device uses: all, or as many as the most weight has.
+
+        >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
+        ...             weighing="rows")
+        >>> plan.used_rows(250), plan.used_rows(2000)
+        (250, 1600)
+        """
+        return min(rows, self.most_weight * self.rows) if self.weighed else rows
+
+    def batch_of(self, rows: int) -> int:
+        """The batch of a device with so many rows: γ, or as many times γ as it has rows more than a typical device.
+
+        >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
+        ...             weighing="rows")
+        >>> plan.batch_of(250), plan.batch_of(7)
+        (25, 1)
+        """
+        if not self.weighed:
+            return self.batch
+        used = self.used_rows(rows)
+        return used // self.batches_per_pass if self.partitioned else -(-self.batch * used // self.rows)
+
+    @property
+    def least_rows(self) -> int:
+        """The fewest rows of a device that takes part; where rows weigh, one for each batch of a pass."""
+        if not self.weighed:
+            return self.rows
+        return self.batches_per_pass if self.partitioned else 1
 
     @property
     def protects(self) -> Unit:
@@ -285,7 +343,8 @@ class Plan:
         So a plan from before there was a choice keeps its digest, and what was signed under it.
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
-                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0)}  # fmt: skip
+                 ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
+                 ("weighing", "equally")}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

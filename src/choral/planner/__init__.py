@@ -31,7 +31,7 @@ from choral.planner.task import (
     task_of,
     usual_cohort,
 )
-from choral.planner.verdict import Prospect
+from choral.planner.worth_joining import Prospect
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
 from choral.privacy.rules import adjacency_of
 

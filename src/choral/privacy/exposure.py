@@ -11,6 +11,7 @@ from choral.plan import (
     Sampling,
     SecureSum,
     UnitName,
+    Weighing,
     require_keywords,
     require_number,
     require_whole,
@@ -24,6 +25,7 @@ class _Optional(TypedDict, total=False):
     unit: UnitName
     rows_per_person: int
     clip_quantile: float
+    weighing: Weighing
     secure_sum: bool
     colluders: int
     dropouts: int
@@ -170,6 +172,10 @@ def crowd_of(secure: SecureSum) -> Crowd:
 
 
 def in_crowd(plan: Plan, *, rows: int, rounds: int, colluders: int, dropouts: int) -> Exposure:
-    """The same where of each cohort so many may collude with the server, and so many may be missing from a sum."""
+    """The same where of each cohort so many may collude with the server, and so many may be missing from a sum.
+
+    Where rows weigh, a device's rate, its uses and its noise on a sum are those of a typical device, whatever it holds.
+    """
+    rows = plan.rows if plan.weighed else rows
     shared: dict[str, Any] = {field.name: getattr(plan, field.name) for field in fields(Plan)}
     return Exposure(**shared | {"rows": rows, "rounds": rounds}, colluders=colluders, dropouts=dropouts)

@@ -9,7 +9,7 @@ import numpy as np
 from choral import config
 from choral.errors import ChoralError, StorageError
 from choral.plan import Budget
-from choral.planner.verdict import happened
+from choral.planner.worth_joining import happened
 from choral.privacy import events
 from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run

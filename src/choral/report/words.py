@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum
-from choral.planner.verdict import in_words
+from choral.planner.worth_joining import in_words
 from choral.privacy.display import up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by

@@ -14,8 +14,8 @@ from choral.backends.vectorised import Vectorised
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate, squared_gradient_norm
-from choral.learning.local import Recipe
 from choral.learning.models import Model
+from choral.learning.recipe import Recipe
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.plan import Budget, NoiseIsAdded, Plan, Sampling

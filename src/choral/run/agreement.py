@@ -20,7 +20,7 @@ from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
-from choral.learning.reading import Table
+from choral.learning.reading import OPEN, Format, Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_declared, read_one
@@ -184,9 +184,9 @@ class Agreement:
             return Numeric(name=data.label, low=data.label_bounds[0], high=data.label_bounds[1])
         return Categorical(name=data.label, levels=tuple(map(level_of, data.classes or ())))
 
-    def table_in(self, path: Path) -> Table:
-        """The table in a file, by the declared delimiter or the one that the file has."""
-        return read_one(path, delimiter=self.job.data.delimiter)
+    def table_in(self, path: Path, written: Format = OPEN) -> Table:
+        """The table in a file, by what its owner says of its format, else the job, else the file itself."""
+        return read_one(path, written.over(self.job.data.written))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
@@ -220,6 +220,7 @@ class Agreement:
             raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
         features = tuple(name for column in self.columns for name in column.features)
         classes = self.target.levels if isinstance(self.target, Categorical) else ()
+        many = f"{'about' if plan.weighed else 'at least'} {plan.rows:,}"
         no_rows = np.empty((0, len(features)))
         records = Records.of([(bundle.id, no_rows, ()) for bundle in self.roster], classes=len(classes))
         data = Dataset(
@@ -229,7 +230,7 @@ class Agreement:
             columns_from="declared",
             columns=self.columns,
             target=self.target if isinstance(self.target, Numeric) else None,
-            notes=(f"each site has at least {plan.rows:,} rows; nobody else knows how many",),
+            notes=(f"each site has {many} rows; nobody else knows how many",),
         )
         model = model_of(self.job, shape=(len(features),), classes=len(classes), maker=self.maker)
         return Study(

@@ -12,7 +12,7 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import Budget, Plan, SecureSum, UnitName, require_company
+from choral.plan import Budget, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
@@ -33,6 +33,7 @@ from choral.run.questions import price_of
 from choral.secagg.graph import require_private, sparse
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 
+UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
@@ -56,15 +57,41 @@ def plan_of(
                 where=job.where("local", name),
                 fix=f'Leave {name} out, or use noise_is_added = "once" in [privacy].',
             )
+    weighing: Weighing = "equally"
+    if not once:
+        weighing, rows = weighed_rows(job, rows, typical_rows)
     if once or _takes_one_step(job, model):
         row_length = row_length_of(job, model, columns)
         conditions = _conditions(
             job, model, secure, devices=devices, rows=rows, row_length=row_length, typical_rows=typical_rows
         )
-        plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions)
+        plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
-        plan = _plan(job, model, secure, devices=devices, rows=rows)
+        plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing)
     return _with_noise(job, plan, secure), secure
+
+
+def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weighing, int]:
+    """How devices weigh where noise is in every step, and the rows that the plan is made for.
+
+    As is said; else by rows if a typical device has many more than the smallest, whose few rows would otherwise set
+    batch and noise for all. Somebody who gives a batch means that of every device.
+    """
+    said, declared, privacy = job.federation.weighing, job.federation.typical_rows, job.privacy
+    typical = declared or (None if typical_rows is None else round(typical_rows))
+    if said == "rows" and typical is None:
+        raise ConfigError(
+            "CH103",
+            '[federation] has weighing = "rows" and no typical_rows.',
+            where=job.where("federation", "weighing"),
+            why="Every site draws at the rate that suits a typical one, and nobody may count rows.",
+            fix="Set typical_rows = …, the rows that a site has on average, about.",
+        )
+    fits = privacy.law == "gaussian" and not privacy.protects.clips_update and job.local.batch is None
+    unequal = declared is not None or (typical or 0) >= UNEQUAL * rows
+    if typical is not None and (said or ("rows" if fits and unequal and privacy.epsilon else "equally")) == "rows":
+        return "rows", typical
+    return "equally", rows
 
 
 def server_step_of(
@@ -203,14 +230,14 @@ def _budget(job: Job) -> Budget:
     return Budget(epsilon=job.privacy.epsilon or EASY, delta=job.privacy.delta)
 
 
-def _plan_of_one_step(job: Job, conditions: PlanningConditions) -> Plan:
+def _plan_of_one_step(job: Job, conditions: PlanningConditions, weighing: Weighing) -> Plan:
     """A plan of one noisy step per round on all rows of a device, before its noise is solved from the budget."""
     numbers = one_step_numbers(_budget(job), **conditions)
     rows = conditions["rows"]
     return Plan(
         devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
         step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
-        **_unit(job),
+        weighing=weighing, **_unit(job),
     )  # fmt: skip
 
 
@@ -256,7 +283,7 @@ def left_open(job: Job) -> tuple[str, ...]:
     return tuple(name for name, value in _given(job).items() if value is None)
 
 
-def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int) -> Plan:
+def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int, weighing: Weighing) -> Plan:
     """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
     local, privacy, given = job.local, job.privacy, _given(job)
     if given["batch"] is not None and given["batch"] > rows:
@@ -267,7 +294,7 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int)
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
-        law=privacy.law, clip_quantile=local.clip_quantile or 0.0, **given, **_unit(job),
+        law=privacy.law, clip_quantile=local.clip_quantile or 0.0, weighing=weighing, **given, **_unit(job),
     )  # fmt: skip
 
 

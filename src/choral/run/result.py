@@ -93,5 +93,11 @@ def model_card(model: Model, data: tables.Dataset) -> ModelCard:
         classes=data.classes,
         label_bounds=data.label_bounds,
         features=data.features,
-        columns=tuple({"type": type(column).__name__, **asdict(column)} for column in data.columns),
+        columns=tuple(_described(column) for column in data.columns),
     )
+
+
+def _described(column: Numeric | Categorical) -> dict[str, object]:
+    """A column as plain values; whether it holds dates only if it does, as cards from before have it."""
+    told = {"type": type(column).__name__, **asdict(column)}
+    return {name: value for name, value in told.items() if (name, value) != ("dates", False)}

@@ -15,7 +15,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
-from choral.planner.verdict import happened
+from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
     About,

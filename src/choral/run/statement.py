@@ -189,7 +189,9 @@ def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRow
     left = delta - rounds * OUT_OF_RANGE / plan.rounds
     if costs.exposure(device, rounds).sampled:
         draws = replace(plan, local_steps=1) if plan.once else plan
-        full = overflow(rows=size, batch=plan.batch, capacity=drawer_of(draws).room(size), together=rows)
+        full = overflow(
+            rows=plan.used_rows(size), batch=plan.batch_of(size), capacity=drawer_of(draws).room(size), together=rows
+        )
         left -= rounds * draws.local_steps * full
     found = (groups.of_rows(events, rows, left) if left > 0 else math.inf, groups.at_two_sites(events, delta))
     here, twice = (one if math.isfinite(one) else None for one in found)

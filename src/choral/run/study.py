@@ -179,7 +179,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         limit_column=settings.limit_column,
         person=settings.person,
         devices=job.federation.devices,
-        delimiter=settings.delimiter,
+        written=settings.written,
         partition=settings.partition,
         skew=settings.skew,
         seed=seed,

@@ -157,7 +157,8 @@ class Codec:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
         C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
-        C = B + zσ bounds it where noise is added to the upload.
+        C = B + zσ bounds it where noise is added to the upload. Where rows weigh, a device's steps may count up to
+        16 times (`Plan.most_weight`), and the noise of all uploads is that of a typical one.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -168,7 +169,7 @@ class Codec:
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
         noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip
+        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
         bound = reach + tail * noise * math.sqrt(noises)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
@@ -187,7 +188,7 @@ class Codec:
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,
             failure=failure,
-            noise_in_grid=noise / grid,
+            noise_in_grid=noise / plan.most_weight / grid,  # of a local step, which may count several times
         )
 
     @classmethod

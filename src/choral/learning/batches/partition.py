@@ -38,9 +38,9 @@ class PartitionDrawer:
         """Whether passes go on from round to round."""
         return self.plan.passes_continue
 
-    def room(self, most_rows: int) -> int:  # noqa: ARG002 - batches are full
-        """The batch."""
-        return within_reason(self.plan, self.plan.batch)
+    def room(self, most_rows: int) -> int:
+        """The batch of the largest device."""
+        return within_reason(self.plan, self.plan.batch_of(most_rows))
 
     def usual(self, room: int, lanes: int, rare: float) -> int:  # noqa: ARG002
         """All of the room."""
@@ -50,7 +50,16 @@ class PartitionDrawer:
         """One round's batches; the key orders the passes."""
         steps = self.plan.local_steps
         first_step = before * steps if self.one_order else np.zeros_like(before)
-        return partition(sizes, self.plan.batch, first_step, steps, key, self.orders)
+        if not self.plan.weighed:
+            return partition(sizes, self.plan.batch, first_step, steps, key, self.orders)
+        sizes = np.minimum(sizes, self.plan.used_rows(int(sizes.max())))
+        own = np.array([self.plan.batch_of(int(size)) for size in sizes])
+        rows = np.zeros((len(sizes), steps, room), dtype=np.int32)
+        for batch in np.unique(own):
+            which = own == batch
+            drawn = partition(sizes[which], int(batch), first_step[which], steps, key[which], self.orders)
+            rows[which, :, :batch] = drawn.rows
+        return Batches(rows=rows, counts=np.repeat(own[:, None], steps, axis=1).astype(np.int32))
 
     def uses(self, rows: int) -> "PassUses":
         """A count of how often a device's records are used."""
@@ -199,7 +208,8 @@ class PassUses:
 
     def paid_for(self, first: int, rounds: int) -> int:
         """N of the rounds from the first that was counted; the pass under way by then, which is paid for, goes on."""
-        steps, per_pass = self.plan.local_steps, len(self.of_row) // self.plan.batch
+        own = self.plan.rows if self.plan.weighed else len(self.of_row)
+        steps, per_pass = self.plan.local_steps, own // self.plan.batch
         if self.one_order:
             return -(-rounds * steps // per_pass) - first * steps // per_pass
         return (rounds - first) * -(-steps // per_pass)

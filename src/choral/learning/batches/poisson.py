@@ -32,15 +32,16 @@ class PoissonDrawer:
         That chance is charged for: it is that of any one record's companions filling the room. It is largest where
         records are most (Anderson & Samuels 1967).
         """
-        batch, steps = self.plan.batch, self.plan.rounds * self.plan.local_steps
+        batch, steps = self.plan.batch_of(most_rows), self.plan.rounds * self.plan.local_steps
+        most_rows = self.plan.used_rows(most_rows)
         most = min(capacity(batch, steps, OVERFLOW), most_rows)
         while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > OVERFLOW:
             most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
         return within_reason(self.plan, most)
 
     def usual(self, room: int, lanes: int, rare: float) -> int:
-        """How much of the room so many batches keep to, except with a chance of `rare`."""
-        return min(room, capacity(self.plan.batch, lanes, rare))
+        """How much of the room so many batches keep to, except with a chance of `rare`; all, where batches differ."""
+        return room if self.plan.weighed else min(room, capacity(self.plan.batch, lanes, rare))
 
     def draw(self, sizes: Rows, before: Rows, key: Words, random: Source | None, room: int) -> Batches:  # noqa: ARG002
         """One round's batches, from secret words or, in a simulation, from the key's own stream.
@@ -55,7 +56,9 @@ class PoissonDrawer:
             return words(key[:, None, None], places + number * places.size)
 
         source = random or own_stream
-        chosen = poisson(sizes, self.plan.batch, source(0))
+        if self.plan.weighed:
+            sizes = np.minimum(sizes, self.plan.used_rows(int(sizes.max())))
+        chosen = poisson(sizes, self.plan.batch, source(0), self.plan.rows if self.plan.weighed else None)
         if random is None and room <= ONE_PIECE:
             return chosen
         return scattered(chosen, lambda number: source(number + 1))
@@ -91,8 +94,10 @@ def capacity(batch: int, steps: int, chance: float) -> int:
     return -(-room // 8) * 8
 
 
-def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
+def poisson(sizes: Rows, batch: int, random: Words, typical: int | None = None) -> Batches:
     """Each of a device's m records with probability γ/m, in each step; `random` is (devices, steps, room) words.
+
+    Where the rows of a `typical` device are given, those take the place of m, so that all devices draw at one rate.
 
     The gaps between chosen records are geometric, so the work grows with the batch and not with the records.
 
@@ -102,8 +107,9 @@ def poisson(sizes: Rows, batch: int, random: Words) -> Batches:
     places = (random >> np.uint64(11)).view(np.int64).astype(np.float64)
     places += 0.5
     places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
+    of = sizes if typical is None else np.full_like(sizes, typical)
     with np.errstate(divide="ignore"):  # γ = m: every gap is 1
-        inverse = 1 / np.log1p(-batch / sizes)[:, None, None]
+        inverse = 1 / np.log1p(-batch / of)[:, None, None]
     np.log(places, out=places)
     places *= inverse
     np.floor(places, out=places)

@@ -1,0 +1,100 @@
+"""The numbers of a recipe: given to what is compiled they change no bit, and others of them compile nothing."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from choral.backends import compiled
+from choral.learning.local import COMPILED, local_update
+from choral.learning.models import logistic
+from choral.learning.recipe import Numbers, Recipe
+
+MODEL, ROOM = logistic(5, 3), 12
+ONE_STEP = Recipe(steps=1, batch=7, step_size=0.3, clip=0.7, noise=0.11)
+SEVERAL = replace(ONE_STEP, steps=4)
+
+
+def given(recipe, lanes=3):
+    draw = np.random.default_rng(2)
+    return (
+        draw.normal(size=MODEL.size).astype(np.float32),
+        draw.normal(size=(20, 5)).astype(np.float32),
+        draw.integers(0, 3, 20).astype(np.int32),
+        draw.integers(0, 20, (lanes, recipe.steps, ROOM)).astype(np.int32),
+        draw.integers(0, ROOM, (lanes, recipe.steps)).astype(np.int32),
+        draw.integers(0, 2**32, (lanes, recipe.steps + 1, 4), dtype=np.uint32),
+    )
+
+
+def with_numbers(recipe):
+    return np.asarray(
+        compiled.updates_of(MODEL, recipe.form, ROOM, True, Numbers.of(MODEL, recipe, ROOM), *given(recipe))
+    )
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """An entry for each time that the steps were traced, which is done whenever something is compiled."""
+    found = []
+
+    def traced(*given, **named):
+        found.append(given[1])
+        return local_update(*given, **named)
+
+    monkeypatch.setattr(compiled, "local_update", traced)
+    return found
+
+
+RECIPES = {
+    "one step": ONE_STEP,
+    "several steps": SEVERAL,
+    "momentum": replace(SEVERAL, momentum=0.9),
+    "no clip": replace(SEVERAL, clip=math.inf, noise=0.0),
+    "a tiny clip": replace(ONE_STEP, clip=2.0**-12),
+    "a clipped update": replace(SEVERAL, clip=math.inf, noise=0.0, update_clip=0.4, update_noise=0.2),
+    "a strict step": replace(ONE_STEP, noise=0.0, strict=True),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_numbers_that_are_given_have_the_bits_of_numbers_that_are_compiled(name):
+    recipe = RECIPES[name]
+
+    def constants(parameters, features, labels, *lanes):
+        one = partial(local_update, MODEL, recipe, parameters, features, labels, usual=ROOM, finite=True)
+        return jax.vmap(one)(*lanes)
+
+    constant = jax.jit(constants, compiler_options=COMPILED)(*given(recipe))
+    np.testing.assert_array_equal(with_numbers(recipe), constant)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "other"),
+    [
+        (ONE_STEP, {"step_size": 0.11, "clip": 1.3, "noise": 0.4, "batch": 9}),
+        (SEVERAL, {"clip": 1.3, "noise": 0.4}),
+        (RECIPES["a clipped update"], {"update_clip": 1.5, "update_noise": 0.3}),
+    ],
+)
+def test_another_step_size_clip_or_noise_compiles_nothing(recipe, other, traces):
+    first = with_numbers(recipe)
+    traces.clear()
+    second = with_numbers(replace(recipe, **other))
+    assert traces == []
+    assert not np.array_equal(first, second)
+
+
+def test_several_steps_of_another_size_are_compiled_so_that_their_bits_stay(traces):
+    with_numbers(replace(SEVERAL, step_size=0.13))
+    with_numbers(replace(SEVERAL, step_size=0.17))
+    assert len(traces) == 2
+
+
+def test_a_form_keeps_what_decides_how_steps_are_compiled():
+    assert ONE_STEP.form == replace(ONE_STEP, clip=3.0, noise=0.01, step_size=7.0, batch=2).form
+    assert ONE_STEP.form != replace(ONE_STEP, noise=0.0).form
+    assert ONE_STEP.form != replace(ONE_STEP, clip=2.0**-12).form
