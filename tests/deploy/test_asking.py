@@ -97,6 +97,9 @@ def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):
     words = ["ask", str(consortium.study), "table", "smokes"]
     assert main(words) == 0 and "asks it before its next round" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "--json"]) == 0 and json.loads(capsys.readouterr().out)["waiting"] is True
+    assert main([*words, "--plan", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert "On a plain population of 180 rows" in planned["sentence"]  # three sites of at least 60 rows
     assert main(["ask", str(consortium.study), "km"]) == 1  # not among the names that [ask] allows
 
 

@@ -166,6 +166,28 @@ def answered(
     )
 
 
+def planned(
+    question: Question, terms: AskTerms, register: Register, *, rows: int, devices: int, delta: float
+) -> PlannedQuestion:
+    """What a question or a model would cost and tell of so many rows; a model has the rounds that asking would plan."""
+    terms.require_approved(question.name)
+    model = planned_model(question, terms, register, used=register.last) if question.name in MODELS else None
+    checked = terms.read((question if model is None else model.questions[-1]).canonical())
+    deviation = checked.noise.deviation * math.sqrt(devices)
+    if model is None:
+        expected, sums = terms.expected(checked, rows, devices), 1
+    else:
+        expected, sums = model.expected(rows=rows, deviation=deviation), model.sums
+    return PlannedQuestion(
+        question=question if model is None else model.question,
+        expected=expected,
+        deviation=deviation,
+        privacy=answer_privacy(
+            terms.price, delta=delta, colluders=terms.secure.colluders, asked=register.last, sums=sums
+        ),
+    )
+
+
 def told_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
     """A model with what it cost."""
     return AskedAnswer(
@@ -226,27 +248,9 @@ class Inquiry:
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
-        if question.name in MODELS:
-            return self._planned(question)
-        checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
-        return PlannedQuestion(
-            question=question,
-            expected=self.terms.expected(checked, self.rows, devices),
-            deviation=_deviation(checked, devices),
-            privacy=self._privacy(from_register=False),
-        )
-
-    def _planned(self, question: Question) -> PlannedQuestion:
-        """The same for a model, whose rounds are planned as `ask` would plan them."""
-        self.terms.require_approved(question.name)
-        model = planned_model(question, self.terms, self.register, used=self.register.last)
-        checked = self.terms.read(model.questions[-1].canonical())
-        deviation, rows = _deviation(checked, self.study.plan.devices), sum(table.rows for table in self.tables.train)
-        return PlannedQuestion(
-            question=model.question,
-            expected=model.expected(rows=rows, deviation=deviation),
-            deviation=deviation,
-            privacy=self._privacy(from_register=False, sums=model.sums),
+        rows = sum(table.rows for table in self.tables.train) if question.name in MODELS else self.rows
+        return planned(
+            question, self.terms, self.register, rows=rows, devices=self.study.plan.devices, delta=self.delta
         )
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
@@ -256,7 +260,7 @@ class Inquiry:
     def _privacy(self, *, from_register: bool, sums: int = 1) -> AnswerPrivacy:
         return answer_privacy(
             self.terms.price,
-            delta=self.study.job.privacy.delta,
+            delta=self.delta,
             colluders=self.terms.secure.colluders,
             asked=self.register.last,
             from_register=from_register,
@@ -270,6 +274,11 @@ class Inquiry:
         found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
         self.register.add(found)
         return found
+
+    @property
+    def delta(self) -> float:
+        """δ of every figure."""
+        return self.study.job.privacy.delta
 
     @property
     def rows(self) -> int:
@@ -325,10 +334,6 @@ def gone_on(path: str | Path, data: DataSource = None) -> Inquiry:
     """The questions of a run that has begun, in its folder."""
     about, study = settled_again(path, data, keep_tables=True)
     return Inquiry(about.kind, study, folder=Path(path), drop=about.drop or 0.0)
-
-
-def _deviation(checked: CheckedQuestion, devices: int) -> float:
-    return checked.noise.deviation * math.sqrt(devices)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
