@@ -19,7 +19,8 @@ from choral.privacy.display import up
 if TYPE_CHECKING:
     from choral.asking.question import Question
     from choral.record import AnswerPrivacy
-    from choral.run.inquiry import AskedAnswer, Inquiry, PlannedQuestion
+    from choral.run.answers import AskedAnswer, PlannedQuestion
+    from choral.run.inquiry import Inquiry
 
 EPILOG = """\
 examples:

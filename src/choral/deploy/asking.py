@@ -14,8 +14,8 @@ from choral.errors import ChoralError, PlanError, RunError, StorageError
 from choral.protocol.messages import QUESTIONS, Turn
 from choral.record import AnsweredQuestion, AnswerPrivacy, read_json
 from choral.run.agreement import LONGEST_ANSWER, Agreement
+from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.folder import write_json, write_whole
-from choral.run.inquiry import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.modelling import fit, from_register, keep_model, planned_model
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
