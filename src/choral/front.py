@@ -14,8 +14,9 @@ from choral.output.logs import RunLog
 from choral.report import page
 from choral.report.answers import plot
 from choral.run import runs
+from choral.run.answers import AskedAnswer
 from choral.run.folder import write_whole
-from choral.run.inquiry import AskedAnswer, Inquiry, begun, gone_on
+from choral.run.inquiry import Inquiry, begun, gone_on
 from choral.run.result import Result
 
 

@@ -62,10 +62,11 @@ def adult(seed):
     columns["income"] = Categorical(name="income", levels=tuple(told["classes"]))
     with resources.as_file(folder / "adult.csv.xz") as path:
         whole = read_csv(path)
+    columns_of_cells = {name: list(cells) for name, cells in whole.columns.items()}
     order = np.random.default_rng(seed).permutation(whole.rows)
     cut = int(0.9 * whole.rows)
     train, test = (
-        Table(source="adult", columns={name: [cells[row] for row in part] for name, cells in whole.columns.items()})
+        Table(source="adult", columns={name: [cells[row] for row in part] for name, cells in columns_of_cells.items()})
         for part in (order[:cut], order[cut:])
     )
     return columns, train, test

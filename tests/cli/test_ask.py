@@ -6,6 +6,8 @@ import pytest
 
 import choral
 from choral.cli import main
+from choral.record import read_run
+from choral.report.live_page import live_page
 from tests.run.test_inquiry import frame
 
 TOML = """\
@@ -121,6 +123,7 @@ def test_a_model_is_planned_asked_for_shown_on_the_report_and_verified(job, caps
     assert "of the 4 sums of this model" in " ".join(text.split()) and "nothing is charged" in text
     status, text = told(capsys, "ask", job, *words, "--out", out)
     assert status == 0 and "on rows that the model was not made from: auc 0." in text and "4 of 4 questions" in text
+    assert "In which direction does a model of" in live_page(read_run(out))["questions"]
     assert told(capsys, "resume", out)[0] == 0
     assert told(capsys, "verify", out)[0] == 0
     assert told(capsys, "report", out)[0] == 0

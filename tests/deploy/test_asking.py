@@ -1,19 +1,26 @@
 """Questions between organisations: put by the coordinator, asked between rounds, charged and logged at every site."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.cli import main
-from choral.deploy.asking import put
+from choral.deploy.asking import ask_terms, put
 from choral.deploy.serving import run_folder
 from choral.errors import ConfigError, RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
 from choral.protocol.messages import QUESTIONS, Inquire, Refusal, Turn, decode, encode
 from choral.record import read_run, read_site_questions, read_sum_models
 from choral.report.verify import verify
+from choral.run.answer_register import AnswerRegister
+from choral.run.answers import answered
+from choral.run.modelling import fit
+from choral.run.places import Opened
 from choral.run.questions import plan_of_questions
+from choral.secagg.masks import Stream
 from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 ASKING = JOB.replace("steps = 2", 'steps = 1\nsampling = "partition"').replace("rounds = 3", "rounds = 1")
@@ -83,6 +90,25 @@ def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium
         assert words == {'In which direction does a model of "smokes" by "age" get better?'}
 
 
+def test_a_deployed_model_has_the_integers_of_the_simulations_own_function(consortium, monkeypatch, tmp_path):
+    monkeypatch.setattr("choral.deploy.agent.Stream", SimpleNamespace(fresh=lambda: Stream(bytes(32))))
+    study, folder = consortium.agreement, folder_of(consortium)
+    question = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes", "rounds": 2})
+    put(folder, study, question)
+    with agents(consortium.homes):
+        consortium.conductor(Sockets(consortium.homes)).run()
+    terms, rows = ask_terms(study), [study.table_in(path) for path in consortium.tables.values()]
+
+    def simulated(checked, state):
+        total = sum(checked.codec.noisy(checked.answer(one, state), Stream(bytes(32))) for one in rows)
+        return answered(checked, Opened(total=total, included=(0, 1, 2)), 1, state)
+
+    made = fit(read_model(question, terms.columns), terms, AnswerRegister(tmp_path / "nothing"), simulated)
+    deployed = AnswerRegister(folder).answered
+    assert [one.total for one in made.sums] == [one.total for one in deployed]
+    assert [one.state for one in made.sums] == [one.state for one in deployed]
+
+
 def test_an_answer_of_more_numbers_than_a_small_model_has_fits_its_frames(consortium):
     study, folder = consortium.agreement, folder_of(consortium)
     cuts = [cut / 4 for cut in range(40, 340)]
@@ -97,6 +123,9 @@ def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):
     words = ["ask", str(consortium.study), "table", "smokes"]
     assert main(words) == 0 and "asks it before its next round" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "--json"]) == 0 and json.loads(capsys.readouterr().out)["waiting"] is True
+    assert main([*words, "--plan", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert "On a plain population of 180 rows" in planned["sentence"]  # three sites of at least 60 rows
     assert main(["ask", str(consortium.study), "km"]) == 1  # not among the names that [ask] allows
 
 

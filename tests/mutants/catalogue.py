@@ -372,7 +372,7 @@ MUTANTS = [
     bug("sums of models that nobody approved", "choral.run.questions:AskTerms.require_approved",
         "catalogue.approved_as(name) not in self.names", "False",
         "tests/run/test_modelling.py::test_a_site_approves_models_by_their_name_and_no_sum_goes_by_another"),
-    bug("a model of T rounds that is told to cost one", "choral.run.inquiry:answer_privacy",
+    bug("a model of T rounds that is said to cost one", "choral.run.answers:answer_privacy",
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from choral.config import job_of
 from choral.learning.reading import Table
 from choral.plan import require_whole
 from choral.privacy.rules import ADJACENCY, EVERYONE
-from choral.run.inquiry import answer_privacy
+from choral.run.answers import answer_privacy
 from choral.run.questions import AskTerms, CheckedQuestion
 from choral.secagg.masks import Stream
 

@@ -19,7 +19,8 @@ from choral.privacy.display import up
 if TYPE_CHECKING:
     from choral.asking.question import Question
     from choral.record import AnswerPrivacy
-    from choral.run.inquiry import AskedAnswer, Inquiry, PlannedQuestion
+    from choral.run.answers import AskedAnswer, PlannedQuestion
+    from choral.run.inquiry import Inquiry
 
 EPILOG = """\
 examples:
@@ -106,14 +107,18 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
 
 
 def _deployed(args: argparse.Namespace, question: "Question") -> int:
-    from choral.deploy.asking import put
+    from choral.deploy.asking import plan, put
     from choral.deploy.serving import run_folder
     from choral.run.agreement import Agreement
 
-    if args.plan or args.rehearse or args.seed is not None or args.out is not None:
-        raise ConfigError("CH104", "--plan, --rehearse, --seed or --out with a deployment.", fix="Leave it out.")
+    if args.rehearse or args.seed is not None or args.out is not None:
+        raise ConfigError("CH104", "--rehearse, --seed or --out with a deployment.", fix="Leave it out.")
     study = Agreement.read(Path(args.study) / "study.toml")
     folder = run_folder(Path(args.study), study).path
+    if args.plan:
+        would = plan(folder, study, question)
+        print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else _shown_plan(would))
+        return 0
     told = put(folder, study, question)
     if told is not None:
         print(json.dumps({"folder": str(folder), **told.to_dict()}) if args.json else _shown(told, str(folder)))

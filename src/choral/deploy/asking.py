@@ -15,8 +15,8 @@ from choral.protocol.messages import QUESTIONS, Turn
 from choral.record import AnsweredQuestion, AnswerPrivacy, read_json
 from choral.run.agreement import LONGEST_ANSWER, Agreement
 from choral.run.answer_register import AnswerRegister
+from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.folder import write_json, write_whole
-from choral.run.inquiry import AskedAnswer, answer_of, answer_privacy, answered, told_model
 from choral.run.modelling import fit, from_register, keep_model, planned_model
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
@@ -60,6 +60,13 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
     path.parent.mkdir(exist_ok=True)
     write_whole(path, data)
     return None
+
+
+def plan(folder: Path, study: Agreement, question: Question) -> PlannedQuestion:
+    """What it would cost to ask all sites, and how wide the interval would be if each had as many rows as the plan."""
+    devices = len(study.roster)
+    rows, delta = study.plan.rows * devices, study.job.privacy.delta
+    return planned(question, ask_terms(study), AnswerRegister(folder), rows=rows, devices=devices, delta=delta)
 
 
 def _require_room(checked: CheckedQuestion) -> None:

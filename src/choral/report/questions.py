@@ -13,7 +13,7 @@ from choral.report import answers, parts
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
 from choral.run.answer_register import AnswerRegister
-from choral.run.inquiry import answer_privacy
+from choral.run.answers import answer_privacy
 from choral.run.modelling import from_register, opened_sum
 from choral.run.questions import AskTerms
 

@@ -1,10 +1,8 @@
 """Questions to all devices of a study in one process: simulated, or rehearsed with keys, masks and every message."""
 
 import hashlib
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,27 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.asking import catalogue
-from choral.asking.answer import Answer, Expected
-from choral.asking.fitting import FittedModel
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.wire import MemoryTransport, Wire
 from choral.errors import ConfigError, LedgerError, SumError
 from choral.learning.reading import DataSource
-from choral.privacy import private_sums
-from choral.privacy.events import epsilon_of
-from choral.privacy.private_sums import SumPrice
-from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.protocol.messages import QUESTIONS, Turn
 from choral.protocol.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
+from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.books import Books, keeps_ledgers
-from choral.run.folder import RunFolder, now
-from choral.run.modelling import AskedTables, MadeModel, fit, keep_model, opened_sum, planned_model, state_digest
+from choral.run.folder import RunFolder
+from choral.run.modelling import AskedTables, fit, keep_model, planned_model
 from choral.run.places import Opened, terms_of
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
@@ -40,142 +32,6 @@ from choral.run.signatures import vault_of
 from choral.run.study import Study, settle
 from choral.run.watch import Watch, unwatched
 from choral.secagg.masks import Stream
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AskedAnswer:
-    """An answer with its question, what it cost, and against whom that holds."""
-
-    question: Question
-    answer: Answer
-    privacy: AnswerPrivacy
-    number: int
-    figures: Mapping[str, float] = field(default_factory=dict)  # of a model, on rows that it was not made from
-    model: FittedModel | None = None
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        """The numbers, each with its interval, which includes the noise."""
-        return self.answer.rows
-
-    @property
-    def frame(self) -> Any:  # noqa: ANN401 - pandas is optional
-        """The same as a data frame of pandas."""
-        return self.answer.frame
-
-    @property
-    def test(self) -> Mapping[str, float] | None:
-        """The statistic and p of a test, where the question has one."""
-        return self.answer.test
-
-    @property
-    def is_rough(self) -> bool:
-        """Whether intervals are approximate, for so much noise."""
-        return self.answer.is_rough
-
-    def to_dict(self) -> dict[str, object]:
-        """The answer as plain values for JSON."""
-        answer = self.answer
-        return {
-            "number": self.number,
-            "question": json.loads(self.question.canonical()),
-            "words": self.question.words(),
-            "rows": answer.rows,
-            "is_rough": answer.is_rough,
-            "test": None if answer.test is None else dict(answer.test),
-            "block": answer.block,
-            "sentences": list(answer.sentences),
-            "privacy": self.privacy.to_dict(),
-            **({} if self.model is None else {"figures": dict(self.figures), "state": self.model.state.tolist()}),
-        }
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PlannedQuestion:
-    """What a question would cost and how wide its interval would be; nothing was asked."""
-
-    question: Question
-    expected: Expected
-    deviation: float
-    privacy: AnswerPrivacy
-
-    def to_dict(self) -> dict[str, object]:
-        """The plan as plain values for JSON."""
-        return {
-            "question": json.loads(self.question.canonical()),
-            "words": self.question.words(),
-            "noise_sd": self.deviation,
-            "expected_width": self.expected.width if math.isfinite(self.expected.width) else None,
-            "sentence": self.expected.sentence,
-            "privacy": self.privacy.to_dict(),
-        }
-
-
-def answer_privacy(
-    price: SumPrice, *, delta: float, colluders: int, asked: int, from_register: bool = False, sums: int = 1
-) -> AnswerPrivacy:
-    """What one answer of so many sums costs at this price, and all of the study's together."""
-    helpers = f", helped by {colluders} of the devices" if colluders else ""
-    return AnswerPrivacy(
-        rule=private_sums.RULE,
-        delta=delta,
-        adjacency=ADJACENCY,
-        epsilon=epsilon_of([price.everyone] * sums, delta),
-        epsilon_in_all=epsilon_of([price.reserved], delta),
-        adversary=EVERYONE,
-        epsilon_sum=epsilon_of([price.summed or price.everyone] * sums, delta),
-        epsilon_sum_in_all=epsilon_of([price.reserved_of_sums], delta),
-        adversary_sum=f"a server that sees only sums{helpers}",
-        asked=asked,
-        most=price.most,
-        from_register=from_register,
-        sums=sums,
-    )
-
-
-def answer_of(terms: AskTerms, found: AnsweredQuestion, privacy: AnswerPrivacy) -> AskedAnswer:
-    """What an opened sum says, wherever it was opened."""
-    question = Question.read(found.question.encode())
-    opened = opened_sum(found)
-    answer = catalogue.estimate(
-        question,
-        terms.columns,
-        opened.total,  # type: ignore[arg-type]
-        rows=opened.rows,
-        deviation=opened.deviation,
-    )
-    return AskedAnswer(question=question, answer=answer, privacy=privacy, number=found.number)
-
-
-def answered(
-    checked: CheckedQuestion, opened: Opened, number: int, state: NDArray[np.float64] = NO_STATE
-) -> AnsweredQuestion:
-    """A question with its opened sum, as the register keeps it."""
-    return AnsweredQuestion(
-        number=number,
-        question=checked.question.canonical().decode(),
-        words=checked.question.words(),
-        at=now(),
-        included=opened.included,
-        rows=int(opened.total[-1]),
-        l2=checked.summand.l2,
-        factor=checked.noise.factor,
-        scale=checked.noise.scale,
-        total=tuple(int(value) for value in opened.total[:-1]),
-        state=state_digest(state),
-    )
-
-
-def told_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
-    """A model with what it cost."""
-    return AskedAnswer(
-        question=made.question,
-        answer=made.model.effects,
-        privacy=privacy,
-        number=made.sums[0].number,
-        figures=figures,
-        model=made.model,
-    )
 
 
 class Inquiry:
@@ -226,27 +82,9 @@ class Inquiry:
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
-        if question.name in MODELS:
-            return self._planned(question)
-        checked, devices = self.terms.read(question.canonical()), self.study.plan.devices
-        return PlannedQuestion(
-            question=question,
-            expected=self.terms.expected(checked, self.rows, devices),
-            deviation=_deviation(checked, devices),
-            privacy=self._privacy(from_register=False),
-        )
-
-    def _planned(self, question: Question) -> PlannedQuestion:
-        """The same for a model, whose rounds are planned as `ask` would plan them."""
-        self.terms.require_approved(question.name)
-        model = planned_model(question, self.terms, self.register, used=self.register.last)
-        checked = self.terms.read(model.questions[-1].canonical())
-        deviation, rows = _deviation(checked, self.study.plan.devices), sum(table.rows for table in self.tables.train)
-        return PlannedQuestion(
-            question=model.question,
-            expected=model.expected(rows=rows, deviation=deviation),
-            deviation=deviation,
-            privacy=self._privacy(from_register=False, sums=model.sums),
+        rows = sum(table.rows for table in self.tables.train) if question.name in MODELS else self.rows
+        return planned(
+            question, self.terms, self.register, rows=rows, devices=self.study.plan.devices, delta=self.delta
         )
 
     def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
@@ -256,7 +94,7 @@ class Inquiry:
     def _privacy(self, *, from_register: bool, sums: int = 1) -> AnswerPrivacy:
         return answer_privacy(
             self.terms.price,
-            delta=self.study.job.privacy.delta,
+            delta=self.delta,
             colluders=self.terms.secure.colluders,
             asked=self.register.last,
             from_register=from_register,
@@ -270,6 +108,11 @@ class Inquiry:
         found = answered(checked, _SUMS[self.kind](self, turn, books), number, state)
         self.register.add(found)
         return found
+
+    @property
+    def delta(self) -> float:
+        """δ of every figure."""
+        return self.study.job.privacy.delta
 
     @property
     def rows(self) -> int:
@@ -325,10 +168,6 @@ def gone_on(path: str | Path, data: DataSource = None) -> Inquiry:
     """The questions of a run that has begun, in its folder."""
     about, study = settled_again(path, data, keep_tables=True)
     return Inquiry(about.kind, study, folder=Path(path), drop=about.drop or 0.0)
-
-
-def _deviation(checked: CheckedQuestion, devices: int) -> float:
-    return checked.noise.deviation * math.sqrt(devices)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
