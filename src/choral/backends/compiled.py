@@ -61,16 +61,19 @@ def updates_of(
     return jax.vmap(weighed)(numbers.share, numbers.weight, rows, counts, keys)
 
 
-@partial(jax.jit, static_argnames=("grid", "largest"), compiler_options=COMPILED)
+@partial(jax.jit, compiler_options=COMPILED)
 def add(
-    grid: float,
-    largest: int,
+    grid: np.float32,
+    largest: np.int32,
     total: Array,
     updates: Array,
     keys: Array,
     keep: Array,
 ) -> tuple[Array, Array]:
-    """The halves of the sum with these updates added, and the state of each update that is kept."""
+    """The halves of the sum with these updates added, and the state of each update that is kept.
+
+    The grid is a power of two, so a product with it rounds nothing, whether or not it is known when this is compiled.
+    """
     dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
     most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
     state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))

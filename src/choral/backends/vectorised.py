@@ -242,9 +242,8 @@ class Vectorised:
             updates = update(call)
             state: Array
             with adding:  # integers: the order in which calls are done changes nothing
-                totals[call.at], state = add(
-                    self.codec.grid, self.codec.largest, totals[call.at], updates, call.dither, call.keep
-                )
+                grid, largest = np.float32(self.codec.grid), np.int32(self.codec.largest)
+                totals[call.at], state = add(grid, largest, totals[call.at], updates, call.dither, call.keep)
             return state
 
         states = list(self._each(added, calls))

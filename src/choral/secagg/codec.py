@@ -26,7 +26,7 @@ _SLACK = (
 )  # dither and fraction are compared in float32; also covers the rounding of what is worked out here
 
 
-def quantise(update: Any, dither: Any, grid: float) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
+def quantise(update: Any, dither: Any, grid: float | np.float32) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine
     """The update in steps of the grid, rounded up where the dither lies below the fraction; the mean is kept.
 
     Division by a power of two is exact, so NumPy and a compiled JAX give the same integers.
