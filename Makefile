@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs lock clean
+.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs pictures lock clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -60,6 +60,9 @@ bench-quick: bench-setup ## the same in a few minutes
 
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
 	$(BIN)/mkdocs build --strict
+
+pictures: .venv/dev ## draw the pictures of the documentation again, and take its screenshots (needs Chromium)
+	$(BIN)/python -m docs.drawings --screens --examples
 
 lock: .venv/core   ## solve all locks again, for every supported Python
 	@$(PIP) install -q uv
