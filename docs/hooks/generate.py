@@ -165,7 +165,7 @@ def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type
 
     root = Path(config.config_file_path).parent
     sys.path.insert(0, str(root / "src"))
-    os.environ["COLUMNS"] = "100"  # the width of a help text
+    os.environ["COLUMNS"] = "80"  # the width of a help text
     charts = ((f"paper/{path.name}", path.read_text()) for path in sorted((root / "paper").glob("*.svg")))
     for place, text in (*pages(root), *charts):
         files.append(File.generated(config, place, content=text))
