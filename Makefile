@@ -59,7 +59,7 @@ bench-quick: bench-setup ## the same in a few minutes
 	@touch $@
 
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: .venv/dev ## draw the pictures of the documentation again, and take its screenshots (needs Chromium)
 	$(BIN)/python -m docs.drawings --screens --examples
