@@ -159,6 +159,14 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
         yield f"reference/rooms/{room}.md", room_page(room, names)
 
 
+def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type, which a test need not have
+    """Name the version of choral that the site is about at the foot of every page."""
+    source = (Path(config.config_file_path).parent / "src/choral/__init__.py").read_text()
+    version = re.findall(r'^__version__ = "(.+)"$', source, flags=re.M)
+    config.copyright = f"choral {version[0]} · Apache-2.0"
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own types, which a test need not have
     """Add the pages to what mkdocs found."""
     from mkdocs.structure.files import File

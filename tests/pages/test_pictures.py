@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docs.drawings import screens
+from docs.drawings import examples, screens
 from docs.drawings.__main__ import PICTURES, drawn
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,14 @@ def test_every_image_exists_and_has_a_text_for_those_who_do_not_see_it():
 PROMISED = {
     "README.md": {"system.svg", "report-top-light.webp"},
     "docs/index.md": {"system.svg", "report-top-light.webp"},
-    "docs/overview.md": {"round.svg"},
+    "docs/tutorial.md": {"guesses.svg", "report-top-light.webp"},
+    "docs/overview.md": {"round.svg", "sight.svg"},
+    "docs/gallery.md": {f"example-{name}.svg" for name in examples.NAMES},
+    "docs/glossary.md": {"guesses.svg", "rules.svg"},
+    "docs/reading-the-report.md": {"report-light.webp", "report-dark.webp", "live-light.webp", "live-dark.webp"},
+    "docs/signing.md": {"ledger.svg"},
+    "docs/ledger.md": {"ledger.svg"},
+    "docs/it-department.md": {"deployment.svg"},
     "docs/paper.md": {path.name for path in DRAWN if path.parent.name == "paper"},
 }
 
