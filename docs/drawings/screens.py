@@ -17,7 +17,7 @@ RUN = Path(__file__).parents[1] / "pictures/run"
 DIGESTS = "screens.json"
 # The headings of the report that get a number, in the order of docs/reading-the-report.md.
 NUMBERED = ("statement", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check", "signature")
-_WIDTH, _TOP = 1100, 720
+_WIDTH, _TOP = 760, 640
 _NUMBER = (
     "font: 700 15px/26px system-ui, sans-serif; display: inline-block; width: 26px; border-radius: 13px;"
     "text-align: center; background: #b34a00; color: #fff; margin-right: 8px"
