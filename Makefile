@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs lock clean
+.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs pictures lock clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -59,7 +59,10 @@ bench-quick: bench-setup ## the same in a few minutes
 	@touch $@
 
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: .venv/dev ## draw the pictures of the documentation again, and take its screenshots (needs Chromium)
+	$(BIN)/python -m docs.drawings --screens --examples
 
 lock: .venv/core   ## solve all locks again, for every supported Python
 	@$(PIP) install -q uv

@@ -327,7 +327,7 @@ def gpu(found: Results) -> str:
     parts = dict.fromkeys(part for one in works.values() for part in one if isinstance(one[part], int | float))
     rows = [(part.replace("_", " "), *(number(one.get(part)) or "" for one in works.values())) for part in parts]
     about = f"{told.get('device', 'device unknown')}, JAX {told.get('jax', 'unknown')}."
-    return about + "\n\n" + table(["ms, but for what says s", *(name.replace("_", " ") for name in works)], rows)
+    return about + "\n\n" + table(["ms, except for what says s", *(name.replace("_", " ") for name in works)], rows)
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,

@@ -1,6 +1,7 @@
 """Pages that are made from the code when the site is built: error codes, the reference, the verbs' help.
 
 A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
+It can also show the charts in paper/, which lie outside the pages.
 A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
 docs/errors.toml, a function's in its docstring, a flag's in its parser.
 """
@@ -158,14 +159,23 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
         yield f"reference/rooms/{room}.md", room_page(room, names)
 
 
+def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type, which a test need not have
+    """Name the version of choral that the site is about at the foot of every page."""
+    source = (Path(config.config_file_path).parent / "src/choral/__init__.py").read_text()
+    version = re.findall(r'^__version__ = "(.+)"$', source, flags=re.M)
+    config.copyright = f"choral {version[0]} · Apache-2.0"
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:  # noqa: ANN401 - mkdocs' own types, which a test need not have
     """Add the pages to what mkdocs found."""
     from mkdocs.structure.files import File
 
     root = Path(config.config_file_path).parent
     sys.path.insert(0, str(root / "src"))
-    os.environ["COLUMNS"] = "100"  # the width of a help text
-    for place, text in pages(root):
+    os.environ["COLUMNS"] = "80"  # the width of a help text
+    charts = ((f"paper/{path.name}", path.read_text()) for path in sorted((root / "paper").glob("*.svg")))
+    for place, text in (*pages(root), *charts):
         files.append(File.generated(config, place, content=text))
     return files
 
@@ -176,5 +186,5 @@ def shown_files(text: str, root: Path) -> str:
 
 
 def on_page_markdown(markdown: str, config: Any, **_: Any) -> str:  # noqa: ANN401 - as above
-    """Put the files in."""
-    return shown_files(markdown, Path(config.config_file_path).parent)
+    """Put the files in, and let links to charts lead to where the site has them."""
+    return shown_files(markdown, Path(config.config_file_path).parent).replace("](../paper/", "](paper/")

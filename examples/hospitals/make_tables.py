@@ -42,12 +42,12 @@ def rows(count: int, mean_age: float, seed: int) -> list[dict[str, object]]:
 
 def main(folder: Path) -> None:
     """Write one CSV for each."""
-    for number, (name, told) in enumerate(TABLES.items()):
+    for number, (name, shape) in enumerate(TABLES.items()):
         order = COLUMNS[number:] + COLUMNS[:number]
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, order, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows(*told))
+            writer.writerows(rows(*shape))
 
 
 if __name__ == "__main__":

@@ -16,29 +16,29 @@ from choral.errors import ChoralError, ConfigError, StorageError
 
 # Verb -> its one line in `choral --help`. The module choral.cli.<verb> is loaded only when the verb is used.
 VERBS = {
-    "demo": "train on 250 devices of real data in one process, and show what it cost",
-    "init": "a choral.toml for your tables, with what people must declare left to be filled in",
-    "plan": "noise, batches, steps and rounds for a budget, with the reason for each",
+    "demo": "train on 250 devices of real data, in one process",
+    "init": "write a choral.toml for your tables, with blanks to fill in",
+    "plan": "propose noise, batches and rounds for a budget, with reasons",
     "account": "what a given run costs, by every rule, proved and published",
     "simulate": "train by a choral.toml on the fast engine",
     "rehearse": "train by a choral.toml with the whole protocol, in one process",
-    "ask": "a count, a table, a survival curve over all devices, with noise, from the same ledgers as training",
+    "ask": "ask for a count, a table or a survival curve, with noise",
     "resume": "go on with a run that was interrupted",
-    "verify": "work every claim of a run out again from its ledgers",
+    "verify": "compute every claim of a run again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
     "export": "a run's model as ONNX, for other programs",
     "watch": "a run as it goes, on a page that only this machine can open",
     "attack": "what an ordinary server reads off an update, and what ours reads",
-    "audit": "a lower bound on ε, measured, beside what is claimed",
+    "audit": "measure a lower bound on ε, and compare it with the claim",
     "reproduce": "a figure of the paper, measured again and drawn",
-    "deploy": "a whole deployment on this machine: server and devices as processes of their own, over Flower",
+    "deploy": "try a whole deployment on this machine, over Flower",
     "server": "a study between organisations, from the coordinator's side",
     "device": "a study between organisations, from the site that holds the data",
     "ledger": "what a device has spent, every line checked",
 }
 
 EPILOG = """\
-exit status: 0 done · 1 a run failed or a device refused · 2 the input can't be used
+exit status: 0 done · 1 a run failed or a device refused · 2 unusable input
 Every ε that choral prints names its rule, its adjacency and its adversary."""
 
 

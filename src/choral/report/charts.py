@@ -29,6 +29,12 @@ STYLE = f"""\
 .chart .spread {{ opacity: .13; stroke: none; }}
 .chart .rest {{ opacity: .14; }}
 """ + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(5))
+# A file of its own can't take ink and paper from a page around it.
+_PAPER = """\
+.chart { --paper: #fdfdfb; color: #1b1f24; background: var(--paper); }
+@media (prefers-color-scheme: dark) { .chart { --paper: #14171a; color: #e7e9eb; } }
+@media print { .chart { color: #1b1f24; background: none; } }
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,13 +266,13 @@ def strip(values: Sequence[float], *, title: str, style: int = 0) -> Markup:
 
 
 def alone(chart: Markup) -> str:
-    """The chart as the content of a file of its own, with its colours inside.
+    """The chart as the content of a file of its own, with its colours and its paper inside.
 
     >>> alone(bar(0.5, title="half")).count("<style>")
     1
     """
     head, _, body = chart.partition(">")
-    return f"{head}><style>{STYLE}</style>{body}\n"
+    return f"{head}><style>{STYLE}{_PAPER}</style>{body}\n"
 
 
 def _svg(width: float, height: float, title: str, summary: str, inside: Markup, *, stretch: bool = False) -> Markup:
