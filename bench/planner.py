@@ -30,6 +30,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from bench.harness import NoFigureError
 from bench.real_tables import IN_FOLDER, PACKAGED, RealTable
 from choral import config
 from choral.learning.evaluate import evaluate
@@ -254,7 +255,7 @@ def tables(folder: Path | None) -> dict[str, Callable[[], RealTable]]:
 
 def _in_folder(make: Callable[[Path], RealTable], folder: Path | None) -> RealTable:
     if folder is None:
-        raise FileNotFoundError("--data names no folder that has it")
+        raise NoFigureError("--data names no folder that has it")
     return make(folder)
 
 
@@ -277,7 +278,7 @@ def main() -> None:
         started = time.perf_counter()
         try:
             results[name] = measure(make(), effort)
-        except (ImportError, FileNotFoundError) as error:
+        except (NoFigureError, FileNotFoundError) as error:
             results[name], because[name] = None, str(error)
             continue
         for epsilon, row in results[name]["epsilon"].items():

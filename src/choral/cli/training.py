@@ -198,7 +198,7 @@ def plan_lines(study: "Study") -> list[str]:
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "
             f"{seen_by(plan, study.secure, study.costs.against)}); beyond it refuses"
         )
-    return lines if study.prospect is None else [*lines, f"VERDICT {study.prospect.sentence}"]
+    return lines if study.prospect is None else [*lines, f"VERDICT  {study.prospect.sentence}"]
 
 
 def body(run: "Run", result: "Result") -> str:

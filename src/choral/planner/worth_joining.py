@@ -70,8 +70,8 @@ class Prospect:
     def sentence(self) -> str:
         """What to expect, from which numbers, and what would change it."""
         told = (
-            f"Expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {self.rows:,.0f} rows, "
-            f"{self.weights:,} weights and ε = {self.budget.epsilon:g})"
+            f"If sites are alike, expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about "
+            f"{self.rows:,.0f} rows, {self.weights:,} weights and ε = {self.budget.epsilon:g})"
         )
         changes = list(self._changes()) if self.kind != "better" else []
         if self.kind != "better":

@@ -110,9 +110,10 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
         "the run is of the kind that it says": _kind,
         "files are those that the result names": _files,
         "the result is that of the last round": _rounds,
-        "the verdict follows from the figures": _verdict,
         "the plan is the one that was charged for": _plan,
     }
+    if record.result is not None and record.result.verdict is not None:
+        checks["the verdict on joining follows from the figures"] = _verdict
     if not deployed:  # a site's ledger stays with the site
         checks["every ledger is whole, its owner's, and pays for every round"] = _ledgers
     checks[f"every ε follows from {counted}"] = _epsilons
@@ -179,10 +180,10 @@ def _rounds(record: RunRecord) -> list[str]:
 
 
 def _verdict(record: RunRecord) -> list[str]:
-    """Whether the verdict is the one that the figures give; runs from before verdicts have none."""
+    """Whether the verdict is the one that the figures give."""
     result = record.finished
     found = happened(result.test, result.measured, result.baselines)
-    return [] if result.verdict in (None, found) else ["the figures give another verdict on joining"]
+    return [] if result.verdict == found else ["the figures give another verdict on joining"]
 
 
 def _plan(record: RunRecord) -> list[str]:
