@@ -175,18 +175,17 @@ def test_an_approval_shows_and_reserves_what_may_be_asked(consortium):
         consortium.approve(NAMES[1], epsilon=1.0)
 
 
-def test_a_site_strikes_names_and_columns_from_what_it_answers(tmp_path):
-    made = Consortium(tmp_path, job=ASKING)
+def test_a_site_strikes_names_and_columns_from_what_it_answers(consortium):
     with pytest.raises(ConfigError, match='CH102 "weight" is struck, and the study asks nothing'):
-        made.approve(NAMES[0], struck=["weight"])
-    made.approve(NAMES[0], struck=["table", "age"])
-    assert made.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
-    with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
+        consortium.approve(NAMES[0], struck=["weight"])
+    consortium.approve(NAMES[0], struck=["table", "age"])
+    assert consortium.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
+    with agents({NAMES[0]: consortium.homes[NAMES[0]]}) as running:
         for question, code in ((SMOKERS, "CH608"), (OLD, "CH321")):
             frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=question.canonical()))
             said, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
             assert isinstance(said, Refusal) and said.code == code
-    assert asked(made.homes[NAMES[0]], made.agreement) == []
+    assert asked(consortium.homes[NAMES[0]], consortium.agreement) == []
 
 
 def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):
