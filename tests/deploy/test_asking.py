@@ -9,6 +9,7 @@ from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.cli import main
 from choral.deploy.asking import ask_terms, put
+from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
 from choral.errors import ConfigError, RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
@@ -77,12 +78,14 @@ def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium
     study, folder = consortium.agreement, folder_of(consortium)
     model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes"})
     assert put(folder, study, model) is None  # three questions are left, so it waits with three rounds
+    keep_test(consortium.study, table(consortium.study / "public.csv", seed=9))
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
     told = put(folder, study, model)
     assert told.privacy.from_register and told.privacy.sums == 3 and told.question.parameters["rounds"] == 3
     (kept,) = read_sum_models(folder)
     assert list(kept.state) == told.model.state.tolist() and kept.rows == 240
+    assert told.figures == kept.figures and 0 <= told.figures["auc"] <= 1  # on the coordinator's public rows
     assert verify(folder).good
     for home in consortium.homes.values():
         assert asked(home, study) == [1, 2, 3]
