@@ -19,7 +19,6 @@ EXEMPT = {
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
     "choral.backends.flower.executor": "a process, started in tests/backends/test_flower.py",
     "choral.backends.flower.tasks": "the loop of those two processes",
-    "choral.deploy.public_test": "31 lines, run by tests/deploy/test_serving.py",
     "choral.learning.batches.": "tests/learning/test_batches.py asks the room by its one front door, drawer_of",
     "choral.learning.models.": "tests/learning/test_models.py asks the room by its front door",
     "choral.record.questions": "the register's records, written and read again by tests/run/test_inquiry.py",

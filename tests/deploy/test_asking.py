@@ -9,6 +9,7 @@ from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.cli import main
 from choral.deploy.asking import ask_terms, put
+from choral.deploy.public_test import keep_test
 from choral.deploy.serving import run_folder
 from choral.errors import ConfigError, RunError, StorageError, TrustError
 from choral.privacy.ledger import Ledger
@@ -77,12 +78,14 @@ def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium
     study, folder = consortium.agreement, folder_of(consortium)
     model = Question(name="logistic", parameters={"columns": ["age"], "target": "smokes"})
     assert put(folder, study, model) is None  # three questions are left, so it waits with three rounds
+    keep_test(consortium.study, table(consortium.study / "public.csv", seed=9))
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
     told = put(folder, study, model)
     assert told.privacy.from_register and told.privacy.sums == 3 and told.question.parameters["rounds"] == 3
     (kept,) = read_sum_models(folder)
     assert list(kept.state) == told.model.state.tolist() and kept.rows == 240
+    assert told.figures == kept.figures and 0 <= told.figures["auc"] <= 1  # on the coordinator's public rows
     assert verify(folder).good
     for home in consortium.homes.values():
         assert asked(home, study) == [1, 2, 3]
@@ -175,18 +178,17 @@ def test_an_approval_shows_and_reserves_what_may_be_asked(consortium):
         consortium.approve(NAMES[1], epsilon=1.0)
 
 
-def test_a_site_strikes_names_and_columns_from_what_it_answers(tmp_path):
-    made = Consortium(tmp_path, job=ASKING)
+def test_a_site_strikes_names_and_columns_from_what_it_answers(consortium):
     with pytest.raises(ConfigError, match='CH102 "weight" is struck, and the study asks nothing'):
-        made.approve(NAMES[0], struck=["weight"])
-    made.approve(NAMES[0], struck=["table", "age"])
-    assert made.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
-    with agents({NAMES[0]: made.homes[NAMES[0]]}) as running:
+        consortium.approve(NAMES[0], struck=["weight"])
+    consortium.approve(NAMES[0], struck=["table", "age"])
+    assert consortium.homes[NAMES[0]].approval.policy.struck == ["table", "age"]
+    with agents({NAMES[0]: consortium.homes[NAMES[0]]}) as running:
         for question, code in ((SMOKERS, "CH608"), (OLD, "CH321")):
             frame = encode(Inquire(turn=Turn(QUESTIONS + 1, 0), question=question.canonical()))
             said, _ = decode(running[NAMES[0]].answer(b"F" + frame), vector_bytes=0, records_bytes=4096)
             assert isinstance(said, Refusal) and said.code == code
-    assert asked(made.homes[NAMES[0]], made.agreement) == []
+    assert asked(consortium.homes[NAMES[0]], consortium.agreement) == []
 
 
 def test_a_study_that_may_ask_nothing_answers_nothing(tmp_path):

@@ -9,11 +9,12 @@ import pytest
 
 from choral.asking.question import Question
 from choral.errors import ChoralError, LedgerError, TrustError
+from choral.learning.reading import Table
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
 from choral.record import read_sum_models
 from choral.run.inquiry import Inquiry
-from choral.run.modelling import AskedTables
+from choral.run.modelling import AskedTables, measured
 from tests.run.test_inquiry import inquiry, study
 
 COLUMNS = {
@@ -60,7 +61,11 @@ def charges(folder):
     return [Ledger.read(path).balance.charges for path in sorted((folder / "ledgers").glob("*.ledger"))]
 
 
-@pytest.mark.parametrize("question", [LOGISTIC, ADDITIVE, LINEAR, HAZARD], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "question",
+    [LOGISTIC, HAZARD, *(pytest.param(one, marks=pytest.mark.long) for one in (ADDITIVE, LINEAR))],
+    ids=["logistic", "hazard", "additive", "linear"],
+)
 def test_a_simulation_and_a_rehearsal_make_the_same_model_of_the_same_integers(settled, tmp_path, question):
     ways = [inquiry(settled, tmp_path / kind, kind) for kind in ("simulation", "rehearsal")]
     one, other = (way.ask(question) for way in ways)
@@ -93,6 +98,12 @@ def test_a_model_predicts_rows_that_it_was_not_made_from_and_is_kept(settled, tm
     by_name = {(row["column"], row["cell"]): row["estimate"] for row in found.rows}
     assert by_name["age", "slope"] > 0 and by_name["smoker", "yes"] > by_name["smoker", "no"]
     assert all(row["low"] < row["estimate"] < row["high"] for row in found.rows)
+
+
+def test_a_figure_that_test_rows_do_not_define_is_left_out(settled, tmp_path):
+    model = inquiry(settled, tmp_path).ask(LOGISTIC).model
+    rows = {name: cells[:5] for name, cells in frame().query("sick == 'no'").to_dict("list").items()}
+    assert set(measured(model, Table(source="one class", columns=rows))) == {"accuracy"}
 
 
 def test_a_hazard_model_orders_lives_and_a_linear_one_has_an_error_in_the_targets_unit(settled, tmp_path):

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 from choral.asking.models import MODELS
 from choral.asking.question import Question
 from choral.backends.wire import Transport, Wire
-from choral.errors import ChoralError, PlanError, RunError, StorageError
+from choral.errors import ChoralError, PlanError, RunError, StorageError, TableError
+from choral.learning.reading import Table
 from choral.protocol.messages import QUESTIONS, Turn
-from choral.record import AnsweredQuestion, AnswerPrivacy, read_json
+from choral.record import AnsweredQuestion, AnswerPrivacy, read_json, read_sum_models
 from choral.run.agreement import LONGEST_ANSWER, Agreement
 from choral.run.answer_register import AnswerRegister
 from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.folder import write_json, write_whole
-from choral.run.modelling import fit, from_register, keep_model, planned_model
+from choral.run.modelling import MadeModel, fit, from_register, keep_model, measured, planned_model
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
 from choral.secagg.codec import CHECKS
@@ -43,7 +44,11 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
             _require_room(terms.read(one.canonical()))
         question, made = model.question, from_register(model, terms, register)
         if made is not None:
-            return told_model(made, _privacy(study, terms, register, sums=len(made.sums)), {})
+            figures = [
+                line.figures for line in read_sum_models(folder) if line.question.encode() == question.canonical()
+            ]
+            privacy = _privacy(study, terms, register, sums=len(made.sums))
+            return told_model(made, privacy, figures[0] if figures else {})
     elif (found := register.find(question.canonical())) is not None:
         return answer_of(terms, found, _privacy(study, terms, register))
     else:
@@ -93,8 +98,9 @@ def _privacy(study: Agreement, terms: AskTerms, register: AnswerRegister, *, sum
 class WaitingQuestions:
     """The server's side: every question that waits is asked once, before the next round."""
 
-    def __init__(self, folder: Path, study: Agreement, transport: Transport) -> None:
-        self.folder, self.study, self.transport = folder, study, transport
+    def __init__(self, folder: Path, study: Agreement, transport: Transport, *, public: Table | None = None) -> None:
+        """`public` has rows that models on sums are measured on."""
+        self.folder, self.study, self.transport, self.public = folder, study, transport, public
 
     def answer_waiting(self, here: Sequence[int]) -> None:
         """Ask what waits; what fails is told to whoever put it, and stops no round."""
@@ -120,7 +126,15 @@ class WaitingQuestions:
             return
         terms.require_approved(question.name)
         model = planned_model(question, terms, register, used=self._next(register) - 1)
-        keep_model(self.folder, fit(model, terms, register, ask), {})
+        made = fit(model, terms, register, ask)
+        keep_model(self.folder, made, self._measured(made))
+
+    def _measured(self, made: MadeModel) -> dict[str, float]:
+        """What a model reaches on the public rows; nothing where they lack a column of it."""
+        try:
+            return {} if self.public is None else measured(made.model, self.public)
+        except TableError:
+            return {}
 
     def _sum(
         self,

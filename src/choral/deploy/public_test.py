@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from choral.learning.reading import Table
 from choral.learning.records import Records
 from choral.record import STUDY
 from choral.run.agreement import Agreement
@@ -24,6 +25,12 @@ def with_public_test(folder: Path, study: Agreement) -> Study:
     """The study of an agreement, with the rows of that table to test on if there is one."""
     settled, table = study.settled, next(folder.glob(TEST), None)
     return settled if table is None else replace(settled, split=replace(settled.split, test=_read_test(table, study)))
+
+
+def public_table(folder: Path, study: Agreement) -> Table | None:
+    """That table as it is, for models on sums; None if there is none."""
+    path = next(folder.glob(TEST), None)
+    return None if path is None else study.table_in(path)
 
 
 def _read_test(path: Path, study: Agreement) -> Records:

@@ -16,7 +16,7 @@ from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
-from choral.deploy.public_test import with_public_test
+from choral.deploy.public_test import public_table, with_public_test
 from choral.errors import ChoralError, DeploymentError, RunError, StorageError
 from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
@@ -96,7 +96,9 @@ class Deployed(Place):
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
-        self.questions = WaitingQuestions(self.run_folder.path, self.agreement, transport)
+        self.questions = WaitingQuestions(
+            self.run_folder.path, self.agreement, transport, public=public_table(folder, self.agreement)
+        )
         self._waited = False
         self._last_turn = Turn(0, 0)
 

@@ -71,7 +71,7 @@ class Prospect:
         """What to expect, from which numbers, and what would change it."""
         told = (
             f"If sites are alike, expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about "
-            f"{self.rows:,.0f} rows, {self.weights:,} weights and ε = {self.budget.epsilon:g})"
+            f"{self.rows:,.0f} rows, {self.weights:,} weights and epsilon = {self.budget.epsilon:g})"
         )
         changes = list(self._changes()) if self.kind != "better" else []
         if self.kind != "better":
@@ -96,7 +96,7 @@ class Prospect:
         for factor in _FACTORS:
             larger = replace(self, budget=replace(self.budget, epsilon=self.budget.epsilon * factor))
             if _RANKS[larger.kind] > _RANKS[self.kind]:
-                yield f"{larger.kind} with ε = {larger.budget.epsilon:g}"
+                yield f"{larger.kind} with epsilon = {larger.budget.epsilon:g}"
                 break
 
 

@@ -24,7 +24,7 @@ from choral.run.answer_register import AnswerRegister
 from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
-from choral.run.modelling import AskedTables, fit, keep_model, planned_model
+from choral.run.modelling import AskedTables, fit, keep_model, measured, planned_model
 from choral.run.places import Opened, terms_of
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
@@ -75,7 +75,7 @@ class Inquiry:
                 return self._answered(checked, state, books)
 
             made = fit(model, self.terms, self.register, ask, watch=watch)
-        figures = {} if self.tables.test is None else made.model.judged(self.tables.test)
+        figures = {} if self.tables.test is None else measured(made.model, self.tables.test)
         keep_model(self.folder, made, figures)
         privacy = self._privacy(from_register=self.register.last == before, sums=len(made.sums))
         return told_model(made, privacy, figures)

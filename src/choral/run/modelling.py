@@ -164,6 +164,11 @@ def from_register(model: SumModel, terms: AskTerms, register: AnswerRegister) ->
         return None
 
 
+def measured(model: FittedModel, rows: Table) -> dict[str, float]:
+    """What a model reaches on these rows; a figure that they do not define, as with one class alone, is left out."""
+    return {name: value for name, value in model.judged(rows).items() if math.isfinite(value)}
+
+
 def keep_model(folder: Path, made: MadeModel, figures: Mapping[str, float]) -> None:
     """Write a model into the run folder, once."""
     text = made.question.canonical().decode()
