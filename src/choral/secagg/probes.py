@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from choral.secagg.codec import Integers
 from choral.secagg.keys import digest
-from choral.secagg.masks import Stream
+from choral.secagg.masks import BLOCK, Stream
 
 ANSWER_BYTES = 8  # of one answer, signed: integers are below 2^23, so models of up to 2^32 numbers fit
 MOST_WATCHED = 4  # vectors that a server may name itself: with them, PROBE is no longer than a model
@@ -50,10 +50,10 @@ def probe_rows(seed: bytes, probes: int, parameters: int) -> Iterator[NDArray[np
     ...     Stream(bytes(32)).words(2, 16).tobytes()]]
     True
     """
-    stream = Stream(seed)
+    stream, room = Stream(seed), bytearray(parameters + BLOCK)
     for _ in range(probes):
-        drawn = stream.words((parameters + 1) // 2, 16).view(np.uint8)[:parameters]
-        yield 2 * drawn.astype(np.int64) - 255
+        stream.into(memoryview(room), parameters)
+        yield 2 * np.frombuffer(room, np.uint8, count=parameters).astype(np.int64) - 255
 
 
 def watched_of(data: bytes | memoryview, parameters: int) -> Watched:
