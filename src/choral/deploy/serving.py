@@ -25,6 +25,7 @@ from choral.record import About, Outcome, RoundLine, converted, joined_rounds, r
 from choral.record.description import KindName
 from choral.run.agreement import Agreement
 from choral.run.folder import RunFolder, now, write_json, write_whole
+from choral.run.guard import Guard
 from choral.run.places import Opened, Place
 from choral.run.runs import Run
 
@@ -109,6 +110,7 @@ class Deployed(Place):
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[int]:
         """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
         self.counts = joined_rounds(lines, len(self.names))
+        self.guard = Guard.posted(self.study, self.run_folder.path)
         path, attempt = self.run_folder.path / TURN, 0
         if path.exists():
             tried = converted(read_json(path), Tried, path)
@@ -167,7 +169,9 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort))
+            inquiry = None if self.guard is None else self.guard.inquiry()
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
+            self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt

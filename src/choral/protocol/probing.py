@@ -73,6 +73,7 @@ class Asked:
     """The probes of a turn: the digests that fixed them, their seed, and the answers as they come."""
 
     terms: Terms
+    context: bytes
     digests: Mapping[int, bytes]
     seed: bytes
     watched: bytes
@@ -86,7 +87,7 @@ class Asked:
         seed = probe_seed(cohort.context, digests, inquiry.watched)
         if inquiry.seed_of is not None:
             seed = inquiry.seed_of(cohort.turn)
-        return cls(terms=terms, digests=digests, seed=seed, watched=inquiry.watched, answers={})
+        return cls(terms=terms, context=cohort.context, digests=digests, seed=seed, watched=inquiry.watched, answers={})
 
     def take(self, sender: int, message: Answer) -> None:
         """Keep the first answer of a device that was asked, or CH600 if it has another length."""

@@ -31,11 +31,13 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
+from choral.record.probes import ProbeLine
 from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion
 from choral.record.reader import (
     ATTACK,
     DEVICES,
     FORMAT,
+    PROBES,
     QUESTIONS,
     SIGNATURES,
     STUDY,
@@ -45,6 +47,7 @@ from choral.record.reader import (
     of_right_form,
     read_json,
     read_lines,
+    read_probes,
     read_questions,
     read_run,
     read_site_questions,
@@ -57,6 +60,7 @@ __all__ = [
     "DEVICES",
     "FORMAT",
     "MERITS",
+    "PROBES",
     "QUESTIONS",
     "SIGNATURES",
     "STUDY",
@@ -83,6 +87,7 @@ __all__ = [
     "ModelCard",
     "ModelShape",
     "Outcome",
+    "ProbeLine",
     "Proved",
     "PublishedClaim",
     "Record",
@@ -111,6 +116,7 @@ __all__ = [
     "of_right_form",
     "read_json",
     "read_lines",
+    "read_probes",
     "read_questions",
     "read_run",
     "read_site_questions",

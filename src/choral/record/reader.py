@@ -14,6 +14,7 @@ from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
+from choral.record.probes import ProbeLine
 from choral.record.questions import AnsweredQuestion, SiteQuestion
 from choral.record.shown_attack import ShownAttack
 from choral.record.signers import Signatures
@@ -21,7 +22,7 @@ from choral.record.signers import Signatures
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
 ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
-QUESTIONS = "questions.jsonl"
+QUESTIONS, PROBES = "questions.jsonl", "probes.jsonl"
 MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 T = TypeVar("T")
 
@@ -104,6 +105,11 @@ def read_lines(path: Path) -> Iterator[RoundLine]:
 def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
     """The lines of questions.jsonl, likewise."""
     return _lines(folder / QUESTIONS, AnsweredQuestion)
+
+
+def read_probes(folder: Path) -> Iterator[ProbeLine]:
+    """The lines of probes.jsonl, likewise."""
+    return _lines(folder / PROBES, ProbeLine)
 
 
 def read_site_questions(home: Path) -> Iterator[SiteQuestion]:

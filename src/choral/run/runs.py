@@ -89,6 +89,9 @@ def settled_again(
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
     study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    plain = replace(study.plan, probes=0, opened_turns=0)
+    if plain.digest == about.plan_digest:  # probes were proposed to nobody then
+        study = replace(study, plan=plain)
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -246,6 +249,8 @@ class Run:
         if self.folder is not None:
             # A simulation repeats rounds bit for bit; others would have to pay for them again.
             kept = due or not self.traits.repeats
+            if self.place.probed is not None:
+                self.folder.add_probes(self.place.probed)
             self.folder.add_round(line, step.parameters if kept else None, step.state)
         if self.log is not None:
             self.log.round(line)

@@ -1,0 +1,48 @@
+"""What a record says about devices' answers to probes, worked out again from the answers themselves."""
+
+from choral.privacy.calibrate import OUT_OF_RANGE
+from choral.protocol.messages import Turn
+from choral.record import ProbeLine, RunRecord, read_probes
+from choral.run.guard import Guard, seed_from
+from choral.secagg.codec import Codec
+from choral.secagg.probes import probe_seed
+
+PROBES_HOLD = "every refusal and every name follows from the devices' answers"
+
+
+def guard_of(record: RunRecord) -> Guard:
+    """The guard of a run before its first round, by the numbers in run.json."""
+    about = record.about
+    assert about.secure_sum is not None  # noqa: S101 - a plan with probes has one
+    parameters = about.model.parameters + about.plan.adaptive
+    codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=OUT_OF_RANGE)
+    return Guard.of(about.plan, about.secure_sum, codec, parameters, (device.name for device in about.devices))
+
+
+def check_probes(record: RunRecord) -> list[str]:
+    """What is wrong with probes.jsonl: its rounds, seeds, refusals, names, and who was included after all."""
+    guard, lines = guard_of(record), list(read_probes(record.folder))
+    summed = {line.round: line for line in record.rounds if line.included}
+    if [line.round for line in lines] != sorted(summed):
+        return ["probes.jsonl does not have one line for each round that ended in a sum"]
+    wrong = []
+    for line in lines:
+        where = f"round {line.round}"
+        if line.seed != _seed(record, guard, line).hex():
+            wrong.append(f"{where}: the probes do not follow from the uploads")
+        again = guard.judged_again(line)
+        for name in ("refused", "spared", "named"):
+            if getattr(line, name) != getattr(again, name):
+                wrong.append(f"{where}: {name} does not follow from the answers")
+        included = {guard.names[number] for number in summed[line.round].included}
+        if not included <= line.answers.keys() - line.refused.keys():
+            wrong.append(f"{where}: a device is in the sum that did not answer or was refused")
+    return wrong
+
+
+def _seed(record: RunRecord, guard: Guard, line: ProbeLine) -> bytes:
+    """What the probes of a line were drawn from: the uploads, or the seed of a run that can be repeated."""
+    if line.context is None and record.about.seed is not None and record.about.predictable:
+        return seed_from(record.about.seed, Turn(line.round, line.attempt))
+    digests = {guard.names.index(name): bytes.fromhex(told) for name, told in line.digests.items()}
+    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched)
