@@ -7,10 +7,12 @@ from choral.errors import ConfigError, PlanError
 from choral.plan import SecureSum
 from choral.protocol.messages import Turn
 from choral.record import read_probes
+from choral.report.words import server_sees
 from choral.run.folder import RunFolder
 from choral.run.guard import Guard, seed_from
 from choral.run.places import Simulated
 from choral.run.runs import Run, resume
+from choral.run.statement import releases
 from choral.secagg.probes import answers_of
 from tests.run.small import rows, study
 
@@ -113,6 +115,25 @@ def test_the_noise_of_an_update_is_that_of_all_its_steps(probed):
         own = integers.integers(probed.trained.start(0), range(12), Turn(1, 0))
     seen = guard.seen({str(at): answers_of(bytes(32), 32, mine).tolist() for at, mine in own.items()})
     assert 0.5 < np.median(seen.squares) / guard.parameters < 3  # noise, and some signal
+
+
+def test_the_report_of_what_left_the_devices_and_what_the_server_sees_names_the_answers(probed):
+    told = [release.what for release in releases(probed.plan, 6, compare=False)]
+    assert any("32 random projections of each device's update" in what for what in told)
+    can, cannot = server_sees(probed.secure, probed.plan)
+    assert "each device's whole noisy update in at most 2 opened turns" in can
+    assert not any("single device" in what for what in cannot)
+
+
+def test_a_rehearsed_audit_opens_one_round_names_nobody_and_changes_no_sum(probed):
+    run, opened = Run("rehearsal", probed), []
+    for line in run.rounds():
+        run.place.guard.audited = 3 if line.round == 2 else 0
+        opened.append([device.vault.memory.opened for device in run.place.recorded.devices.values()])
+        if line.round == 3:
+            break
+    assert [opened[2][at] - opened[1][at] for at in run.lines[2].included] == [1] * len(run.lines[2].included)
+    assert not run.place.guard.named and len(run.lines[2].included) >= 9
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
     )
+    approve.add_argument(
+        "--allow-probes", action="store_true", help="let the server ask about this device's own noisy updates"
+    )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument(
         "--trust-model",
@@ -123,6 +126,7 @@ def _approve(args: argparse.Namespace) -> int:
         epsilon=args.max_epsilon,
         epsilon_sum=args.max_epsilon_sum,
         curious=args.allow_curious,
+        probes=args.allow_probes,
         label=args.label,
         **{name: value for name, value in given.items() if value is not None},
     )

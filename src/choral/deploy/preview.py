@@ -48,6 +48,8 @@ class Preview:
     smallest_sum: int
     colluders: int
     crowd: int
+    probes: int = 0
+    opened_turns: int = 0
     asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
 
     def to_dict(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            inquiry = None if self.guard is None else self.guard.inquiry()
+            inquiry = None if self.guard is None else self.guard.inquiry(turn)
             opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
             self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)

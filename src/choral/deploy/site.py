@@ -351,6 +351,8 @@ class Home:
             smallest_sum=study.secure.smallest_sum,
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
+            probes=study.plan.probes,
+            opened_turns=study.plan.opened_turns,
             asks=asks_in_words(study, held.costs, delta),
         )
 

@@ -205,6 +205,11 @@ def _by_delta(record: RunRecord) -> Markup:
     )
 
 
+def _answered(record: RunRecord) -> str:
+    probes = record.about.plan.probes
+    return f" Besides, the device answered {probes} probes of its noisy update in every round." if probes else ""
+
+
 def _sight(record: RunRecord) -> Markup:
     sight = record.result and record.result.sight
     if not sight:
@@ -232,7 +237,7 @@ def _sight(record: RunRecord) -> Markup:
         "and this run has a seed so that all of this page repeats."
         if masked and not received
         else "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the "
-        "update. The masks cancel in the sum only."
+        f"update. The masks cancel in the sum only.{_answered(record)}"
         if masked
         else "A simulation leaves the masks out, since they cancel in the sum: this is not what a server would see."
         if secure

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,7 @@ class Guard:
     names: tuple[str, ...]
     evidence: Evidence = field(default_factory=Evidence)
     direction: Direction | None = None
+    audited: int = 0  # the round that is opened although its sum is right; nobody foresees it
     _judged: Judgement = field(default_factory=lambda: Judgement(refused={}))
 
     @classmethod
@@ -69,6 +71,7 @@ class Guard:
         names = study.data.records.names
         guard = cls.of(study.plan, study.secure, study.codec, study.trained.size, names)
         guard.take_up(() if folder is None else read_probes(folder))
+        guard.audited = 1 + secrets.randbelow(study.plan.rounds)
         return guard
 
     @property
@@ -78,8 +81,9 @@ class Guard:
             return b""
         return self.direction.bytes_.tobytes()
 
-    def inquiry(self, seed_of: SeedOf | None = None, *, audit: bool = False) -> Inquiry:
-        """How the next turn is probed."""
+    def inquiry(self, turn: Turn, seed_of: SeedOf | None = None) -> Inquiry:
+        """How a turn is probed."""
+        audit = turn.round == self.audited
         return Inquiry(watched=self.watched, judge=self.judge, seed_of=seed_of, audit=audit)
 
     def judge(self, answers: Mapping[int, Answers], most: int) -> frozenset[int]:

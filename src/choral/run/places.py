@@ -371,7 +371,7 @@ class Rehearsed(OneProcess):
         """The sum that the server opens."""
         self.recorded.last.clear()
         turn, wire, guard = Turn(round_number, attempt), Wire(self.terms, self.transport), self.guard
-        inquiry = None if guard is None else guard.inquiry(self._seed_of)
+        inquiry = None if guard is None else guard.inquiry(turn, self._seed_of)
         opened = wire.attempt(turn, cohort, parameters, inquiry=inquiry)
         self.probed = None if guard is None else guard.noted(wire.asked, opened, drawn=self._seed_of is None)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
