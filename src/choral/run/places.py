@@ -258,8 +258,13 @@ class Simulated(OneProcess):
             mine = self.integers(parameters, included, turn)
             self.probed, included, total = self.guard.simulated(turn, seed_from(seed, turn), mine)
             return Opened(total=total, included=included)
-        opened = self.engine.train(parameters, turn_number(round_number, attempt), np.array(included))
-        return Opened(total=opened.total, included=included)
+        return Opened(total=self.total(parameters, included, turn), included=included)
+
+    def total(
+        self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn
+    ) -> NDArray[np.signedinteger[Any]]:
+        """The sum of these devices' integers, in one compiled call."""
+        return self.engine.train(parameters, turn_number(turn.round, turn.attempt), np.array(devices)).total
 
     def integers(
         self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn
