@@ -159,7 +159,7 @@ class _Tally:
         return self.total / math.sqrt(self.rounds) if self.rounds else 0.0
 
     def add(self, deviations: float, limit: float, round_number: int) -> None:
-        self.total += float(np.clip(deviations, -MOST_PER_ROUND, MOST_PER_ROUND))
+        self.total += min(max(deviations, -MOST_PER_ROUND), MOST_PER_ROUND)
         self.rounds += 1
         above = self.rounds >= LEAST_ROUNDS and self.value > limit
         if above and self.above and not self.named:
@@ -231,11 +231,12 @@ class Evidence:
     @property
     def named(self) -> dict[str, int]:
         """Everybody who was named, with the round in which it happened first."""
+        told = [(device, tally) for (device, _), tally in self._tallies.items() if tally.named]
+        told += [(device, tally) for pair, tally in self._pairs.items() if tally.named for device in pair]
         found: dict[str, int] = {}
-        for one in self.suspicions:
-            if one.named_in is not None:
-                found[one.device] = min(one.named_in, found.get(one.device, one.named_in))
-        return found
+        for device, tally in told:
+            found[device] = min(tally.first, found.get(device, tally.first))
+        return dict(sorted(found.items()))
 
 
 def _weight(one: Suspicion) -> tuple[bool, float]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from choral.cli import main
 from choral.report.verify import verify
 from choral.run.folder import RunFolder, hashes
 from choral.run.runs import Run
@@ -60,3 +61,11 @@ def test_what_was_changed_in_the_answers_or_in_what_follows_is_found(folder, cha
     finally:
         for name, content in before.items():
             (folder / name).write_bytes(content)
+
+
+def test_suspects_are_told_with_their_evidence_and_nobody_is_said_too(folder, capsys):
+    assert main(["server", "suspects", str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "answered in 3 rounds" in said and "nobody" in said and "only an opened turn is proof" in said
+    assert main(["server", "suspects", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == 3

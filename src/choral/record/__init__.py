@@ -1,5 +1,6 @@
 """What a run leaves behind, as values with types: read once and strictly, written as they are declared here."""
 
+from choral.record.decisions import Decision
 from choral.record.description import About, Data, DeviceLimit, ModelShape, Traits, traits
 from choral.record.fields import Record
 from choral.record.ledgers import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
@@ -45,6 +46,7 @@ from choral.record.reader import (
     converted,
     inside,
     of_right_form,
+    read_decisions,
     read_json,
     read_lines,
     read_probes,
@@ -74,6 +76,7 @@ __all__ = [
     "ClaimOfSums",
     "ColludersClaim",
     "Data",
+    "Decision",
     "DeviceLimit",
     "DpSgd",
     "EveryoneClaim",
@@ -114,6 +117,7 @@ __all__ = [
     "joined_rounds",
     "merit",
     "of_right_form",
+    "read_decisions",
     "read_json",
     "read_lines",
     "read_probes",

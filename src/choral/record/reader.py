@@ -12,6 +12,7 @@ import msgspec
 
 from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
+from choral.record.decisions import Decision
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
 from choral.record.probes import ProbeLine
@@ -22,7 +23,7 @@ from choral.record.signers import Signatures
 FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
 ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
-QUESTIONS, PROBES = "questions.jsonl", "probes.jsonl"
+QUESTIONS, PROBES, DECISIONS = "questions.jsonl", "probes.jsonl", "decisions.jsonl"
 MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 T = TypeVar("T")
 
@@ -110,6 +111,11 @@ def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
 def read_probes(folder: Path) -> Iterator[ProbeLine]:
     """The lines of probes.jsonl, likewise."""
     return _lines(folder / PROBES, ProbeLine)
+
+
+def read_decisions(study: Path) -> Iterator[Decision]:
+    """The lines of a study's decisions.jsonl, likewise."""
+    return _lines(study / DECISIONS, Decision)
 
 
 def read_site_questions(home: Path) -> Iterator[SiteQuestion]:

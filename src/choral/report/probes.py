@@ -1,8 +1,13 @@
 """What a record says about devices' answers to probes, worked out again from the answers themselves."""
 
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from choral.errors import ConfigError
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.protocol.messages import Turn
-from choral.record import ProbeLine, RunRecord, read_probes
+from choral.record import ProbeLine, RunRecord, read_probes, read_run
+from choral.robust import Suspicion
 from choral.run.guard import Guard, seed_from
 from choral.secagg.codec import Codec
 from choral.secagg.probes import probe_seed
@@ -17,6 +22,36 @@ def guard_of(record: RunRecord) -> Guard:
     parameters = about.model.parameters + about.plan.adaptive
     codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=OUT_OF_RANGE)
     return Guard.of(about.plan, about.secure_sum, codec, parameters, (device.name for device in about.devices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspects:
+    """What speaks against the devices of a run, and in how many rounds each was left out, by which rule."""
+
+    rounds: int
+    refused: dict[str, dict[str, int]]
+    evidence: tuple[Suspicion, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """The same for machines."""
+        return asdict(self)
+
+
+def suspects(folder: str | Path) -> Suspects:
+    """What the answers in a run's folder say about its devices, finished or not."""
+    record = read_run(folder)
+    if not record.about.plan.probes:
+        raise ConfigError(
+            "CH104", "the run has no probes.", where=str(folder), fix="Use robust = true in [federation]."
+        )
+    guard, refused = guard_of(record), dict[str, dict[str, int]]()
+    lines = list(read_probes(record.folder))
+    guard.take_up(lines)
+    for line in lines:
+        for device, rule in line.refused.items():
+            counted = refused.setdefault(device, {})
+            counted[rule] = counted.get(rule, 0) + 1
+    return Suspects(rounds=len(lines), refused=refused, evidence=tuple(guard.evidence.suspicions))
 
 
 def check_probes(record: RunRecord) -> list[str]:

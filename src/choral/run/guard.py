@@ -160,7 +160,8 @@ class Guard:
     @property
     def excluded(self) -> frozenset[int]:
         """The named that later rounds leave out: nobody in small cohorts, and never more than can be spared."""
-        found = [number for number, name in enumerate(self.names) if name in self.named]
+        named = self.named
+        found = [number for number, name in enumerate(self.names) if name in named]
         enough = self.plan.cohort >= LEAST_COHORT and len(self.names) - len(found) >= self.secure.smallest_sum
         return frozenset(found if enough else ())
 
