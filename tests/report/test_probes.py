@@ -1,10 +1,12 @@
 """choral verify on probes.jsonl: what was changed there is found, also by whoever renews the hashes."""
 
 import json
+import shutil
 
 import pytest
 
 from choral.cli import main
+from choral.report import write_report
 from choral.report.verify import verify
 from choral.run.folder import RunFolder, hashes
 from choral.run.runs import Run
@@ -69,3 +71,27 @@ def test_suspects_are_told_with_their_evidence_and_nobody_is_said_too(folder, ca
     assert "answered in 3 rounds" in said and "nobody" in said and "only an opened turn is proof" in said
     assert main(["server", "suspects", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rounds"] == 3
+
+
+def test_the_report_has_a_section_on_the_answers_and_says_that_nobody_is_suspected(folder, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    text = write_report(copy).read_text()
+    assert "What devices answered" in text and "Evidence stands against nobody." in text
+    assert "32 random projections of its own noisy update in 3 rounds" in text
+    assert verify(copy).good
+
+
+def test_a_named_device_is_in_the_report_with_its_rule_and_round(folder, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(folder, copy)
+    lines = [json.loads(line) for line in (copy / "probes.jsonl").read_text().splitlines()]
+    loud = [line | {"answers": {**line["answers"], "device 03": _loud(line)}} for line in lines]
+    again = [line | {"round": number} for number, line in enumerate([loud[0], loud[1], loud[1], loud[1]], start=1)]
+    (copy / "probes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in again))
+    text = write_report(copy).read_text()
+    assert "named in round 4" in text and "only an opened turn is proof" in text
+
+
+def _loud(line):
+    return [30 * number for number in line["answers"]["device 03"]]

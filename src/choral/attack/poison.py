@@ -24,6 +24,7 @@ MANIPULATION = 20.0  # how many honest means an inner-product attacker sends, tu
 BOOST = 5  # how many times its update a backdoor's owner sends
 TRIGGER = 3  # features that are set together, the rarest ones
 DEVICES, ROUNDS = 16, 20
+MOST_ATTACKERS = 4  # of 16: so many may be missing from a sum
 
 Integers = NDArray[np.signedinteger[Any]]
 

@@ -1,5 +1,6 @@
 """What a record says about devices' answers to probes, worked out again from the answers themselves."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -7,11 +8,14 @@ from choral.errors import ConfigError
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.protocol.messages import Turn
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
+from choral.report import parts, words
+from choral.report.markup import Markup, element, together
 from choral.robust import Suspicion
 from choral.run.guard import Guard, seed_from
 from choral.secagg.codec import Codec
 from choral.secagg.probes import probe_seed
 
+MOST_SHOWN = 12
 PROBES_HOLD = "every refusal and every name follows from the devices' answers"
 
 
@@ -52,6 +56,37 @@ def suspects(folder: str | Path) -> Suspects:
             counted = refused.setdefault(device, {})
             counted[rule] = counted.get(rule, 0) + 1
     return Suspects(rounds=len(lines), refused=refused, evidence=tuple(guard.evidence.suspicions))
+
+
+def answered(record: RunRecord) -> Markup:
+    """What the devices' answers said: how long an update may be, who was left out, and against whom evidence stands."""
+    found, guard = suspects(record.folder), guard_of(record)
+    rows = [
+        (
+            parts.short(one.device),
+            words.count(sum(found.refused.get(one.device, {}).values()), "round"),
+            one.rule,
+            f"{one.value:.1f} of {one.limit:g}",
+            f"named in round {one.named_in}" if one.named_in else "suspected",
+        )
+        for one in found.evidence[:MOST_SHOWN]
+    ]
+    left_out = sum(sum(rules.values()) for rules in found.refused.values())
+    told = (
+        f"Each device answered {guard.plan.probes} random projections of its own noisy update in "
+        f"{words.count(found.rounds, 'round')}; the ε against everyone counts that. Updates were left out "
+        f"{left_out:,} times. Seen through the probes, an update of noise may be {math.sqrt(guard.widest):.2g} "
+        f"times as long as the noise of an honest one; without probes it could be {guard.longest:,.0f} times as long."
+    )
+    if not rows:
+        return element("p", f"{told} Evidence stands against nobody.")
+    return together(
+        element("p", told),
+        parts.table(("device", "left out", "rule", "evidence", ""), rows),
+        element(
+            "p", "A name is evidence, and unlike data looks like it too; only an opened turn is proof.", class_="quiet"
+        ),
+    )
 
 
 def check_probes(record: RunRecord) -> list[str]:

@@ -16,6 +16,7 @@ from choral.privacy.display import up
 from choral.record import Record, RunRecord, of_right_form, read_run
 from choral.report import attacker, charts, nist, parts, registry, words
 from choral.report.markup import Markup, element, together
+from choral.report.probes import answered
 from choral.report.questions import asked_questions, has_questions
 from choral.run.folder import write_whole
 
@@ -137,6 +138,7 @@ def _body(record: RunRecord, data: str | None) -> Markup:
         _section("sight", "What the device computed, what the server received", _sight(record)),
         *([_section("attacker", attacker.HEADING, attacker.reads(record.attack))] if record.attack is not None else []),
         *([_section("questions", "Questions asked", asked_questions(record))] if has_questions(record) else []),
+        *([_section("probes", "What devices answered", answered(record))] if record.about.plan.probes else []),
         _section("releases", "Everything that left a device", _releases(record)),
         _section("check", "Check it again", _check(record)),
         _section("made-of", "Plan, data and versions", _made_of(record)),

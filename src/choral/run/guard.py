@@ -27,6 +27,7 @@ from choral.robust import (
     Seen,
     judge,
     seen_in,
+    widest,
 )
 from choral.run.study import Study
 from choral.secagg.codec import Codec, Integers
@@ -51,6 +52,7 @@ class Guard:
     parameters: int
     noise: float  # the proved deviation of one number of an update, in grid steps
     names: tuple[str, ...]
+    longest: float = math.inf  # how many times as long as its noise an update could be by the codec's range alone
     evidence: Evidence = field(default_factory=Evidence)
     direction: Direction | None = None
     audited: int = 0  # the round that is opened although its sum is right; nobody foresees it
@@ -61,7 +63,13 @@ class Guard:
         """The guard of a plan with probes, before its first round."""
         steps = 1 if plan.on_upload or plan.strict else plan.local_steps
         noise = codec.noise_in_grid * math.sqrt(steps)
-        return cls(plan=plan, secure=secure, parameters=parameters, noise=noise, names=tuple(names))
+        longest = codec.largest / noise
+        return cls(plan=plan, secure=secure, parameters=parameters, noise=noise, names=tuple(names), longest=longest)
+
+    @property
+    def widest(self) -> float:
+        """q: how many times its mean an honest squared length may seem to be."""
+        return widest(self.plan.probes)
 
     @classmethod
     def posted(cls, study: Study, folder: Path | None) -> Self | None:
