@@ -127,3 +127,29 @@ def test_the_common_direction_forgets_and_has_the_bytes_of_its_last_state() -> N
     assert direction.bytes_[1] == -127
     assert abs(direction.bytes_[0]) <= 2  # below that, 0.8 of a byte rounds to the byte itself
     assert direction.bytes_[2] == 0
+
+
+def test_a_device_that_answers_the_median_itself_is_like_nobody_and_hides_no_others() -> None:
+    rng = np.random.default_rng(9)
+    updates = honest(rng)[:14]
+    updates[7] = updates[2]
+    asked = updates @ (2 * rng.integers(0, 256, (PARAMETERS, PROBES)) - 255)
+    asked = np.vstack([asked, np.median(asked, axis=0)])
+    seen = Seen(devices=DEVICES[:15], asked=asked, along=None, noise=1.0, parameters=PARAMETERS)
+    pairs = seen.likeness[~np.eye(15, dtype=bool)]
+
+    assert np.isfinite(pairs).all()
+    assert seen.likeness[2, 7] == pairs.max()
+    assert (seen.likeness[14, :14] <= 0).all()
+
+
+def test_two_that_send_one_update_round_after_round_are_named_by_their_likeness() -> None:
+    rng, evidence = np.random.default_rng(10), Evidence()
+    for number in range(8):
+        updates = honest(rng)
+        updates[7] = updates[2]
+        evidence.take(look(rng, updates), round_number=number + 1)
+
+    assert evidence.named.keys() == {"site-02", "site-07"}
+    assert max(evidence.named.values()) <= 6
+    assert {one.rule for one in evidence.suspicions if one.named_in} == {"two as one"}

@@ -67,8 +67,9 @@ class Seen:
     def likeness(self) -> NDArray[np.float64]:
         """For each pair, by how much it is more alike than the plan's noise allows, in deviations."""
         apart = self.asked - np.median(self.asked, axis=0)
-        norms = np.maximum(np.linalg.norm(apart, axis=1), np.finfo(np.float64).tiny)
-        cosine = (apart @ apart.T) / np.outer(norms, norms)
+        # Whoever answers the median itself has the length 0 there, and is like nobody.
+        unit = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-300)
+        cosine = unit @ unit.T
         signal = np.sqrt(np.maximum(0.0, 1 - 0.8 * self.parameters / np.maximum(self.squares, 1e-12)))
         alike = (cosine - np.outer(signal, signal)) * math.sqrt(self.probes)
         np.fill_diagonal(alike, -np.inf)

@@ -249,8 +249,9 @@ class Run:
         if self.folder is not None:
             # A simulation repeats rounds bit for bit; others would have to pay for them again.
             kept = due or not self.traits.repeats
-            if self.place.probed is not None:
-                self.folder.add_probes(self.place.probed)
+            probed = self.place.probed
+            if probed is not None and probed.round == step.round:  # of a round that was passed over nobody was asked
+                self.folder.add_probes(probed)
             self.folder.add_round(line, step.parameters if kept else None, step.state)
         if self.log is not None:
             self.log.round(line)
