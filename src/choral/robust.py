@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Rule = Literal["length", "direction", "two as one"]
 RULES: tuple[Rule, ...] = ("length", "direction", "two as one")  # the order in which devices are left out
 LEAST_COHORT = 9  # from so many devices per round on, statistics may exclude somebody without a person
-VARIANCE = 21845  # of one number of a probe
+VARIANCE = 21845  # of one number of a probe: odd, drawn uniformly from −255 to 255
 SHOUT = 3.0  # how many median lengths are too long, beyond what noise explains
 ASIDE = 3.5  # deviations from the median along the common direction
 ALIKE = 5.0  # deviations of a cosine of independent vectors

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from choral.robust import VARIANCE
 from choral.secagg.probes import (
-    VARIANCE,
     adds_up,
     answers_of,
     probe_rows,

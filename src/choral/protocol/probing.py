@@ -12,7 +12,16 @@ from choral.protocol.messages import DIGEST_BYTES, Answer, Probe, Turn, Vector, 
 from choral.protocol.terms import Cohort, Terms, refused
 from choral.secagg.codec import Integers
 from choral.secagg.masks import Mask, Words, add_masks, ring
-from choral.secagg.probes import MOST_WATCHED, Answers, adds_up, answers_of, probe_seed, upload_digest, watched_of
+from choral.secagg.probes import (
+    ANSWER_BYTES,
+    MOST_WATCHED,
+    Answers,
+    adds_up,
+    answers_of,
+    probe_seed,
+    upload_digest,
+    watched_of,
+)
 
 SeedOf = Callable[[Turn], bytes]  # in place of the digests', for a simulation that must be repeated
 
@@ -93,11 +102,10 @@ class Asked:
         """Keep the first answer of a device that was asked, or CH600 if it has another length."""
         if sender not in self.digests or sender in self.answers:
             return
-        numbers = np.frombuffer(message.numbers, "<i8") if len(message.numbers) % 8 == 0 else np.empty(0, "<i8")
         watching = len(self.watched) // max(self.terms.parameters, 1)
-        if len(numbers) != self.terms.probes + watching:
+        if len(message.numbers) != ANSWER_BYTES * (self.terms.probes + watching):
             raise malformed(f"{len(message.numbers):,} bytes of answers")
-        self.answers[sender] = numbers.astype(np.int64)
+        self.answers[sender] = np.frombuffer(message.numbers, "<i8").astype(np.int64)
 
     def belong_to(self, integers: Integers, included: Iterable[int]) -> bool:
         """Whether the answers of these devices are together those of their opened sum."""

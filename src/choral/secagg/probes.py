@@ -15,7 +15,6 @@ from choral.secagg.masks import BLOCK, Stream
 
 ANSWER_BYTES = 8  # of one answer, signed: integers are below 2^23, so models of up to 2^32 numbers fit
 MOST_WATCHED = 4  # vectors that a server may name itself: with them, PROBE is no longer than a model
-VARIANCE = 21845  # of an odd number drawn uniformly from −255 to 255
 _NUMBER_BYTES = 4
 
 Answers = NDArray[np.int64]
