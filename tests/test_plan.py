@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -61,3 +62,24 @@ def test_the_unit_is_a_record_and_changes_no_digest():
     assert plan.digest == hashlib.sha256(text.encode()).hexdigest()
     with pytest.raises(PlanError, match=r'CH200 unit = \'house\'. Must be "record"'):
         Plan(**given, unit="house")
+
+
+def test_probes_and_opened_turns_are_in_the_digest_only_where_there_are_any():
+    plan = Plan(devices=16, cohort=10, rounds=20, rows=244, batch=24, step_size=0.5, clip=1.0, noise=0.02)
+    assert not {"probes", "opened_turns"} & plan.to_dict().keys()
+    probed = replace(plan, probes=32, opened_turns=2)
+    assert Plan.from_dict(probed.to_dict()) == probed
+    assert len({plan.digest, probed.digest, replace(probed, opened_turns=1).digest}) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"noise": 0.0}, "CH204"), ({"probes": 7}, "CH200"), ({"probes": 257}, "CH200"), ({"probes": 0}, "CH200")],
+)
+def test_probes_of_updates_without_noise_too_few_and_too_many_and_opened_turns_without_them_are_refused(change, code):
+    probed = Plan(
+        devices=16, cohort=10, rounds=20, rows=244, batch=24, step_size=0.5, clip=1.0, noise=0.02, probes=32,
+        opened_turns=2,
+    )  # fmt: skip
+    with pytest.raises(PlanError, match=code):
+        replace(probed, **change)

@@ -63,3 +63,10 @@ def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_with
     assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
     assert lines[-1].startswith("NOTHING was recorded or sent. Add --yes")
     assert screen(SHOWN, recorded=True)[-1] == "NEXT      choral device run"
+
+
+def test_probes_and_opened_turns_are_told_before_they_are_approved():
+    assert "projections" not in text()
+    shown = text(probes=32, opened_turns=2)
+    assert "32 random projections of this device's own noisy update in every round" in shown
+    assert "in at most 2 rounds the server may see this site's own noisy update; ε counts that already" in shown

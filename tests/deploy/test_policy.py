@@ -1,5 +1,6 @@
 """A site's policy wins over what a server proposes: each weakness is refused with what only the owner can say."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from choral.errors import TrustError
 from choral.plan import Budget, Plan, SecureSum
 
 PLAN = Plan(devices=14, cohort=10, rounds=3, rows=100, batch=20, step_size=0.5, clip=1.0, noise=1.0)
+PROBED = replace(PLAN, probes=32, opened_turns=2)
 LYING = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)  # 7 + 8 − 10 − 2 + 1 = 4 honest devices
 CURIOUS = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2, adversary="curious")
 
@@ -23,6 +25,7 @@ def test_a_study_within_the_policy_is_not_refused():
     assert Policy(epsilon=2.0, crowd=4, colluders=2).check(study()) is None
     assert Policy(epsilon=2.0, curious=True).check(study(secure=CURIOUS)) is None
     assert Policy(epsilon=2.0, epsilon_sum=1.0).check(study(against="server and colluders")) is None
+    assert Policy(epsilon=2.0, probes=True).check(study(plan=PROBED)) is None
     assert Policy(epsilon=2.0, delta=1e-6).budget == Budget(epsilon=2.0, delta=1e-6)
 
 
@@ -33,6 +36,7 @@ def test_a_study_within_the_policy_is_not_refused():
         ({"colluders": 3}, {}, "it counts 2 devices that help its server, the policy wants 3", "--colluders 2"),
         ({}, {"secure": CURIOUS}, "only a server that follows the protocol", "--allow-curious"),
         ({}, {"kind": "theirs:model"}, 'it runs the code of "theirs:model" here', "--trust-model theirs:model=FILE"),
+        ({}, {"plan": PROBED}, "32 projections of this device's own noisy update", "--allow-probes"),
         ({}, {"plan": Plan(**{**PLAN.to_dict(), "noise": 0.0})}, "it adds no noise", "a study with epsilon"),
     ],
 )

@@ -379,4 +379,31 @@ MUTANTS = [
     bug("a model of T rounds that is said to cost one", "choral.run.answers:answer_privacy",
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
+    # Probes
+    bug("the sum still counts beside probes", MECHANISMS + "with_secure_sum",
+        'if part.probes:\n    return f"each device answers {part.probes} probes of its own update, '
+        'so the server sees more than sums"', "pass",
+        "tests/privacy/test_mechanisms.py::"
+        "test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum"),
+    bug("probes of updates without noise", "choral.plan:Plan._require_probes", "self.noise == 0", "False",
+        "tests/test_plan.py::"
+        "test_probes_of_updates_without_noise_too_few_and_too_many_and_opened_turns_without_them_are_refused"),
+    bug("probes where only the sum is limited", "choral.run.planning:_with_probes",
+        'job.privacy.against != "everyone"', "False",
+        "tests/run/test_guard.py::test_probes_are_refused_where_the_secure_sum_is_what_protects"),
+    bug("probes that a policy did not allow", "choral.deploy.policy:Policy.check",
+        "study.plan.probes and not self.probes", "False",
+        "tests/deploy/test_policy.py::test_a_weaker_study_is_refused_with_the_one_thing_that_would_allow_it"),
+    bug("a second answer in one turn", DEVICE + "_answer", "replace(live, kept=None)", "live",
+        "tests/protocol/test_probing.py::test_a_second_probe_is_refused_and_ends_the_turn"),
+    bug("probes that the server chose itself", "choral.protocol.probing:answer_to",
+        "digests.get(number) != kept.upload", "False",
+        "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
+    bug("one opened turn more than approved", DEVICE + "_show", "opened >= most", "opened > most",
+        "tests/protocol/test_probing.py::"
+        "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
+    bug("a sum whatever the answers say", "choral.protocol.probing:Asked.belong_to",
+        "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
+        "tests/attacks/test_probes.py::"
+        "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
 ]  # fmt: skip

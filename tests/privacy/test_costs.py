@@ -1,5 +1,7 @@
 """What a round is charged with beside its noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,21 @@ def test_no_run_counts_on_rule_s3_which_is_proved_in_exact_arithmetic_only(passe
                 sampling="partition", passes=passes)  # fmt: skip
     part = exposure_of(plan, SecureSum.for_cohort(3), rows=12, rounds=4)
     assert "smoothness" in with_secure_sum(part)
+
+
+def test_with_probes_no_charge_has_a_figure_of_the_sum_and_a_limit_on_sums_counts_the_one_against_everyone():
+    plan = Plan(devices=3, cohort=3, rounds=4, rows=12, batch=12, step_size=0.5, clip=1.0, noise=0.5, probes=32)
+    limits = (Budget(epsilon=9.0, delta=1e-5),) * 3
+    told = {
+        "secure": SecureSum.for_cohort(3),
+        "rows": np.array([12, 12, 12]),
+        "limits": limits,
+        "names": ("a", "b", "c"),
+    }
+    costs = Costs(plan=plan, **told, against="server and colluders")
+    charge = costs.charge(0, 0, run="9f3c", round_number=1, attempt=0)
+    assert charge.summed is None
+    assert costs.reservation(0, range(4), run="9f3c").summed == ()
+    assert costs.counted_event(0, 0) == costs.event(0, 0) == Costs(plan=replace(plan, probes=0), **told).event(0, 0)
+    assert costs.spent(0, 4, 1e-5) == costs.spent_against_everyone(0, 4, 1e-5)
+    assert costs.epsilon_of_sums(costs.exposure(0, 4), 1e-5) is None

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -6,6 +7,7 @@ from choral.errors import PlanError
 from choral.privacy.events import Gaussian, Poisson
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.published import theorem_1
 from choral.privacy.rules import EVERYONE
 
 BASE = {
@@ -149,3 +151,23 @@ def test_a_number_that_is_not_positive_and_finite_is_refused_by_name(name, bad):
 def test_numbers_that_do_not_go_together_are_refused(change, words):
     with pytest.raises(PlanError, match=words):
         Exposure.of(**(GOOD | change))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"local_steps": 1, "batch": 2440},  # S2
+        {"local_steps": 1},  # S5 with one step
+        {"local_steps": 1, "sampling": "partition", "law": "skellam"},  # S6
+        {"unit": "device", "noise": 5.0},  # S4
+        {"batch": 2440, "sampling": "partition", "noise_is_added": "once", "row_length": 1.0, "noise": 0.1},  # S7
+    ],
+)
+def test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum(plan):
+    plain = Exposure(step_size=1.0, **BASE | plan)
+    probed = replace(plain, probes=32, opened_turns=2)
+    assert not isinstance(with_secure_sum(plain), str)
+    assert "32 probes of its own update" in with_secure_sum(probed)
+    assert probed.honest_noises == 1
+    assert against_everyone(probed) == against_everyone(plain)
+    assert not theorem_1(probed).valid

@@ -12,6 +12,7 @@ from choral.errors import TrustError
 from choral.protocol.messages import (
     ASKING,
     MAGIC,
+    PROBING,
     QUESTION_BYTES,
     QUESTIONS,
     VERSION,
@@ -117,7 +118,7 @@ def test_the_vector_is_a_view_of_the_frame_and_no_copy():
 
 def test_another_version_is_named_as_such():
     frame = bytearray(framed(EXAMPLES[0]))
-    struct.pack_into("<H", frame, 4, ASKING + 1)
+    struct.pack_into("<H", frame, 4, PROBING + 1)
     assert refused(bytes(frame)) == "CH602"
 
 

@@ -13,6 +13,7 @@ from choral.plan import SecureSum
 from choral.protocol.device import Device
 from choral.protocol.messages import Message, Turn, decode
 from choral.protocol.muster import Muster
+from choral.protocol.probing import Inquiry
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
@@ -86,6 +87,8 @@ class World:
         parameters: int = 5,
         seed: int = 0,
         codec: Codec | None = None,
+        probes: int = 0,
+        opened_turns: int = 0,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
         lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
@@ -93,7 +96,10 @@ class World:
         codec = codec or Codec(
             grid=1.0, largest=largest, cohort=secure.cohort, word_bits=secure.modulus_bits, lanes=secure.lanes
         )
-        self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test")
+        self.terms = Terms(
+            roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", probes=probes,
+            opened_turns=opened_turns,
+        )  # fmt: skip
         self.seed = seed
         self.stores = [MemoryStore() for _ in self.identities]
         self.ledgers = [FakeLedger() for _ in self.identities]
@@ -145,8 +151,10 @@ class World:
             muster.receive(number, self.devices[number].answer(frame))
         return muster
 
-    def round(self, turn: Turn = FIRST, called: Iterable[int] | None = None) -> Round:
-        return Round(self.muster(turn, called), self.model.tobytes())
+    def round(
+        self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Inquiry | None = None
+    ) -> Round:
+        return Round(self.muster(turn, called), self.model.tobytes(), inquiry=inquiry)
 
     def step(self, round: Round, silent: Iterable[int] = ()) -> dict[int, Message]:
         """One step of a round in which some stay silent; the answers, read."""

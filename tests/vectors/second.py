@@ -21,10 +21,10 @@ REFUSALS = {"CH600": (DecodeError, UnicodeDecodeError), "CH606": (InvalidSignatu
 Whole, Text = Annotated[int, Meta(ge=0, lt=2**32)], Annotated[bytes, Meta(min_length=1, max_length=4096)]
 Turn = Annotated[list[Whole], Meta(min_length=2, max_length=2)]
 Nonce, Digest, Signed, Ready = (Annotated[bytes, Meta(min_length=n, max_length=n)] for n in (16, 32, 64, 80))
-Code = Annotated[str, Meta(pattern=r"\ACH[0-9]{3}\Z")]
-Tagged = defstruct("Tagged", [("tag", Annotated[int, Meta(ge=1, le=10)])], array_like=True)
-FIELDS = [(), (Whole, Nonce, Signed), (Digest, bytes), (Whole, Digest, Digest, bytes, bytes), (bytes,)]  # by tag
-FIELDS += [(Whole, bytes), (Turn | None,), (Whole, bytes, Ready | None), (Whole, Code, Whole | None, Signed), (Text,)]
+Code, B = Annotated[str, Meta(pattern=r"\ACH[0-9]{3}\Z")], bytes
+Tagged = defstruct("Tagged", [("tag", Annotated[int, Meta(ge=1, le=14)])], array_like=True)
+FIELDS = [(), (Whole, Nonce, Signed), (Digest, B), (Whole, Digest, Digest, B, B), (B,), (Whole, B), (Turn | None,)]
+FIELDS += [(Whole, B, Ready | None), (Whole, Code, Whole | None, Signed), (Text,), (B,), (Whole, B), (), (Whole, B)]
 unhex, little, mac = bytes.fromhex, partial(int.from_bytes, byteorder="little"), partial(hmac.digest, digest="sha256")
 
 
@@ -108,10 +108,9 @@ def masked(vector, bits, id, peers, self_key, directed):
 
 def graph(ids, ctx, degree):
     assert degree is None or (0 < degree < len(ids) and degree % 2 == 0), "CH200"
-    circle = sorted(ids, key=lambda id: sha256(framed("graph", unhex(ctx), id.encode())).digest())
-    steps = range(-len(ids), len(ids)) if degree is None else range(-degree // 2, degree // 2 + 1)
-    near = {id: sorted({circle[(at + step) % len(ids)] for step in steps} - {id}) for at, id in enumerate(circle)}
-    return {"neighbours": near}
+    n, circle = len(ids), sorted(ids, key=lambda id: sha256(framed("graph", unhex(ctx), id.encode())).digest())
+    steps = range(-n, n) if degree is None else range(-degree // 2, degree // 2 + 1)
+    return {"neighbours": {v: sorted({circle[(at + i) % n] for i in steps} - {v}) for at, v in enumerate(circle)}}
 
 
 def split(secret, coefficients, points):
@@ -145,15 +144,16 @@ def decode(words, dimensions, count, largest, bits, lanes):
 
 
 def frame(frame, vector_bytes, records_bytes):
-    asks, data = frame[:12] == "6368726c0400", unhex(frame)
-    most = 10 + 256 + max(records_bytes, 4096 * asks)
+    data, kind = unhex(frame), little(unhex(frame)[4:6])
+    most = 10 + 256 + max(records_bytes, 4096 * (kind == 4))
     assert 10 <= len(data) <= most + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
-    assert little(data[4:6]) in (3, 4), "CH602"
+    assert kind in (3, 4, 5), "CH602"
     start = (end := 10 + little(data[6:10])) + -end % 8
     assert end <= most and start <= len(data) and not any(data[end:start]), "CH600"
     tag = msgpack.decode(data[10:end], type=Tagged).tag
     head = msgpack.decode(data[10:end], type=tuple[(int, Turn, *FIELDS[tag - 1])])
-    assert len(data) - start == vector_bytes * (tag in (3, 4)) and (head[1][0] >= 2**31) == asks >= (tag == 10), "CH600"
+    room = range(vector_bytes + 1) if tag == 11 else [vector_bytes * (tag in (3, 4))]
+    assert len(data) - start in room and kind == 3 + (head[1][0] >= 2**31) + 2 * (tag > 10) >= 3 + (tag == 10), "CH600"
     return {"header": [x.hex() if type(x) is bytes else x for x in head], "vector": data[start:].hex()}
 
 

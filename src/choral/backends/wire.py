@@ -13,6 +13,7 @@ from choral.protocol.device import Device
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
+from choral.protocol.probing import Asked, Inquiry
 from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import Terms
@@ -55,6 +56,7 @@ class Wire:
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
+        self.asked: Asked | None = None  # the probes of the last attempt, with their answers
         self._gathered: Muster | None = None
 
     def attempt(
@@ -64,18 +66,20 @@ class Wire:
         model: NDArray[np.float32] | NDArray[np.float64],
         *,
         following: Iterable[int] | None = None,
+        inquiry: Inquiry | None = None,
     ) -> Sum:
         """The sum of the called devices' updates to the model in one turn, or a SumError; no turn may be tried twice.
 
         `following` are the devices of the next round: their READY then rides on this round's FINAL, and a round in
-        which nobody is missing takes two exchanges.
+        which nobody is missing takes two exchanges. `inquiry` says how the devices are probed, where the terms say that
+        they are.
         """
-        self.uploaded = ()
+        self.uploaded, self.asked = (), None
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with UploadStore(MOST_BYTES_IN_MEMORY) as store:
-            return self._run(Round(muster, vector, following=ahead, vectors=store))
+            return self._run(Round(muster, vector, following=ahead, vectors=store, inquiry=inquiry))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -96,6 +100,7 @@ class Wire:
                 self.uploaded = running.uploaded
                 running.advance()
         finally:
+            self.asked = running.asked
             self.findings.add(running.findings)
             self.named |= running.findings.named
         self._gathered = running.following
@@ -170,3 +175,18 @@ class MemoryTransport:
         """The replies in the order of the outbox."""
         for number, frame in outbox.items():
             yield number, self.devices[number].answer(frame)
+
+
+class RecordingTransport(MemoryTransport):
+    """A transport to devices in this process that keeps the longest message of each device in a round."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.last: dict[int, Vector] = {}
+
+    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
+        """The replies in the order of the outbox."""
+        for number, reply in super().exchange(outbox):
+            if len(reply) > len(self.last.get(number, b"")):  # an upload is the longest that a device says in a round
+                self.last[number] = reply
+            yield number, reply

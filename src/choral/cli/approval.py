@@ -63,6 +63,17 @@ def _sends(told: "Preview") -> list[str]:
         f"SENDS     {told.upload_bytes:,} masked bytes per round; receives the model, {told.download_bytes:,} bytes",
         f"          the server learns sums of {told.smallest_sum} devices or more; "
         f"if {told.lying * 'it lies and '}{helped}, of {told.crowd} honest ones or more",
+        *_shows(told),
+    ]
+
+
+def _shows(told: "Preview") -> list[str]:
+    if not told.probes:
+        return []
+    return [
+        f"          and {told.probes} random projections of this device's own noisy update in every round;",
+        f"          in at most {told.opened_turns} rounds the server may see this site's own noisy update; "
+        "ε counts that already",
     ]
 
 

@@ -10,12 +10,15 @@ report:
 
 `--case differencing` asks for two counts that differ by one person, and says how
 often the person's cell is guessed, without noise and with it.
+
+`--case poison` lets devices of a simulated run attack its model, with and without
+probes ([federation] robust).
 """
 
 import argparse
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from choral.cli import terminal
 from choral.errors import ConfigError
@@ -23,6 +26,7 @@ from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.attack.demonstration import Demonstration
+    from choral.attack.poison import Kind
 
 _WIDTH = 16  # five columns of a terminal of 80
 
@@ -34,14 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
-    parser.add_argument("--case", choices=("row", "differencing"), default="row", help="what is tried (default: row)")
+    parser.add_argument("--case", choices=("row", "differencing", "poison"), default="row", help="what is tried")
+    parser.add_argument("--attackers", type=int, metavar="N", help="with --case poison: how many of 16 (default: 1)")
     parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
 
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
-    if args.case == "differencing":
-        return _differencing(args)
+    if args.attackers is not None and args.case != "poison":
+        raise ConfigError("CH104", f"--attackers with --case {args.case}.", fix="Leave it out.")
+    if args.case != "row":
+        if args.folder is not None or args.row:
+            raise ConfigError("CH104", f"--run or --row with --case {args.case}.", fix="Leave it out.")
+        return _differencing(args) if args.case == "differencing" else _poison(args)
     from choral.record import ATTACK, read_run
     from choral.report import write_report
     from choral.run.folder import write_json
@@ -64,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
 def _differencing(args: argparse.Namespace) -> int:
     from choral.attack.differencing import DEVICES, differencing
 
-    if args.folder is not None or args.row:
-        raise ConfigError("CH104", "--run or --row with --case differencing.", fix="Leave it out.")
     found = differencing(epsilon=args.epsilon, seed=args.seed)
     if args.json:
         print(json.dumps(found.as_dict()))
@@ -82,6 +89,41 @@ def _differencing(args: argparse.Namespace) -> int:
         lines.append(f"  {one.sees:<38}{measured:>20}{up(100 * one.bound, 1) + '%':>16}")
     lines += ["", f"A guess is right half of the time. δ = {found.delta:g}, rule {found.rule}, {found.adjacency}:"]
     lines += [f"  ε ≤ {up(one.epsilon)} of both questions, against {one.adversary}" for one in found.with_noise]
+    print("\n".join(lines))
+    return 0
+
+
+def _poison(args: argparse.Namespace) -> int:
+    from choral.attack.poison import DEVICES, KINDS, MOST_ATTACKERS, attacked, study_of
+
+    count = 1 if args.attackers is None else args.attackers
+    if not 1 <= count <= MOST_ATTACKERS:
+        raise ConfigError("CH102", f"--attackers {count}.", fix=f"Must be 1 to {MOST_ATTACKERS}, so many may drop out.")
+    plain, probed = (study_of(epsilon=args.epsilon, seed=args.seed, robust=robust) for robust in (False, True))
+    bad, names = range(count), probed.data.records.names
+    runs: list[tuple[str, Kind | None]] = [("nobody", None), *((kind.replace("_", " "), kind) for kind in KINDS)]
+    rows: list[dict[str, Any]] = []
+    for words, kind in terminal.progress(runs, total=len(runs), label="ATTACK", show=not args.json):
+        ends = [attacked(study, kind, bad if kind else ()) for study in (plain, probed)]
+        named = [name for name in ends[1].named if kind and name in names[:count]]
+        rows.append({"attack": words, "plain": ends[0].accuracy, "probes": ends[1].accuracy, "named": named,
+                     "trigger_plain": ends[0].trigger, "trigger_probes": ends[1].trigger})  # fmt: skip
+    by = probed.costs.limited_by(0)
+    terms = {"epsilon": args.epsilon, "delta": probed.limits[0].delta, "rule": by.rule, "adjacency": by.adjacency}
+    if args.json:
+        print(json.dumps({**terms, "adversary": by.adversary, "attackers": count, "runs": rows}))
+        return 0
+    lines = [f"choral attack · {count} of {DEVICES} devices attack a simulated run on UCI Adult (public data)", ""]
+    lines.append(f"{'ATTACK':<18}{'accuracy, plain sum':>20}{'with probes':>14}{'named':>8}   trigger works")
+    for row in rows:
+        works = "" if row["trigger_plain"] is None else f"   {row['trigger_plain']:.0%}, {row['trigger_probes']:.0%}"
+        said = f"{len(row['named'])} of {count}" if row["attack"] != "nobody" else ""
+        lines.append(f"{row['attack']:<18}{row['plain']:>20.1%}{row['probes']:>14.1%}{said:>8}{works}")
+    lines += [
+        "",
+        f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency},",
+        f"against {by.adversary}). Simulated: the noise can be foreseen.",
+    ]
     print("\n".join(lines))
     return 0
 

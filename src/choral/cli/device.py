@@ -66,6 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--strike", action="append", metavar="NAME", help="a question or a column that this site does not answer about"
     )
+    approve.add_argument(
+        "--allow-probes", action="store_true", help="let the server ask about this device's own noisy updates"
+    )
     approve.add_argument("--allow-curious", action="store_true", help="trust the server to follow the protocol")
     approve.add_argument(
         "--trust-model",
@@ -138,6 +141,7 @@ def _approve(args: argparse.Namespace) -> int:
         epsilon=args.max_epsilon,
         epsilon_sum=args.max_epsilon_sum,
         curious=args.allow_curious,
+        probes=args.allow_probes,
         label=args.label,
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -1,7 +1,7 @@
 """Coordinate a study between organisations: invite sites, enrol them, run the rounds.
 
-The server learns sums, never an update; what it needs from a site is its public
-card. Everything of a study lies in one folder that only its owner can read.
+The server learns sums, and where devices are probed a part of each noisy update;
+what it needs from a site is its public card. Everything of a study lies in one folder that only its owner can read.
 """
 
 import argparse
@@ -49,6 +49,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     service.configure(run)
     status = phase("status", _status, "where the run stands, who took part, who refused")
     status.add_argument("study", type=Path, help="the study's folder")
+    suspects = phase("suspects", _suspects, "what devices' answers to probes say about them")
+    suspects.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
+    for name, help_ in (("exclude", "leave a device out of the rounds to come"), ("readmit", "take it back")):
+        decision = phase(name, _decide, help_)
+        decision.add_argument("study", type=Path, help="the study's folder")
+        decision.add_argument("device", help="the device's name")
+        decision.add_argument("--because", type=Path, required=True, metavar="FILE", help="a file that says why")
+        decision.set_defaults(excluded=name == "exclude")
     stop = phase("stop", _stop, "end after the round under way, with the model so far")
     stop.add_argument("study", type=Path, help="the study's folder")
 
@@ -203,6 +211,39 @@ def _status(args: argparse.Namespace) -> int:
         ),
         f"FOLDER    {told['folder']}",
     )
+    return 0
+
+
+def _suspects(args: argparse.Namespace) -> int:
+    from choral.report.probes import suspects
+
+    found = suspects(args.folder)
+    if args.json:
+        print(json.dumps(found.as_dict()))
+        return 0
+    terminal.say(
+        f"PROBES    answered in {found.rounds} rounds",
+        *(
+            f"  {device:<20} left out: " + ", ".join(f"{count} × {rule}" for rule, count in rules.items())
+            for device, rules in found.refused.items()
+        ),
+        "EVIDENCE  " + ("" if found.evidence else "nobody"),
+        *(
+            f"  {one.device:<20} {one.rule}: {one.value:.1f} of {one.limit:g} after {one.rounds} rounds, "
+            + (f"named in round {one.named_in}" if one.named_in else "suspected")
+            for one in found.evidence
+        ),
+        "A name is evidence, and unlike data looks like it too; only an opened turn is proof.",
+    )
+    return 0
+
+
+def _decide(args: argparse.Namespace) -> int:
+    from choral.deploy.decisions import decide
+
+    made = decide(args.study, args.device, excluded=args.excluded, because=args.because)
+    word = "is left out of the rounds to come" if made.excluded else "may take part again"
+    print(json.dumps(made.to_dict()) if args.json else f"{made.device} {word}; signed {made.at}.")
     return 0
 
 

@@ -207,7 +207,7 @@ def body(run: "Run", result: "Result") -> str:
     if result.privacy.devices is not None:
         parts.append(_budgets(result.privacy.devices, run.study.costs.trusts_sum))
     if run.sight is not None:
-        parts.append(_sight(run.sight, len(run.lines[-1].included)))
+        parts.append(_sight(run.sight, len(run.lines[-1].included), run.study.plan.probes))
     parts += [claims(result.privacy), _saved(result)]
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
@@ -267,15 +267,16 @@ def _state(device: "SpentByDevice") -> str:
     return f"{retried}  full" if device.rounds else "  below one round"
 
 
-def _sight(sight: "Sight", included: int) -> str:
+def _sight(sight: "Sight", included: int, probes: int) -> str:
     computed = "  ".join(f"{value:+.4f}" for value in sight.computed[:5]) + " …"
     received = "masked words; not kept, since real masks never repeat"
     if sight.received is not None:
         received = "  ".join(f"{word:08x}" for word in sight.received[:5]) + " …"
+    more = f"and {probes} random projections of it with its noise" if probes else "nothing else"
     return (
         f"WHAT THE SERVER SAW of {escaped(sight.device)} in round {sight.round}\n"
         f"  it computed  {computed}\n  server got   {received}\n"
-        f"  and learned the sum of {included} devices, nothing else\n"
+        f"  and learned the sum of {included} devices, {more}\n"
     )
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -98,6 +99,37 @@ def check_dates(*certificates: str) -> None:
                 fix="If the clock is wrong, set it, for good by NTP. If it is right, the coordinator makes another "
                 "certificate (choral server init, in a new folder), and the sites join again with --again.",
             )
+
+
+def sign(key: str, text: bytes) -> bytes:
+    """A signature with the server's private key, by SHA-256."""
+    private = load_pem_private_key(key.encode(), password=None)
+    if isinstance(private, ec.EllipticCurvePrivateKey):
+        return private.sign(text, ec.ECDSA(SHA256()))
+    if isinstance(private, rsa.RSAPrivateKey):
+        return private.sign(text, _padding(), SHA256())
+    raise ConfigError("CH102", "the server's key is neither RSA nor of an elliptic curve.", fix="Use such a key.")
+
+
+def check_signature(certificate: str, signature: bytes, text: bytes) -> None:
+    """Nothing if the owner of this certificate signed the text, else CH606."""
+    public = _parsed(certificate).public_key()
+    try:
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            return public.verify(signature, text, ec.ECDSA(SHA256()))
+        if isinstance(public, rsa.RSAPublicKey):
+            return public.verify(signature, text, _padding(), SHA256())
+    except InvalidSignature:
+        pass
+    raise TrustError(
+        "CH606",
+        "a decision is not signed with the server's key.",
+        fix="Take the line out of decisions.jsonl, and decide again.",
+    )
+
+
+def _padding() -> padding.PSS:
+    return padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.MAX_LENGTH)
 
 
 def _parsed(certificate: str) -> x509.Certificate:

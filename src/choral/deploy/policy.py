@@ -24,6 +24,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     colluders: int = 0  # devices that the study must count as helping its server
     curious: bool = False  # a secure sum that withstands only a server that follows the protocol will do
     struck: list[str] = []  # names of questions, and columns, that are not answered here, whatever the study allows
+    probes: bool = False  # the server may ask for projections of this device's own noisy update, and open some turns
     models: list[str] = []  # "module:function" of others, which runs here; with "=FILE" from that file
     label: str = ""  # what the owner calls the data; shown here only
 
@@ -60,6 +61,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker(
                 "its ε holds only if the secure sum does, and the policy has a limit against everyone alone",
                 "--max-epsilon-sum, and a --max-epsilon for the case that the sum does not hold",
+            )
+        if study.plan.probes and not self.probes:
+            raise weaker(
+                f"its server asks for {study.plan.probes} projections of this device's own noisy update per round, "
+                f"and may see all of it in {study.plan.opened_turns} rounds; ε counts that already",
+                "--allow-probes",
             )
         if secure.colluders < self.colluders:
             raise weaker(

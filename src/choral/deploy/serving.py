@@ -14,6 +14,7 @@ from choral import federation
 from choral.backends.wire import Connected, Wire
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
+from choral.deploy.decisions import excluded_by
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
@@ -25,6 +26,7 @@ from choral.record import About, Outcome, RoundLine, converted, joined_rounds, r
 from choral.record.description import KindName
 from choral.run.agreement import Agreement
 from choral.run.folder import RunFolder, now, write_json, write_whole
+from choral.run.guard import Guard
 from choral.run.places import Opened, Place
 from choral.run.runs import Run
 
@@ -91,6 +93,8 @@ class Deployed(Place):
         self.transport, self.patience = transport, patience
         self.wire = Wire(self.terms, transport)
         self.names = self.terms.ids
+        self.folder = folder
+        self.out: set[int] = set()  # the gone, and whom the coordinator has excluded
         self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
         self.findings = Findings(terms=self.terms)  # since the last round that is over
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
@@ -140,6 +144,7 @@ class Deployed(Place):
     def opened(self, lines: Sequence[RoundLine], *, first: int) -> Iterator[int]:
         """Ready for rounds; after a crash, who was asked in the last turn may have been charged for it."""
         self.counts = joined_rounds(lines, len(self.names))
+        self.guard = Guard.posted(self.study, self.run_folder.path)
         path, attempt = self.run_folder.path / TURN, 0
         if path.exists():
             tried = converted(read_json(path), Tried, path)
@@ -158,7 +163,9 @@ class Deployed(Place):
 
     def may_join(self) -> NDArray[np.bool_]:
         """Who can be called now: connected, and not gone for good. Waits while too few are connected."""
-        left = [number for number in range(len(self.names)) if number not in self.gone]
+        excluded = excluded_by(self.folder, self.agreement)
+        self.out = {number for number, name in enumerate(self.names) if name in excluded} | self.gone.keys()
+        left = [number for number in range(len(self.names)) if number not in self.out]
         needed = self.study.secure.smallest_sum
         if len(left) < needed or self.stopped:
             return np.zeros(len(self.names), dtype=np.bool_)
@@ -166,11 +173,11 @@ class Deployed(Place):
             self._state("waiting for devices")
             self._gather(len(self.names), self.agreement.file.deadline)
             self._waited = True
-        here = self.transport.present().difference(self.gone)
+        here = self.transport.present().difference(self.out)
         if len(here) < needed:
             self._state("waiting for devices")
-            self._gather(needed + len(self.gone), self.patience)
-            here = self.transport.present().difference(self.gone)
+            self._gather(needed + len(self.out), self.patience)
+            here = self.transport.present().difference(self.out)
         if len(here) < needed:
             raise DeploymentError(
                 "CH903",
@@ -198,7 +205,9 @@ class Deployed(Place):
         self._state("round", turn, cohort)
         included: tuple[int, ...] = ()
         try:
-            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort))
+            inquiry = None if self.guard is None else self.guard.inquiry(turn)
+            opened = self.wire.attempt(turn, cohort, parameters, following=self._next(turn, cohort), inquiry=inquiry)
+            self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
             self.spoilt = opened.spoilt
@@ -214,7 +223,7 @@ class Deployed(Place):
         study, how = self.study, self.study.participation
         if turn.round >= study.plan.rounds or self.stopped:
             return None
-        willing = np.array(sorted(self.transport.present().difference(self.gone)), dtype=np.intp)
+        willing = np.array(sorted(self.transport.present().difference(self.out)), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(

@@ -359,6 +359,8 @@ class Home:
             colluders=study.secure.colluders,
             crowd=study.secure.honest_noises(study.secure.adversary),
             lying=study.secure.lying,
+            probes=study.plan.probes,
+            opened_turns=study.plan.opened_turns,
             asks=asks_in_words(study, held.costs, delta, policy.struck),
         )
 

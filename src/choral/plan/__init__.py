@@ -13,11 +13,12 @@ from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
-    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_SCALE", "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE",
-    "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary",
-    "Against", "Budget", "Law", "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind",
-    "Unit", "UnitName", "Weighing", "require_company", "require_keywords", "require_law", "require_number",
-    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
+    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
+    "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
+    "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation",
+    "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "require_company",
+    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
+    "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -40,6 +41,7 @@ MOST_WEIGHT = 16  # typical devices: of a device with more rows than so many of 
 MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
+LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
@@ -113,7 +115,10 @@ class Plan:
     `noise` is that of the upload, and rows are at most `row_length` long. `pull` is κ, by which local steps are drawn
     back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
     uses one. Where devices are weighed by their "rows", `rows` and `batch` are those of a typical device, which counts
-    once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch.
+    once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch. `probes` are the
+    random projections of its own upload that each device answers in a round, and `opened_turns` the turns of a run of
+    which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
+    neither leaves anything of the figure with the secure sum.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -141,6 +146,8 @@ class Plan:
     rows_per_person: int = 0
     clip_quantile: float = 0.0
     weighing: Weighing = "equally"
+    probes: int = 0
+    opened_turns: int = 0
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -162,6 +169,22 @@ class Plan:
         self._require_numbers_of_unit()
         self._require_once()
         self._require_weighing()
+        self._require_probes()
+
+    def _require_probes(self) -> None:
+        """Probes show something of each upload, so each must carry noise; turns are opened only where they are."""
+        if self.probes == 0:
+            require_whole("opened_turns", self.opened_turns, least=0, most=0)
+            return
+        require_whole("probes", self.probes, least=LEAST_PROBES, most=MOST_PROBES)
+        require_whole("opened_turns", self.opened_turns, least=0, most=2**16)
+        if self.noise == 0:
+            raise PlanError(
+                "CH204",
+                f"{self.probes} probes of updates without noise.",
+                why="Without noise the secure sum is all that protects an update, and answers would pass it by.",
+                fix="Use robust = false, or set epsilon in [privacy].",
+            )
 
     def _require_numbers_of_unit(self) -> None:
         """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
@@ -344,7 +367,7 @@ class Plan:
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
                  ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
-                 ("weighing", "equally")}  # fmt: skip
+                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0)}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

@@ -130,7 +130,7 @@ class Exposure(Plan):
     @property
     def honest_noises(self) -> int:
         """r_eff, the honest noises that are certainly in what an adversary sees, the device's own included."""
-        return self.cohort - self.dropouts - self.colluders if self.secure_sum else 1
+        return self.cohort - self.dropouts - self.colluders if self.secure_sum and not self.probes else 1
 
     @property
     def noise_multiplier(self) -> float:

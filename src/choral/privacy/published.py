@@ -121,6 +121,8 @@ def _missing_noise(part: Exposure, counted: int) -> str:
         return ""
     if not part.secure_sum:
         return f"no secure sum: the server sees every update with one noise, the formula counts {counted}"
+    if part.probes:
+        return f"the server sees {part.probes} probes of every update with one noise, the formula counts {counted}"
     return f"only {part.honest_noises} honest noises are certainly in a sum, the formula counts {counted}"
 
 

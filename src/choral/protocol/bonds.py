@@ -7,6 +7,7 @@ envelope or a false share contradicts what its sender itself has laid down; nobo
 The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
 """
 
+import contextlib
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,10 +15,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from choral.protocol.messages import malformed, unpack
-from choral.protocol.terms import ENVELOPE_BYTES, Terms
+from choral.errors import TrustError
+from choral.protocol.messages import unpack_for
+from choral.protocol.terms import ENVELOPE_BYTES, Cohort, Terms
 from choral.secagg.codec import CHECKS
-from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, PairSecret, digest, envelope_key, fingerprint
+from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, PairSecret, digest, envelope_key, fingerprint, unseal
 from choral.secagg.masks import Mask, Words, mask_words, ring
 
 
@@ -55,10 +57,24 @@ class Bond(NamedTuple):
 
 def read_bonds(terms: Terms, data: bytes, expected: set[int]) -> dict[int, Bond]:
     """The bonds of an upload, one for each neighbour, or CH600."""
-    records = unpack(data, terms.bond_bytes, most=len(expected))
-    if records.keys() != expected:
-        raise malformed("records for other devices than asked for")
+    records = unpack_for(data, terms.bond_bytes, expected)
     return {number: Bond.read(terms, record) for number, record in records.items()}
+
+
+def shares_for(
+    cohort: Cohort,
+    owner: int,
+    bonds: Mapping[int, Bond],
+    keys: Mapping[int, Mapping[int, bytes]],
+    holders: Iterable[int],
+) -> dict[int, bytes]:
+    """The shares that a device has sealed for these holders, by their points, as far as their envelopes open."""
+    ids, context, shares = cohort.terms.ids, cohort.context, {}
+    for holder in holders:
+        envelope, key = bonds[holder].envelope, keys[holder][owner]
+        with contextlib.suppress(TrustError):
+            shares[cohort.point(holder)] = unseal(key, context, ids[owner], ids[holder], envelope)
+    return shares
 
 
 def edge_key(masks: Iterable[Mask]) -> bytes:

@@ -2,20 +2,21 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ChoralError, LedgerError, SumError, TrustError
 from choral.protocol.bonds import Bond, check_words, edge_key
-from choral.protocol.end_of_run import END, SignedEnd, sign_end
-from choral.protocol.findings import ready_fields, refusal_fields
+from choral.protocol.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
+from choral.protocol.findings import ready_fields, signed_refusal
 from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
     QUESTIONS,
+    Answer,
     Call,
     Close,
     Drop,
@@ -23,7 +24,10 @@ from choral.protocol.messages import (
     Final,
     Message,
     Omega,
+    Open,
+    Opened,
     Opening,
+    Probe,
     Ready,
     Refusal,
     Signed,
@@ -37,15 +41,15 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
+from choral.protocol.probing import Kept, SeedOf, answer_to
 from choral.protocol.terms import Cohort, Terms, context_of, refused
 from choral.protocol.vault import Vault
-from choral.secagg.keys import KEY_SIZE, Identity, PairSecret, envelope_key, seal
+from choral.secagg.keys import Identity, PairSecret, envelope_key, seal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
+from choral.secagg.probes import upload_digest
 from choral.secagg.shares import commitment, fresh_secret, split
 
 MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
-# What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
-_OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
@@ -59,31 +63,10 @@ def another_charge(round_number: int, charged: int) -> TrustError:
     return refused(what, code="CH607")
 
 
-def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
-    """A device's signed no, which says whose doing it was: its own, that of the blamed peer, or the server's."""
-    cause = number if code.startswith(_OWN) else blamed
-    signature = identity.sign(*refusal_fields(turn, code, cause))
-    return Refusal(turn=turn, device=number, code=code, cause=cause, signature=signature)
-
-
-class ChargeReceipt(Protocol):
-    """What a ledger returns once a charge is durable."""
-
-    @property
-    def entries(self) -> int:
-        """How long the ledger is."""
-
-    @property
-    def seal(self) -> str:
-        """How it ends."""
-
-
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
 Charger = Callable[[int, int], ChargeReceipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
 Payable = Callable[[int, int], None]
-# How many uploads of this run the ledger has paid for, and how the ledger ends now.
-Account = Callable[[], tuple[int, ChargeReceipt]]
 
 
 @dataclass(frozen=True)
@@ -92,6 +75,7 @@ class _Live:
 
     cohort: Cohort
     dropped: frozenset[int] = frozenset()
+    kept: Kept | None = None  # until it has answered its probes
 
 
 class Device:
@@ -99,7 +83,8 @@ class Device:
 
     `charge(round, attempt)` makes the privacy charge durable, `train(model, round, attempt)` gives the update; nothing
     is trained before both the charge and the turn are on disk. `encode(update, round, attempt, words)` writes the words
-    in place of the codec with fresh secret streams: for simulations that must be repeated.
+    in place of the codec with fresh secret streams: for simulations that must be repeated, as is `seed_of`, from which
+    their probes are drawn.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
     `check(state)` is asked about the state of a question before anything is charged.
@@ -117,6 +102,7 @@ class Device:
         payable: Payable | None = None,
         account: Account | None = None,
         check: Check | None = None,
+        seed_of: SeedOf | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
         if identity.bundle not in terms.roster.bundles:
@@ -130,15 +116,16 @@ class Device:
         self.number = terms.numbers[identity.id]
         self.refusal: ChoralError | None = None
         self.signed: SignedEnd | None = None
-        self._account, self._check = account, check
+        self._account, self._check, self._seed_of = account, check, seed_of
         self._identity, self._train, self._charge, self._payable = identity, train, charge, payable
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
         )
-        self._pairs = {peer: _pair_of(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
+        self._pairs = {peer: PairSecret.read(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
         self._ready: tuple[Turn, bytes] | None = None
         self._blamed: int | None = None  # a peer with whom no keys can be agreed on
         self._live: _Live | None = None
+        self._finished: Cohort | None = None  # the last turn that was opened as a sum, until the next upload
 
     def __repr__(self) -> str:
         return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
@@ -164,10 +151,14 @@ class Device:
                 return encode(Ready(turn=message.turn, device=self.number, nonce=nonce, signature=signature))
             case Omega():
                 return self._upload(message, vector)
+            case Probe():
+                return encode(self._answer(message, vector))
             case Drop():
                 return encode(self._reveal(message))
             case Final():
                 return encode(self._finish(message))
+            case Open():
+                return encode(self._show(message))
             case Close():
                 return encode(self._close(message, vector))
             case _:
@@ -221,7 +212,7 @@ class Device:
             self._check_model(start)
         else:
             self._check(start)
-        turn, own = message.turn, self.number
+        turn, own, self._finished = message.turn, self.number, None
         neighbours = cohort.neighbours(own)
         paired = {peer: self._pair_masks(peer, cohort.context) for peer in neighbours}
         masks = [mask for pair in paired.values() for mask in pair]
@@ -241,9 +232,11 @@ class Device:
         words = np.frombuffer(room, ring(self.terms.codec.word_bits))
         self._encode(update, turn.round, turn.attempt, words)
         del update
+        integers = self.terms.codec.decode(words, self.terms.parameters, count=1) if self.terms.probes else None
         add_masks(words, masks)
         if self.terms.self_masked:
-            self._live = _Live(cohort)
+            kept = None if integers is None else Kept(integers, upload_digest(cohort.context, self._identity.id, room))
+            self._live = _Live(cohort, kept=kept)
         return frame
 
     def _pay(self, turn: Turn) -> None:
@@ -253,10 +246,9 @@ class Device:
         refusals for nothing would ask until the noise is averaged away.
         """
         receipt = self._charge(turn.round, turn.attempt)
-        pairs = {peer: _pair_bytes(pair) for peer, pair in self._pairs.items()}
-        kept: dict[str, Any] = {"turn": turn, "attempts": self._charged(turn.round) + 1}
-        if turn.asks:
-            kept = {"asked": turn}
+        pairs = {peer: pair.data for peer, pair in self._pairs.items()}
+        attempts = self._charged(turn.round) + 1
+        kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
         self.vault.change(**kept, receipt=(receipt.entries, receipt.seal), pairs=pairs)
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
@@ -300,7 +292,17 @@ class Device:
             bonds[peer] = b"".join(Bond.of(self.terms, pair, masks, context, seal(pair, context, share)))
         return bonds
 
-    # EDGES and FINAL
+    # PROBE -> ANSWER
+
+    def _answer(self, message: Probe, watched: memoryview) -> Answer:
+        live, self._live = self._in(message.turn), None  # out, unless these are honest probes
+        if live.kept is None:
+            raise refused("this turn's probes were answered, or it has none, or others have dropped out since.")
+        said = answer_to(message, watched, live.kept, live.cohort, self.number, self._seed_of)
+        self._live = replace(live, kept=None)
+        return said
+
+    # EDGES, FINAL and OPEN
 
     def _reveal(self, message: Drop) -> Edges:
         live, self._live = self._in(message.turn), None  # out, unless the list is harmless
@@ -327,6 +329,7 @@ class Device:
     def _finish(self, message: Final) -> Opening:
         # Whatever happens now, this was the one time: a second FINAL could ask for the other half of a device's masks.
         live, self._live = self._in(message.turn), None
+        self._finished = live.cohort
         ready = None if message.following is None else self._ready_to_follow(message.following)
         # Not the shares: what a neighbour has sealed, the server reads for itself, and so knows whose fault it is.
         keys = {
@@ -335,6 +338,17 @@ class Device:
             if peer not in live.dropped
         }
         return Opening(turn=message.turn, device=self.number, keys=pack(keys), ready=ready)
+
+    def _show(self, message: Open) -> Opened:
+        cohort, self._finished = self._finished, None
+        if cohort is None or cohort.turn != message.turn:
+            raise refused(f"round {message.turn.round}, attempt {message.turn.attempt} can't be opened any more here.")
+        opened, most = self.vault.memory.opened, self.terms.opened_turns
+        if opened >= most:
+            raise refused(f"{opened} turns were opened here, and no more than {most} are.", code="CH609")
+        self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
+        keys = {peer: edge_key(self._pair_masks(peer, cohort.context)) for peer in cohort.neighbours(self.number)}
+        return Opened(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
         """ν for the next turn, signed; who can't pay for it still opens this one, and says why when called."""
@@ -359,7 +373,7 @@ class Device:
             raise refused("the server ends the run before a turn that was paid for here.")
         # First for good, also after a restart: a run that went on behind its signed end could claim too little.
         self.vault.change(turn=END)
-        self._ready = self._live = None
+        self._ready = self._live = self._finished = None
         paid, receipt = self._account()
         self.signed = signed = sign_end(
             self._identity,
@@ -388,12 +402,3 @@ class Device:
                 self._blamed = peer
                 raise
         return self._pairs[id]
-
-
-def _pair_bytes(pair: PairSecret) -> bytes:
-    return pair.rising + pair.falling + pair.seals + pair.opens
-
-
-def _pair_of(own: str, peer: str, data: bytes) -> PairSecret:
-    rising, falling, seals, opens = (data[start : start + KEY_SIZE] for start in range(0, 4 * KEY_SIZE, KEY_SIZE))
-    return PairSecret(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)

@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from choral.protocol.messages import Turn, Vector
 from choral.secagg.keys import Bundle, Identity, digest
@@ -10,6 +12,22 @@ from choral.secagg.keys import Bundle, Identity, digest
 SIGNED = "end of run"
 SALT_BYTES = 16
 END = Turn(2**32 - 1, 2**32 - 1)  # a device that has signed the end of a run takes no turn after this one
+
+
+class ChargeReceipt(Protocol):
+    """What a ledger returns once a charge is durable."""
+
+    @property
+    def entries(self) -> int:
+        """How long the ledger is."""
+
+    @property
+    def seal(self) -> str:
+        """How it ends."""
+
+
+# How many uploads of this run the ledger has paid for, and how the ledger ends now.
+Account = Callable[[], tuple[int, ChargeReceipt]]
 
 
 @dataclass(frozen=True, kw_only=True)

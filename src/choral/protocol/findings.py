@@ -6,8 +6,11 @@ from typing import TypedDict, cast
 from choral.errors import TrustError
 from choral.protocol.messages import Ready, Refusal, Turn
 from choral.protocol.terms import Terms
+from choral.secagg.keys import Identity
 
 _SIZE = 8
+# What such a code tells of is the device's own affair: its table, ledger, update, training or disk.
+_OWN = ("CH3", "CH4", "CH5", "CH7", "CH8")
 
 
 class FoundById(TypedDict, total=False):
@@ -31,6 +34,13 @@ def ready_fields(turn: Turn, nonce: bytes) -> tuple[str, *tuple[bytes, ...]]:
 def refusal_fields(turn: Turn, code: str, cause: int | None) -> tuple[str, *tuple[bytes, ...]]:
     """What a device signs as it refuses: a label, the turn, the code, and whose doing it was."""
     return "refusal", _turn(turn), code.encode(), b"" if cause is None else _number(cause)
+
+
+def signed_refusal(identity: Identity, number: int, turn: Turn, code: str, *, blamed: int | None = None) -> Refusal:
+    """A device's signed no, which says whose doing it was: its own, that of the blamed peer, or the server's."""
+    cause = number if code.startswith(_OWN) else blamed
+    signature = identity.sign(*refusal_fields(turn, code, cause))
+    return Refusal(turn=turn, device=number, code=code, cause=cause, signature=signature)
 
 
 def _turn(turn: Turn) -> bytes:

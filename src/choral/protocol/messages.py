@@ -17,6 +17,7 @@ from choral.errors import TrustError
 
 VERSION = 3
 ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)
+PROBING = 5  # the version of the frames that probes came with
 QUESTIONS = 2**31  # the number of the first question's turn: rounds of training are below
 QUESTION_BYTES = 4096
 MAGIC = b"chrl"
@@ -138,6 +139,30 @@ class Inquire(_Message, frozen=True, tag=10):
     question: Annotated[bytes, msgspec.Meta(min_length=1, max_length=QUESTION_BYTES)]
 
 
+class Probe(_Message, frozen=True, tag=11):
+    """Server to device: the digests of all uploads of the turn, and what the server watches as the vector."""
+
+    digests: bytes
+
+
+class Answer(_Message, frozen=True, tag=12):
+    """Device to server: the projections of what it has masked, 8 bytes each, signed and little-endian."""
+
+    device: Whole
+    numbers: bytes
+
+
+class Open(_Message, frozen=True, tag=13):
+    """Server to device: show this turn's pair keys with all neighbours, since its sum failed, or for an audit."""
+
+
+class Opened(_Message, frozen=True, tag=14):
+    """Device to server: the keys; with them and its σ the server takes this one upload apart."""
+
+    device: Whole
+    keys: bytes
+
+
 # The end of a run has tags of its own, apart from those of a turn.
 
 
@@ -156,7 +181,8 @@ class Signed(_Message, frozen=True, tag=21):
     signature: Signature
 
 
-Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Close | Signed
+Probing = Probe | Answer | Open | Opened
+Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -195,6 +221,8 @@ def _head(message: Message) -> tuple[bytes, bytes, bytes]:
 
 
 def _version(message: Message) -> int:
+    if isinstance(message, Probing):
+        return PROBING
     return ASKING if message.turn.asks else VERSION
 
 
@@ -237,7 +265,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     magic, version, header_bytes = _PREFIX.unpack_from(view)
     if magic != MAGIC:
         raise malformed("it does not begin like one")
-    if version not in (VERSION, ASKING):
+    if version not in (VERSION, ASKING, PROBING):
         raise TrustError(
             "CH602",
             f"the other side speaks protocol version {version}, this one {VERSION}.",
@@ -252,11 +280,13 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
-    if _version(message) != version or (isinstance(message, Inquire) and not message.turn.asks):
+    training_only, asking_only = isinstance(message, Probing), isinstance(message, Inquire)
+    if _version(message) != version or (training_only if message.turn.asks else asking_only):
         raise malformed("its turn is of another kind than its version")
     vector = view[start:]
     expected = vector_bytes if isinstance(message, Omega | Upload | Close) else 0
-    if len(vector) != expected:
+    # What a server watches may have any length up to a model's; the device counts it in its own parameters.
+    if len(vector) != expected and not (isinstance(message, Probe) and len(vector) <= vector_bytes):
         raise malformed(f"a vector of {len(vector):,} bytes, expected {expected:,}")
     return message, vector
 
@@ -293,3 +323,15 @@ def unpack(data: bytes, width: int, *, most: int) -> dict[int, bytes]:
     if any(a >= b for a, b in pairwise(numbers)):
         raise malformed("device numbers unsorted or repeated")
     return {number: data[index * size + _NUMBER.size : (index + 1) * size] for index, number in enumerate(numbers)}
+
+
+def unpack_for(data: bytes, width: int, expected: set[int]) -> dict[int, bytes]:
+    """The same for exactly these devices, or CH600.
+
+    >>> unpack_for(pack({7: b"ab"}), 2, {7})
+    {7: b'ab'}
+    """
+    records = unpack(data, width, most=len(expected))
+    if records.keys() != expected:
+        raise malformed("records for other devices than asked for")
+    return records

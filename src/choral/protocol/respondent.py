@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from choral.errors import ChoralError
 from choral.plan import SecureSum
-from choral.protocol.device import Charger, Check, Device, Encode, Payable, Train, signed_refusal
+from choral.protocol.device import Charger, Check, Device, Encode, Payable, Train
+from choral.protocol.findings import signed_refusal
 from choral.protocol.messages import Call, Inquire, Turn, Vector, decode, encode
 from choral.protocol.terms import Terms, refused
 from choral.protocol.vault import Vault

@@ -1,23 +1,26 @@
 """The server's half of a turn: it adds what comes, and ends in a sum or an error. No I/O, no secrets of its own."""
 
-import contextlib
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from choral.errors import ChoralError, SumError, TrustError
-from choral.protocol.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels, read_bonds
+from choral.errors import ChoralError, SumError
+from choral.protocol.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels, read_bonds, shares_for
 from choral.protocol.findings import Findings
 from choral.protocol.messages import (
     NONCE_BYTES,
+    Answer,
     Drop,
     Edges,
     Final,
     Message,
     Omega,
+    Open,
+    Opened,
     Opening,
+    Probe,
     Ready,
     Refusal,
     Turn,
@@ -27,16 +30,17 @@ from choral.protocol.messages import (
     malformed,
     pack,
     pack_numbers,
-    unpack,
+    unpack_for,
 )
 from choral.protocol.muster import Muster, read, where
+from choral.protocol.probing import Asked, Inquiry, faults
 from choral.protocol.terms import Cohort, context_of
 from choral.secagg.codec import Integers
-from choral.secagg.keys import KEY_SIZE, fingerprint, unseal
+from choral.secagg.keys import KEY_SIZE, fingerprint
 from choral.secagg.masks import Mask, Words, add_masks, ring, self_mask
 from choral.secagg.shares import commitment, recover
 
-Stage = Literal["upload", "edges", "final", "done"]
+Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +76,11 @@ class Round:
         *,
         following: Muster | None = None,
         vectors: MutableMapping[int, Vector] | None = None,
+        inquiry: Inquiry | None = None,
     ) -> None:
         muster.close()
+        self.inquiry = inquiry or Inquiry()
+        self.asked: Asked | None = None  # the probes of the turn, once they are drawn
         self.terms, self.turn, self.following = muster.terms, muster.turn, following
         self.findings = Findings(terms=self.terms)
         self.stage: Stage = "upload"
@@ -88,6 +95,11 @@ class Round:
         self._total: Words = np.empty(0, ring(self.terms.codec.word_bits))  # the first upload becomes it
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
+        self._left_out: set[int] = set()  # before the probes
+        self._own_masks: dict[int, Mask] = {}
+        self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
+        self._held: Sum | None = None  # until an audit is over
+        self._failed: SumError | None = None
         omega = Omega(turn=self.turn, terms=self.terms.digest, cohort=pack(muster.nonces))
         self._outbox: dict[int, bytes] = dict.fromkeys(self._cohort.numbers, encode(omega, model))
 
@@ -120,6 +132,10 @@ class Round:
         match message, self.stage:
             case Upload(), "upload" if sender not in self._uploads:
                 self._add(sender, message, vector)
+            case Answer(), "probe" if self.asked is not None:
+                self.asked.take(sender, message)
+            case Opened(), "open" if sender not in self._pairs:
+                self._take_pairs(sender, message)
             case Edges(), "edges" if sender not in self._edges:
                 self._take_edges(sender, message)
             case Opening(), "final" if sender not in self._keys:
@@ -134,7 +150,7 @@ class Round:
     def _take_edges(self, sender: int, message: Edges) -> None:
         """Keep the pair keys that a device reveals, if they are those that it laid down; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
-        edges = self._records(message.keys, self.terms.edge_bytes, dropped)
+        edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
         for other, key in edges.items():
             bond = self._bonds[sender][other]
             shown = check_words(self.terms, edge_masks(key, sender, other)).tobytes()
@@ -145,7 +161,7 @@ class Round:
 
     def _take_keys(self, sender: int, message: Opening) -> None:
         """Keep the envelope keys that a device reveals, as far as they are those that it has laid down."""
-        keys = self._records(message.keys, KEY_SIZE, self._holders(sender))
+        keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
         mine = self._bonds[sender]
         right = {
             owner: key for owner, key in keys.items() if fingerprint(key, self._cohort.context) == mine[owner].takes
@@ -153,12 +169,6 @@ class Round:
         if right != keys:
             self.findings.name(sender, "revealed another envelope key than it had laid down")
         self._keys[sender] = right
-
-    def _records(self, data: bytes, width: int, expected: set[int]) -> dict[int, bytes]:
-        records = unpack(data, width, most=len(expected))
-        if records.keys() != expected:
-            raise malformed("records for other devices than asked for")
-        return records
 
     def _holders(self, number: int) -> set[int]:
         """The included neighbours of a device: they hold its shares, and it holds theirs."""
@@ -185,13 +195,74 @@ class Round:
         """Time is up for this step: go on with those who answered, or raise SumError."""
         if self.stage == "upload":
             silent = self._misled() | (self._nonces.keys() - self._uploads.keys())
-            self._drop(silent | self._lying(silent), "sent a masked update")
+            self._left_out = silent | self._lying(silent)
+            if self.terms.probes:
+                self._probe()
+            else:
+                self._drop(self._left_out, "sent a masked update")
+        elif self.stage == "probe":
+            self._drop(self._left_out | self._judged(), "answered their probes")
         elif self.stage == "edges":
             self._drop(set(self.included) - self._edges.keys(), "revealed the masks of the dropped")
         elif self.stage == "final":
-            self.sum = self._open()
-            self.stage = "done"
-            self._outbox = {}
+            self._finish()
+        elif self.stage == "open":
+            self._take_apart()
+
+    def _probe(self) -> None:
+        """Ask everybody whose upload is here and of use: all of them are fixed by now, and nobody knew the probes."""
+        left = [number for number in self._cohort.numbers if number not in self._left_out]
+        if len(left) < self.terms.secure.smallest_sum:
+            raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
+        self.asked = Asked.of(self._cohort, {number: self._vectors[number] for number in left}, self.inquiry)
+        probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
+        self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
+
+    def _judged(self) -> set[int]:
+        """Who is left out by the answers: the silent, and as many of the refused as the sum can spare."""
+        assert self.asked is not None  # noqa: S101 - set when this stage began
+        answers = self.asked.answers
+        most = max(0, len(answers) - self.terms.secure.smallest_sum)
+        return {*(self.asked.digests.keys() - answers.keys()), *self.inquiry.judge(answers, most)}
+
+    def _finish(self) -> None:
+        """The sum; where it fails its checks, and for an audit, the turn is opened before anything else happens."""
+        openable = self.terms.opened_turns > 0
+        try:
+            self._held = self._open()
+        except SumError as error:
+            if not (self._own_masks and openable):
+                raise
+            self._failed = error
+        if self._failed is not None or (self.inquiry.audit and openable):
+            self.stage, self._outbox = "open", dict.fromkeys(self.included, encode(Open(turn=self.turn)))
+        else:
+            self.sum, self.stage, self._outbox = self._held, "done", {}
+
+    def _take_pairs(self, sender: int, message: Opened) -> None:
+        """Keep the pair keys that a device shows, as far as they are those that both ends have laid down."""
+        keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
+        laid, context = self._bonds[sender], self._cohort.context
+        right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
+        if right != keys:
+            self.findings.name(sender, "revealed another mask key than it had laid down")
+        self._pairs[sender] = right
+
+    def _take_apart(self) -> None:
+        """Name whose upload or answers are false by keys that it has laid down itself; then raise what went wrong."""
+        found = faults(
+            self.asked, self._cohort, self.included, self._vectors, self._own_masks, self._edges, self._pairs
+        )
+        for number, fault in found.items():
+            self.findings.name(number, fault)
+        self._vectors.clear()
+        named = self.findings.named.keys() & set(self.included)
+        self.stage, self._outbox = "done", {}
+        if self._failed is None and not named:
+            self.sum = self._held
+            return
+        failed = self._failed or SumError("CH505", "an audit found false uploads or answers.")
+        raise self._discarded(failed.code, f"{failed.what} The turn was opened, and {len(named)} are named;")
 
     def _misled(self) -> set[int]:
         """The devices that were shown another round, by the ctx that they masked for; the others' ctx is the turn's.
@@ -239,7 +310,8 @@ class Round:
             self._outbox = dict.fromkeys(included, encode(Drop(turn=self.turn, dropped=pack_numbers(self._dropped))))
         elif self.terms.self_masked:
             self.stage, self._outbox = "final", self._final_outbox()
-            self._vectors.clear()
+            if not self.terms.opened_turns:
+                self._vectors.clear()
         else:
             self.stage = "final"
             self.advance()
@@ -254,30 +326,38 @@ class Round:
 
     def _open(self) -> Sum:
         terms = self.terms
-        added = [mask for one, edges in self._edges.items() for other in edges for mask in self._edge(one, other)]
+        added = [
+            mask
+            for one, edges in self._edges.items()
+            for other in edges
+            for mask in edge_masks(edges[other], one, other)
+        ]
         if terms.self_masked:
-            added += self._self_masks()
+            self._own_masks = self._self_masks()
+            added += self._own_masks.values()
         add_masks(self._total, [mask.undone() for mask in added])
         count = len(self.included)
         spoilt = terms.codec.contain(self._total, terms.parameters, count=count)
         try:
             integers = terms.codec.decode(self._total, terms.parameters, count=count, consume=True)
         except SumError as error:
-            raise self._nobody_named(error) from None
+            # All keys are right, so nothing says whose words are false.
+            what = f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
+            raise self._discarded(error.code, what) from None
+        if self.asked is not None and not self.asked.belong_to(integers, self.included):
+            raise self._discarded("CH505", "the answers to the probes are not those of the opened sum;")
         included = tuple(terms.ids[number] for number in self.included)
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
-    def _self_masks(self) -> list[Mask]:
+    def _self_masks(self) -> dict[int, Mask]:
         """The self masks of all that are included, or CH504 with everybody whose self mask is not what it laid down."""
         found = {owner: self._self_mask(owner) for owner in self.included}
-        masks = [mask for mask in found.values() if mask is not None]
+        masks = {owner: mask for owner, mask in found.items() if mask is not None}
         if len(masks) == len(found):
             return masks
-        raise SumError(
+        raise self._discarded(
             "CH504",
-            f"the self masks of {len(found) - len(masks)} of {len(found)} devices can't be opened; no sum was released;"
-            f" the {len(self._uploads)} that sent an update are charged to be safe{self.findings}.",
-            where=where(self.turn),
+            f"the self masks of {len(found) - len(masks)} of {len(found)} can't be opened; no sum was released;",
             fix="Try the round again without the devices that broke the protocol.",
         )
 
@@ -287,14 +367,14 @@ class Round:
         holders = sorted(self._holders(owner) & {holder for holder, keys in self._keys.items() if owner in keys})
         if len(holders) < threshold:
             raise self._too_few(len(holders), len(self._holders(owner)), threshold, "opened its share of a self mask")
-        upload = self._uploads[owner]
+        upload, mine = self._uploads[owner], self._bonds[owner]
 
         def accepts(secret: bytes) -> bool:
             return commitment(secret, context, id) == upload.commitment
 
-        secret = recover(self._shares(owner, holders[:threshold]), threshold, accepts)
+        secret = recover(shares_for(self._cohort, owner, mine, self._keys, holders[:threshold]), threshold, accepts)
         if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
-            secret = recover(self._shares(owner, holders), threshold, accepts)
+            secret = recover(shares_for(self._cohort, owner, mine, self._keys, holders), threshold, accepts)
             self.findings.name(owner, "sealed shares that do not open what it committed to")
         if secret is None:
             return None
@@ -304,35 +384,15 @@ class Round:
             return None
         return mask
 
-    def _shares(self, owner: int, holders: Iterable[int]) -> dict[int, bytes]:
-        """The shares that a device has sealed for these holders, by their points, as far as their envelopes open."""
-        ids, context, shares = self.terms.ids, self._cohort.context, {}
-        for holder in holders:
-            envelope, key = self._bonds[owner][holder].envelope, self._keys[holder][owner]
-            with contextlib.suppress(TrustError):
-                shares[self._cohort.point(holder)] = unseal(key, context, ids[owner], ids[holder], envelope)
-        return shares
-
-    def _edge(self, one: int, other: int) -> tuple[Mask, ...]:
-        """The masks that an included device added for a dropped one."""
-        return edge_masks(self._edges[one][other], one, other)
-
-    def _nobody_named(self, error: SumError) -> SumError:
-        """The error of a sum that fails its checks although all keys are right: nothing says whose words are false."""
-        return SumError(
-            error.code,
-            f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
-            f" the {len(self._uploads)} that sent an update are charged to be safe{self.findings}.",
-            where=where(self.turn),
-            fix="Try the round again, if possible with other devices.",
-        )
+    def _discarded(
+        self, code: str, what: str, fix: str = "Try the round again, if possible with other devices."
+    ) -> SumError:
+        charged = f"the {len(self._uploads)} that sent an update are charged to be safe{self.findings}."
+        return SumError(code, f"{what} {charged}", where=where(self.turn), fix=fix)
 
     def _too_few(self, answered: int, asked: int, needed: int, did: str) -> SumError:
-        return SumError(
+        return self._discarded(
             "CH503",
-            f"{answered} of {asked} devices {did}, {needed} needed; the server learned nothing;"
-            f" the {len(self._uploads)} that sent an update are charged to be safe"
-            f"{self.findings}.",
-            where=where(self.turn),
+            f"{answered} of {asked} devices {did}, {needed} needed; the server learned nothing;",
             fix="Try the round again: every attempt has fresh masks, fresh noise and its own charge.",
         )

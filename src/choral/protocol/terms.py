@@ -15,6 +15,7 @@ from choral.secagg.codec import CHECKS, Codec
 from choral.secagg.graph import Graph, require_private
 from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
+from choral.secagg.probes import ANSWER_BYTES, MOST_WATCHED
 from choral.secagg.shares import SHARE_SIZE
 
 MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
@@ -41,6 +42,8 @@ class Terms:
     question: bytes = b""  # of the turns that answer it; `asked` makes such terms
     within: bytes = b""  # the digest of the terms under which it is asked
     state: int = 0  # the numbers of the public state that it is asked at; they follow from the question
+    probes: int = 0  # that each device answers in a round
+    opened_turns: int = 0  # the most turns of which a device shows its pair keys
 
     def __post_init__(self) -> None:
         if len(self.roster) < self.secure.smallest_sum:
@@ -50,6 +53,12 @@ class Terms:
                 fix="Enrol more devices, or plan for a smaller cohort.",
             )
         secure, codec = self.secure, self.codec
+        if self.probes and not secure.self_masked:
+            raise PlanError(
+                "CH204",
+                f"{self.probes} probes with the paper's own protocol, which ends with the uploads.",
+                fix='Use robust = false, or secure_sum = "complete".',
+            )
         if secure.neighbours is not None and secure.neighbours >= secure.smallest_sum:
             raise PlanError(
                 "CH204",
@@ -64,8 +73,9 @@ class Terms:
 
     def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int, state: int = 0) -> "Terms":
         """The terms of the turns that answer a question: every mask is bound to it, and to these terms."""
+        alone = replace(self, probes=0, opened_turns=0)  # of a question only the sum is ever seen
         return replace(
-            self, secure=secure, codec=codec, parameters=length, question=question, within=self.digest, state=state
+            alone, secure=secure, codec=codec, parameters=length, question=question, within=self.digest, state=state
         )
 
     @cached_property
@@ -93,6 +103,8 @@ class Terms:
         }
         if self.question:
             described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}
+        if self.probes:
+            described |= {"probes": self.probes, "opened_turns": self.opened_turns}
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return digest("terms", text.encode(), self.roster_digest)
 
@@ -124,7 +136,8 @@ class Terms:
     @property
     def records_bytes(self) -> int:
         """The most that the records of one header may take."""
-        return self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE))
+        answers = ANSWER_BYTES * (self.probes + MOST_WATCHED) if self.probes else 0
+        return max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers)
 
     @property
     def bond_bytes(self) -> int:

@@ -16,7 +16,8 @@ from choral.errors import ConfigError, StorageError, TrustError
 from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
 
-VERSION = 3  # since 2 it counts the charged attempts of a round, since 3 it knows its last question; 1 is read as well
+# Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns.
+VERSION = 4
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
@@ -29,7 +30,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
     `attempts` is how many attempts of the last turn's round were charged: at least one, where nobody has counted.
-    `asked` is the last turn that answered a question: questions and rounds are counted apart.
+    `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
+    turns under these terms it has shown its pair keys.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -44,6 +46,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attempts: int = 1
     receipt: tuple[int, str] | None = None
     asked: Turn | None = None
+    opened: int = 0
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -209,8 +212,8 @@ class Vault:
         """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
         known = self.memory
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
-        turn, asked = (known.turn, known.asked) if terms == known.terms else (None, None)
-        self.change(roster=roster, terms=terms, pairs=pairs, turn=turn, asked=asked)
+        turn, asked, opened = (known.turn, known.asked, known.opened) if terms == known.terms else (None, None, 0)
+        self.change(roster=roster, terms=terms, pairs=pairs, turn=turn, asked=asked, opened=opened)
 
     def _write(self) -> None:
         nonce = os.urandom(12)

@@ -1,5 +1,6 @@
 """What a run leaves behind, as values with types: read once and strictly, written as they are declared here."""
 
+from choral.record.decisions import Decision
 from choral.record.description import About, Data, DeviceLimit, ModelShape, Traits, traits
 from choral.record.fields import Record
 from choral.record.ledgers import LastEntry, LedgerLimit, LedgerOfSums, LedgerStatement, Reserved, Spent, SpentOnSums
@@ -33,12 +34,14 @@ from choral.record.outcome import (
     joined_rounds,
     merit,
 )
+from choral.record.probes import ProbeLine
 from choral.record.questions import AnsweredQuestion, AnswerPrivacy, SiteQuestion, SumModelLine
 from choral.record.reader import (
     ATTACK,
     DEVICES,
     FORMAT,
     MODELS,
+    PROBES,
     QUESTIONS,
     SIGNATURES,
     STUDY,
@@ -46,8 +49,10 @@ from choral.record.reader import (
     converted,
     inside,
     of_right_form,
+    read_decisions,
     read_json,
     read_lines,
+    read_probes,
     read_questions,
     read_run,
     read_site_questions,
@@ -62,6 +67,7 @@ __all__ = [
     "FORMAT",
     "MERITS",
     "MODELS",
+    "PROBES",
     "QUESTIONS",
     "SIGNATURES",
     "STUDY",
@@ -75,6 +81,7 @@ __all__ = [
     "ClaimOfSums",
     "ColludersClaim",
     "Data",
+    "Decision",
     "DeviceLimit",
     "DpSgd",
     "EveryoneClaim",
@@ -89,6 +96,7 @@ __all__ = [
     "ModelCard",
     "ModelShape",
     "Outcome",
+    "ProbeLine",
     "Proved",
     "PublishedClaim",
     "Record",
@@ -117,8 +125,10 @@ __all__ = [
     "joined_rounds",
     "merit",
     "of_right_form",
+    "read_decisions",
     "read_json",
     "read_lines",
+    "read_probes",
     "read_questions",
     "read_run",
     "read_site_questions",

@@ -12,8 +12,10 @@ import msgspec
 
 from choral.errors import PlanError, StorageError
 from choral.plan import Plan, SecureSum
+from choral.record.decisions import Decision
 from choral.record.description import KINDS, About
 from choral.record.outcome import Outcome, RoundLine
+from choral.record.probes import ProbeLine
 from choral.record.questions import AnsweredQuestion, SiteQuestion, SumModelLine
 from choral.record.shown_attack import ShownAttack
 from choral.record.signers import Signatures
@@ -22,6 +24,7 @@ FORMAT = 2
 READABLE = (1, 2)  # in a run of format 1, signatures cover the plan, the model and the ledgers only
 ATTACK, SIGNATURES, STUDY, DEVICES = "attack.json", "signatures.json", "study.toml", "devices"
 QUESTIONS, MODELS = "questions.jsonl", "models.jsonl"
+PROBES, DECISIONS = "probes.jsonl", "decisions.jsonl"
 MOST_BYTES = 2**31  # of one file of a run: a model of 10^8 numbers takes a fifth of it
 T = TypeVar("T")
 
@@ -109,6 +112,16 @@ def read_questions(folder: Path) -> Iterator[AnsweredQuestion]:
 def read_sum_models(folder: Path) -> Iterator[SumModelLine]:
     """The models on sums of a run, in their order."""
     return _lines(folder / MODELS, SumModelLine)
+
+
+def read_probes(folder: Path) -> Iterator[ProbeLine]:
+    """The lines of probes.jsonl, likewise."""
+    return _lines(folder / PROBES, ProbeLine)
+
+
+def read_decisions(study: Path) -> Iterator[Decision]:
+    """The lines of a study's decisions.jsonl, likewise."""
+    return _lines(study / DECISIONS, Decision)
 
 
 def read_site_questions(home: Path) -> Iterator[SiteQuestion]:

@@ -30,7 +30,10 @@ def live_page(record: RunRecord, viewpoint: Viewpoint = None) -> dict[str, Marku
         "budgets": viewpoints.asked(record) if server else parts.budgets(record),
         "cohort": _cohort(record),
         "sees-h": together("What the server can and can't see"),
-        "sees": together(_sees("The server", *words.server_sees(record.about.secure_sum)), viewpoints.received(record)),
+        "sees": together(
+            _sees("The server", *words.server_sees(record.about.secure_sum, record.about.plan)),
+            viewpoints.received(record),
+        ),
         "colluder-table": _colluders(record),
         "claims": parts.claims_table(record),
         "questions": asked_so_far(record),

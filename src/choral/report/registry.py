@@ -102,7 +102,7 @@ def _loss(record: RunRecord) -> Entry:
 
 
 def _model(record: RunRecord) -> Entry:
-    can, cannot = words.server_sees(record.about.secure_sum)
+    can, cannot = words.server_sees(record.about.secure_sum, record.about.plan)
     return {
         "model_name": "Federated",
         "model_name_details": "Every device adds its own noise before anything leaves it; the server is not trusted.",

@@ -17,6 +17,7 @@ from choral.privacy.display import up
 from choral.record import Record, RunRecord, of_right_form, read_run
 from choral.report import attacker, charts, nist, parts, registry, words
 from choral.report.markup import Markup, element, together
+from choral.report.probes import answered
 from choral.report.questions import asked_questions, has_questions
 from choral.run.folder import write_whole
 
@@ -142,6 +143,7 @@ def _body(record: RunRecord, data: str | None) -> Markup:
         _section("sight", "What the device computed, what the server received", _sight(record)),
         *([_section("attacker", attacker.HEADING, attacker.reads(record.attack))] if record.attack is not None else []),
         *([_section("questions", "Questions asked", asked_questions(record))] if has_questions(record) else []),
+        *([_section("probes", "What devices answered", answered(record))] if record.about.plan.probes else []),
         _section("releases", "Everything that left a device", _releases(record)),
         _section("check", "Check it again", _check(record)),
         _section("published", "The formula of the paper", parts.claims_table(record, slice(2, None))),
@@ -223,6 +225,11 @@ def _by_delta(record: RunRecord) -> Markup:
     )
 
 
+def _answered(record: RunRecord) -> str:
+    probes = record.about.plan.probes
+    return f" Besides, the device answered {probes} probes of its noisy update in every round." if probes else ""
+
+
 def _sight(record: RunRecord) -> Markup:
     sight = record.result and record.result.sight
     if not sight:
@@ -250,7 +257,7 @@ def _sight(record: RunRecord) -> Markup:
         "and this run has a seed so that all of this page repeats."
         if masked and not received
         else "Masked, the numbers are spread evenly over the whole range: by themselves they say nothing about the "
-        "update. The masks cancel in the sum only."
+        f"update. The masks cancel in the sum only.{_answered(record)}"
         if masked
         else "A simulation leaves the masks out, since they cancel in the sum: this is not what a server would see."
         if secure

@@ -16,6 +16,7 @@ from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_for
 from choral.record.description import KindName
 from choral.report import signed, trust
 from choral.report.pages import check_pages
+from choral.report.probes import PROBES_HOLD, check_probes
 from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
 from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
@@ -119,6 +120,8 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
     checks[f"every ε follows from {counted}"] = _epsilons
     if has_questions(record):
         checks[QUESTIONS_HOLD] = check_questions
+    if about.plan.probes:
+        checks[PROBES_HOLD] = check_probes
     old_deployment = deployed and about.format == 1 and record.signatures is None
     if signs(about.kind, seeded=about.seeded, ledgers=_has_ledgers(record)) and not old_deployment:
         checks[trust.signed_sentence(record)] = signed.check_signatures

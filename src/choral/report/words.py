@@ -325,7 +325,7 @@ def budget_terms(record: RunRecord) -> str:
     return " ".join([*meant, above_limits(record)]).rstrip()
 
 
-def server_sees(secure: SecureSum | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def server_sees(secure: SecureSum | None, plan: Plan | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the server can see of a round, and what it can't.
 
     >>> server_sees(SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2))[0][-1]
@@ -335,6 +335,10 @@ def server_sees(secure: SecureSum | None) -> tuple[tuple[str, ...], tuple[str, .
     if secure is None:
         return (*always, "each device's noisy update by itself"), ("any record, or an update without its noise",)
     can = (*always, f"the noisy sum of at least {secure.smallest_sum} devices")
+    if plan is not None and plan.probes:
+        shown = f"{plan.probes} random projections of each device's noisy update, and one along the common direction"
+        opened = f"each device's whole noisy update in at most {plan.opened_turns} opened turns"
+        return (*can, shown, opened), ("any record, or an update without its noise",)
     return can, (
         "any single device's update",
         "any record, or a sum without its noise",

@@ -264,6 +264,8 @@ class Agreement:
             codec=self.settled.codec,
             parameters=self.settled.trained.size,
             plan=self.run_name,
+            probes=self.plan.probes,
+            opened_turns=self.plan.opened_turns,
         )
 
     @property

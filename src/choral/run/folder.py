@@ -21,16 +21,19 @@ from choral.privacy import durable
 from choral.record import (
     DEVICES,
     MODELS,
+    PROBES,
     QUESTIONS,
     SIGNATURES,
     STUDY,
     About,
     ModelCard,
     Outcome,
+    ProbeLine,
     Record,
     RoundLine,
     inside,
     read_lines,
+    read_probes,
 )
 from choral.server_step import State
 
@@ -111,6 +114,10 @@ class RunFolder:
             about = {"round": str(line.round)}
             write_whole(self.path / "checkpoint.safetensors", tensors(parameters, about, state))
 
+    def add_probes(self, line: ProbeLine) -> None:
+        """Add what devices answered in a round, before the round itself."""
+        append_line(self.path / PROBES, line, fix="Free some space, then resume.")
+
     def checkpoint(self) -> tuple[int, NDArray[np.float32] | None]:
         """The last round that is over and the parameters after it; (0, None) before the first."""
         path = self.path / "checkpoint.safetensors"
@@ -138,6 +145,9 @@ class RunFolder:
         path = self.path / "rounds.jsonl"
         lines = [line for line in read_lines(path) if line.round <= last]
         write_whole(path, "".join(map(_line, lines)).encode())
+        if (self.path / PROBES).exists():
+            answered = [line for line in read_probes(self.path) if line.round <= last]
+            write_whole(self.path / PROBES, "".join(map(_line, answered)).encode())
         return lines
 
     def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
@@ -182,7 +192,7 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
 
 
-HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS, MODELS)
+HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS, MODELS, PROBES)
 
 
 def hashes(folder: Path) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,28 @@ from numpy.typing import NDArray
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.once import OnceEngine
 from choral.backends.vectorised import Vectorised
-from choral.backends.wire import MemoryTransport, Wire
+from choral.backends.wire import RecordingTransport, Wire
 from choral.errors import ConfigError, SumError
 from choral.federation import Step
 from choral.protocol.device import Device, Encode, Train, Update
-from choral.protocol.messages import Turn, Vector
+from choral.protocol.messages import Turn
+from choral.protocol.probing import SeedOf
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Vault
-from choral.record import DEVICES, About, Outcome, RoundLine, Sight, charged_rounds, traits
+from choral.record import (
+    DEVICES,
+    About,
+    Outcome,
+    ProbeLine,
+    RoundLine,
+    Sight,
+    charged_rounds,
+    traits,
+)
 from choral.record.description import KindName
 from choral.run.books import Books, keeps_ledgers
 from choral.run.devices import trainer_of
+from choral.run.guard import Guard, seed_from
 from choral.run.signatures import sign_off, signs, vault_of
 from choral.run.study import Study
 from choral.secagg.codec import mean
@@ -70,6 +82,8 @@ class Place(ABC):
     kind: KindName  # of every run here
     chosen = False  # whether somebody who looked at results may have chosen any end before the planned one
     study: Study
+    guard: Guard | None = None  # where devices are probed
+    probed: ProbeLine | None = None  # what they answered in the last round
 
     @property
     @abstractmethod
@@ -158,6 +172,7 @@ class OneProcess(Place):
         """Ready for rounds: the ledgers are open until the block ends."""
         # A round that is repeated bit for bit is paid for already; one that is tried again is paid for again.
         with self._books(lines, before=first if traits(self.kind).repeats else None) as self.books:
+            self.guard = Guard.posted(self.study, self.folder)
             yield self._prepare(first)
 
     def _books(self, lines: Sequence[RoundLine], wasted: Sequence[int] = (), *, before: int | None = None) -> Books:
@@ -172,8 +187,11 @@ class OneProcess(Place):
         """Make what rounds need, and say with which attempt to begin the first one."""
 
     def may_join(self) -> NDArray[np.bool_]:
-        """Which devices can pay for one more round."""
-        return self.books.may_join()
+        """Which devices can pay for one more round, and were not named by what they answered."""
+        may = self.books.may_join()
+        if self.guard is not None:
+            may[list(self.guard.excluded)] = False
+        return may
 
     def noted(self, line: RoundLine, before: Sequence[RoundLine]) -> RoundLine:
         """The line, with what its devices have spent by now, and who paid for attempts that failed."""
@@ -236,29 +254,35 @@ class Simulated(OneProcess):
                 f"{len(included)} of {len(cohort)} devices answered, {needed} needed; charged to be safe.",
                 where=f"round {round_number}, attempt {attempt}:",
             )
-        opened = self.engine.train(parameters, turn_number(round_number, attempt), np.array(included))
-        return Opened(total=opened.total, included=included)
+        if self.guard is not None:
+            mine = self.integers(parameters, included, turn)
+            self.probed, included, total = self.guard.simulated(turn, seed_from(seed, turn), mine)
+            return Opened(total=total, included=included)
+        return Opened(total=self.total(parameters, included, turn), included=included)
+
+    def total(
+        self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn
+    ) -> NDArray[np.signedinteger[Any]]:
+        """The sum of these devices' integers, in one compiled call."""
+        return self.engine.train(parameters, turn_number(turn.round, turn.attempt), np.array(devices)).total
+
+    def integers(
+        self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn
+    ) -> dict[int, NDArray[np.signedinteger[Any]]]:
+        """What each of these devices would mask, the very integers inside `train`."""
+        number, codec = turn_number(turn.round, turn.attempt), self.study.codec
+        updates = self.engine.updates(parameters, number, np.array(devices))
+        found = {}
+        for device, update in zip(devices, updates, strict=True):
+            words = codec.encode(update, self.engine.dither(number, device), self.engine.noise(number, device))
+            found[device] = codec.decode(words, len(update), count=1)
+        return found
 
 
 def engine_of(study: Study) -> Vectorised | OnceEngine:
     """The engine over the study's training rows: for noise in every step, or once."""
     engine = OnceEngine if study.plan.once else Vectorised
     return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
-
-
-class _RecordingTransport(MemoryTransport):
-    """A transport to devices in this process that keeps the longest message of each device in a round."""
-
-    def __init__(self) -> None:
-        super().__init__(())
-        self.last: dict[int, Vector] = {}
-
-    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
-        """The replies in the order of the outbox."""
-        for number, reply in super().exchange(outbox):
-            if len(reply) > len(self.last.get(number, b"")):  # an upload is the longest that a device says in a round
-                self.last[number] = reply
-            yield number, reply
 
 
 def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
@@ -270,6 +294,8 @@ def terms_of(study: Study, vaults: Sequence[Vault]) -> Terms:
         codec=study.codec,
         parameters=study.trained.size,
         plan=study.plan.digest,
+        probes=study.plan.probes,
+        opened_turns=study.plan.opened_turns,
     )
 
 
@@ -282,7 +308,7 @@ class Rehearsed(OneProcess):
         study, keys = self.study, None if self.folder is None else self.folder / DEVICES
         vaults = [vault_of(name, number, keys) for number, name in enumerate(study.data.records.names)]
         self.terms = terms_of(study, vaults)
-        self.recorded = _RecordingTransport()
+        self.recorded = RecordingTransport()
         self.transport = DroppingTransport(self.terms, self.recorded, rate=self.drop, seed=study.seed)
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
@@ -291,9 +317,16 @@ class Rehearsed(OneProcess):
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)
-            self.recorded.devices[number] = Device(self.terms, vault, train=train, charge=charge, encode=encode)
+            self.recorded.devices[number] = Device(
+                self.terms, vault, train=train, charge=charge, encode=encode, seed_of=self._seed_of
+            )
         turns = [vault.memory.turn for vault in vaults]  # masks and noise are never used twice
         return max((turn.attempt + 1 for turn in turns if turn is not None and turn.round == first), default=0)
+
+    @property
+    def _seed_of(self) -> SeedOf | None:
+        """Where a run can be repeated, so can its probes; else they follow from the uploads."""
+        return partial(seed_from, self.study.seed) if self.study.seeded else None
 
     def _charger(self, number: int) -> Callable[[int, int], Any]:
         return lambda round_number, attempt: self.books.charge(number, round_number=round_number, attempt=attempt)
@@ -342,7 +375,10 @@ class Rehearsed(OneProcess):
     ) -> Opened:
         """The sum that the server opens."""
         self.recorded.last.clear()
-        opened = Wire(self.terms, self.transport).attempt(Turn(round_number, attempt), cohort, parameters)
+        turn, wire, guard = Turn(round_number, attempt), Wire(self.terms, self.transport), self.guard
+        inquiry = None if guard is None else guard.inquiry(turn, self._seed_of)
+        opened = wire.attempt(turn, cohort, parameters, inquiry=inquiry)
+        self.probed = None if guard is None else guard.noted(wire.asked, opened, drawn=self._seed_of is None)
         return Opened(total=opened.integers, included=tuple(self.terms.numbers[name] for name in opened.included))
 
     def sight(self, step: Step) -> Sight:

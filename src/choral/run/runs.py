@@ -90,6 +90,9 @@ def settled_again(
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
     study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    plain = replace(study.plan, probes=0, opened_turns=0)
+    if plain.digest == about.plan_digest:  # probes were proposed to nobody then
+        study = replace(study, plan=plain)
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -247,6 +250,9 @@ class Run:
         if self.folder is not None:
             # A simulation repeats rounds bit for bit; others would have to pay for them again.
             kept = due or not self.traits.repeats
+            probed = self.place.probed
+            if probed is not None and probed.round == step.round:  # of a round that was passed over nobody was asked
+                self.folder.add_probes(probed)
             self.folder.add_round(line, step.parameters if kept else None, step.state)
         if self.log is not None:
             self.log.round(line)

@@ -248,6 +248,22 @@ def releases(
             protected_by="nothing: declared public",
         ),
     ]
+    if plan.probes:
+        covered = f"{noisy}, no mask: the ε against everyone covers it"
+        left += [
+            Release(
+                what=f"{plan.probes} random projections of each device's update, and one along the common direction",
+                to="the server",
+                times=rounds,
+                protected_by=covered,
+            ),
+            Release(
+                what="each device's whole update, in a turn that is opened because its sum failed or for an audit",
+                to="the server",
+                times=plan.opened_turns,
+                protected_by=f"{covered}; this is the most that a device shows",
+            ),
+        ]
     if questions:
         left += [
             Release(

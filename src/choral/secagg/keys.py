@@ -229,6 +229,17 @@ class PairSecret:
     def __repr__(self) -> str:
         return f"PairSecret({self.own!r}, {self.peer!r})"
 
+    @property
+    def data(self) -> bytes:
+        """The four secrets, as a vault keeps them."""
+        return self.rising + self.falling + self.seals + self.opens
+
+    @classmethod
+    def read(cls, own: str, peer: str, data: bytes) -> Self:
+        """What `data` was of."""
+        rising, falling, seals, opens = (data[start : start + KEY_SIZE] for start in range(0, 4 * KEY_SIZE, KEY_SIZE))
+        return cls(own=own, peer=peer, rising=rising, falling=falling, seals=seals, opens=opens)
+
 
 class Identity:
     """A device's two private keys; they leave it only through `to_bytes`, for the vault.

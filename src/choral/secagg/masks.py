@@ -25,10 +25,10 @@ CHUNK_BYTES = 2**20
 # AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
 ADDERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has begun
-_BLOCK = 16
+BLOCK = 16
 _LINE = 64
 # CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
-MODES = (modes.CTR((2).to_bytes(_BLOCK, "big")), modes.GCM(bytes(12)))
+MODES = (modes.CTR((2).to_bytes(BLOCK, "big")), modes.GCM(bytes(12)))
 
 
 def _buffer(size: int) -> NDArray[np.uint8]:
@@ -42,7 +42,7 @@ class _Scratch(threading.local):
     """A thread's keystream buffer, kept: touching new memory for every mask costs a tenth of the mask."""
 
     def __init__(self) -> None:
-        self.bytes = _buffer(CHUNK_BYTES + _BLOCK)
+        self.bytes = _buffer(CHUNK_BYTES + BLOCK)
         self.view = self.bytes.data
 
 
@@ -153,7 +153,7 @@ class Stream:
     def words(self, count: int, bits: int) -> Words:
         """The next `count` words, uniform modulo 2^bits."""
         dtype = ring(bits)
-        buffer = bytearray(count * dtype.itemsize + _BLOCK)
+        buffer = bytearray(count * dtype.itemsize + BLOCK)
         self.into(memoryview(buffer), count * dtype.itemsize)
         return np.frombuffer(buffer, dtype=dtype, count=count)
 
@@ -178,8 +178,8 @@ def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
     True
     """
     dtype = ring(bits)
-    block, skipped = divmod(start * dtype.itemsize, _BLOCK)
-    counter = modes.CTR((2 + block).to_bytes(_BLOCK, "big"))
+    block, skipped = divmod(start * dtype.itemsize, BLOCK)
+    counter = modes.CTR((2 + block).to_bytes(BLOCK, "big"))
     drawn = Cipher(algorithms.AES(mask.key), counter).encryptor().update(bytes(skipped + count * dtype.itemsize))
     words = np.frombuffer(drawn, dtype=dtype, offset=skipped)
     return words.copy() if mask.adds else np.negative(words)

@@ -1,0 +1,70 @@
+"""The demonstration of poisoning: what attackers send, what they train on, and that probes take their weight away."""
+
+import numpy as np
+import pytest
+
+from choral.attack.poison import Poisoned, attacked, poisoned, triggered
+from choral.cli import main
+from choral.errors import ConfigError
+from choral.protocol.messages import Turn
+from tests.run.small import rows, study
+
+SETTINGS = {"devices": 12, "cohort": 12, "rounds": 5, "colluders": 1}
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    return study(rows(480, 70), **SETTINGS, robust=True)
+
+
+def sent(told, kind, bad):
+    place = Poisoned(told, kind, bad)
+    with place.opened():
+        return place.integers(told.trained.start(0), range(12), Turn(1, 0))
+
+
+def test_attackers_send_what_their_kind_says_and_stay_within_the_range(guarded):
+    honest = sent(guarded, None, ())
+    others = np.array([honest[device] for device in range(1, 12)])
+    most = guarded.codec.largest - 1
+    flipped = sent(guarded, "range_flip", [0])[0]
+    assert set(np.abs(flipped)) <= {0, most} and np.all(flipped * others.sum(axis=0) <= 0)
+    turned = sent(guarded, "inner_product", [0])[0]
+    assert turned @ others.mean(axis=0) < 0
+    assert np.abs(sent(guarded, "backdoor", [0])[0]).max() <= most
+    assert all(np.array_equal(sent(guarded, "range_flip", [0])[device], honest[device]) for device in (1, 11))
+
+
+def test_poisoned_tables_are_the_attackers_own(guarded):
+    before, flipped = guarded.split.train, poisoned(guarded, "label_flip", [2]).split.train
+    assert np.array_equal(flipped.labels_of(2), 1 - before.labels_of(2))
+    assert np.array_equal(flipped.labels_of(3), before.labels_of(3))
+    marked = poisoned(guarded, "backdoor", [2]).split.train
+    assert np.array_equal(marked.features_of(2)[::2], triggered(guarded, before.features_of(2)[::2]))
+    assert set(marked.labels_of(2)[::2]) == {1}
+
+
+def test_a_flip_to_the_range_ruins_the_plain_sum_and_not_the_probed_one(guarded):
+    clean = attacked(guarded, None, ())
+    plain = attacked(study(rows(480, 70), **SETTINGS, robust=False), "range_flip", [0])
+    probed = attacked(guarded, "range_flip", [0])
+    assert plain.accuracy < 0.6 < clean.accuracy
+    assert probed.accuracy > clean.accuracy - 0.1
+    assert probed.named == (guarded.data.records.names[0],) and clean.named == ()
+
+
+def test_a_backdoor_is_measured_by_how_often_its_trigger_works(guarded):
+    assert attacked(guarded, "backdoor", [0]).trigger is not None
+
+
+def test_the_verb_refuses_more_attackers_than_may_drop_out_and_flags_of_other_cases():
+    assert main(["attack", "--case", "poison", "--attackers", "5"]) == ConfigError.exit_status
+    assert main(["attack", "--case", "poison", "--row", "3"]) == ConfigError.exit_status
+    assert main(["attack", "--attackers", "1"]) == ConfigError.exit_status
+
+
+@pytest.mark.long
+def test_the_verb_shows_every_attack_with_and_without_probes_and_the_terms_of_its_epsilon(capsys):
+    assert main(["attack", "--case", "poison"]) == 0
+    said = capsys.readouterr().out
+    assert "range flip" in said and "1 of 1" in said and "rule S5, one record replaced" in said
