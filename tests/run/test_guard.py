@@ -142,6 +142,7 @@ def test_a_rehearsed_audit_opens_one_round_names_nobody_and_changes_no_sum(probe
         ({"against": "server and colluders", "local_steps": 1, "batch": 32}, ConfigError, "CH104"),
         ({"secure_sum": "paper", "colluders": None}, ConfigError, "CH104"),
         ({"epsilon": None, "noise": 0.0}, PlanError, "CH204"),
+        ({"weighing": "rows", "typical_rows": 20}, ConfigError, "CH104"),
     ],
 )
 def test_probes_are_refused_where_the_secure_sum_is_what_protects(change, kind, code):
@@ -149,15 +150,11 @@ def test_probes_are_refused_where_the_secure_sum_is_what_protects(change, kind, 
         study(rows(480, 70), **PROBED | change)
 
 
-def test_probes_are_proposed_where_nothing_is_lost_and_enough_devices_take_part():
-    told = {"devices": 12, "colluders": 1}
-    data = rows(480, 70)
-    assert study(data, **told, cohort=12).plan.probes == 32
-    assert study(data, **told, cohort=12, robust=False).plan.probes == 0
-    assert study(data, **told, cohort=8).plan.probes == 0
-    assert study(rows(480, 4), **told, cohort=12).plan.probes == 0  # ten parameters
-    assert study(data, **told, cohort=12, local_steps=1).plan.probes == 0  # the sum has a figure there
-    assert study(rows(480, 40), **told, cohort=12).plan.probes == 16
+def test_probes_are_asked_for_only_where_the_study_says_so():
+    told = {"devices": 12, "cohort": 12, "colluders": 1}
+    assert study(rows(480, 70), **told).plan.probes == 0
+    assert study(rows(480, 70), **told, robust=True).plan.probes == 32
+    assert study(rows(480, 40), **told, robust=True).plan.probes == 16
 
 
 def test_a_guard_leaves_enough_devices_for_a_sum():

@@ -70,7 +70,7 @@ class FederationSettings:
     participation: Participation = _setting(Text(choices=PARTICIPATIONS), "balanced")
     secure_sum: SumKind = _setting(Text(choices=SUM_KINDS), "complete")
     packed: bool = _setting(YesNo(), False)
-    robust: bool | None = _setting(YesNo())
+    robust: bool = _setting(YesNo(), False)
     deadline: float = _setting(Number(above=0, below=86400, suggest="120"), 120.0)
     server: str | None = _setting(Text(choices=tuple(STEPS)))
     server_step_size: float | None = _setting(Number(above=0, below=1e4, suggest="0.1"))

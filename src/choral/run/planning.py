@@ -27,10 +27,8 @@ from choral.planner import (
 )
 from choral.planner.task import PlanningTask
 from choral.privacy.calibrate import RESERVED, calibrated
-from choral.privacy.exposure import crowd_of, exposure_of, rounds_each
-from choral.privacy.mechanisms import with_secure_sum
+from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
-from choral.robust import LEAST_COHORT
 from choral.run.questions import price_of
 from choral.secagg.graph import require_private, sparse
 from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
@@ -38,8 +36,6 @@ from choral.server_step import AdaptiveClip, Averaged, ServerStep, over_rounds
 UNEQUAL = 2  # times the rows of the smallest device: where a typical one has so many, rows weigh
 PROBES = ((128, 32), (64, 16))  # from so many parameters on, so many probes
 OPENED_TURNS = 2  # that a failed check, or an audit, may open
-LEAST_SIZE = 64  # parameters: a smaller model would be shown whole by its probes
-MOST_COHORT = 200  # devices: each pair of them is compared in every round
 EASY = 8.0  # the ε that proposals are made for when the noise was chosen by hand
 
 
@@ -78,10 +74,10 @@ def plan_of(
 
 
 def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
-    """The plan with probes, where [federation] robust asks for them, or proposes them by saying nothing."""
-    asked, where = job.federation.robust, job.where("federation", "robust")
-    if not (proposes_probes(job, plan, secure, model) if asked is None else asked):
+    """The plan with probes, where [federation] robust asks for them: without it the server learns sums only."""
+    if not job.federation.robust:
         return plan
+    where = job.where("federation", "robust")
     if job.privacy.against != "everyone":
         raise ConfigError(
             "CH104",
@@ -97,17 +93,16 @@ def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
             where=where,
             fix='Use robust = false, or secure_sum = "complete".',
         )
+    if plan.weighed:
+        raise ConfigError(
+            "CH104",
+            'robust = true with weighing = "rows".',
+            where=where,
+            why="Updates are compared by their length, and a large site's counts for several.",
+            fix='Use robust = false, or weighing = "equally".',
+        )
     probes = next((count for least, count in PROBES if model.size >= least), LEAST_PROBES)
     return replace(plan, probes=probes, opened_turns=OPENED_TURNS)
-
-
-def proposes_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> bool:
-    """Whether probes are proposed: where they take no figure away, and statistics can tell one device from the rest."""
-    if not (plan.noise > 0 and secure.self_masked and job.privacy.against == "everyone"):
-        return False
-    part = exposure_of(plan, secure, rows=plan.rows, rounds=1)
-    few_or_many = not LEAST_COHORT <= plan.cohort <= MOST_COHORT
-    return isinstance(with_secure_sum(part), str) and not few_or_many and model.size >= LEAST_SIZE
 
 
 def weighed_rows(job: Job, rows: int, typical_rows: float | None) -> tuple[Weighing, int]:
