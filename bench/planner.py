@@ -236,7 +236,9 @@ def _told(runs: list[OneRun], best: dict[str, Any]) -> dict[str, Any]:
     rows = sum(one.test_rows for one in runs)
     error = math.sqrt(planner * (1 - planner) / rows) if rows else None
     verdict = happened(
-        {"accuracy": planner}, Measured(rows=rows, error=error), Baselines(without_privacy=without, alone=alone)
+        {"accuracy" if rows else "r2": planner},
+        Measured(rows=rows, error=error),
+        Baselines(without_privacy=without, alone=alone),
     )
     skewed = [one.skewed for one in runs if one.skewed is not None]
     return {

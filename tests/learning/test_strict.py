@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from choral.errors import PlanError
 from choral.learning import local, models
-from choral.learning.recipe import Numbers, Recipe
+from choral.learning.recipe import TracedNumbers, Recipe
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from choral.secagg.codec import longest, quantise, sensitivity
@@ -132,7 +132,7 @@ def test_rows_are_added_in_pieces_of_their_square_root(count, side, monkeypatch)
     features, labels = table(model, count, np.random.default_rng(count), 1.0)
     tree, rows = model.unravel(jnp.asarray(model.start(0))), (jnp.asarray(features), jnp.asarray(labels))
     recipe = Recipe.of(plan(count))
-    sum_of = partial(local.batch_sum, model, recipe, Numbers.of(model, recipe, count), None, True, tree, *rows)
+    sum_of = partial(local.batch_sum, model, recipe, TracedNumbers.of(model, recipe, count), None, True, tree, *rows)
     program = jax.make_jaxpr(lambda batch: sum_of(batch, jnp.int32(count)))(jnp.arange(count))
     loops = [one.params["length"] for one in program.eqns if one.primitive.name == "scan"]
     assert side == math.ceil(math.sqrt(count))
@@ -145,7 +145,7 @@ def test_only_the_rows_that_count_are_added():
     tree = model.unravel(jnp.asarray(model.start(0)))
     batch = jnp.asarray([3, 1, 4, 0, 0, 0])
     recipe = Recipe.of(plan(6))
-    given = (model, recipe, Numbers.of(model, recipe, 6), None, True, tree, jnp.asarray(features), jnp.asarray(labels))
+    given = (model, recipe, TracedNumbers.of(model, recipe, 6), None, True, tree, jnp.asarray(features), jnp.asarray(labels))
     three, _ = local.batch_sum(*given, batch, 3)
     used = jnp.ones(3, bool)
     plain = local.clipped_sum(model, tree, features[batch[:3]], jnp.asarray(labels)[batch[:3]], used, CLIP)

@@ -62,6 +62,12 @@ def test_a_difference_of_two_standard_errors_is_better_or_worse_and_a_smaller_on
     assert verdict.kind == kind and verdict.gain == pytest.approx(figure - 0.8)
 
 
+@pytest.mark.parametrize(("figure", "kind"), [(0.84, "better"), (0.82, "on par"), (0.76, "worse")])
+def test_three_points_of_explained_variance_are_no_difference(figure, kind):
+    found = happened({"r2": figure, "loss": 0.1}, Measured(rows=99), Baselines(without_privacy=0.9, alone=0.8))
+    assert found.kind == kind
+
+
 def test_without_the_figure_of_a_site_alone_there_is_no_verdict():
     assert happened({"accuracy": 0.9}, None, Baselines(without_privacy=None, alone=None)) is None
     assert happened({"loss": 0.1}, None, Baselines(without_privacy=0.9, alone=0.8)) is None

@@ -33,7 +33,7 @@ from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
-from choral.learning.recipe import Numbers, Recipe
+from choral.learning.recipe import TracedNumbers, Recipe
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec, mean, mean_scale
@@ -111,7 +111,7 @@ class Vectorised:
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
         self.drawing = Drawing(drawer=drawer, plan=plan, seed=seed, feed=self.feed, lanes=self.lanes, room=self.room)
-        self.numbers = Numbers.of(model.fixed or model, self.recipe, self.room)
+        self.numbers = TracedNumbers.of(model.fixed or model, self.recipe, self.room)
         if self.recipe.weighed:
             kinds, which = np.unique(records.sizes, return_inverse=True)
             own = [Recipe.of(plan, int(rows)) for rows in kinds]
@@ -268,7 +268,7 @@ class Vectorised:
 
         return update
 
-    def _numbers_of(self, devices: Devices) -> Numbers:
+    def _numbers_of(self, devices: Devices) -> TracedNumbers:
         """The numbers of a call: where rows weigh, each lane has its device's own divisor and weight."""
         if not self.recipe.weighed:
             return self.numbers

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from choral.learning.batches import Batches
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
-from choral.learning.recipe import Numbers, Recipe
+from choral.learning.recipe import TracedNumbers, Recipe
 from choral.learning.records import Labels
 
 
@@ -27,7 +27,7 @@ class JaxTrainer:
         # Products before the clip may be short without harm to anybody's privacy; a device trains as well as it can.
         with jax.default_matmul_precision("highest"):
             given = (parameters, *self.records, batches.rows[0], batches.counts[0], noise)
-            numbers = Numbers.of(self.model.fixed or self.model, self.recipe, batches.rows.shape[-1])
+            numbers = TracedNumbers.of(self.model.fixed or self.model, self.recipe, batches.rows.shape[-1])
             return np.asarray(_update(self.model, self.recipe.form, numbers, *given))
 
 
@@ -37,5 +37,5 @@ def _given(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
 
 
 @partial(jax.jit, static_argnames=("model", "form"), compiler_options=COMPILED)
-def _update(model: Model, form: Recipe, numbers: Numbers, *given: Array) -> Array:
+def _update(model: Model, form: Recipe, numbers: TracedNumbers, *given: Array) -> Array:
     return local_update(model, form, *(jnp.asarray(one) for one in given), numbers=numbers, draw=_given)

@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 
 from choral.learning import noise, rounding
 from choral.learning.models import Model, Tree, slopes
-from choral.learning.recipe import TINY, Number, Numbers, Recipe
+from choral.learning.recipe import TINY, Number, TracedNumbers, Recipe
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
@@ -34,7 +34,7 @@ def local_update(
     counts: Array,
     keys: Array,
     *,
-    numbers: Numbers | None = None,
+    numbers: TracedNumbers | None = None,
     usual: int | None = None,
     finite: bool = False,
     draw: Noise = noise.normal,
@@ -48,7 +48,7 @@ def local_update(
     """
     model = model.fixed or model
     start = model.unravel(parameters)
-    own = Numbers.of(model, recipe, batches.shape[-1])
+    own = TracedNumbers.of(model, recipe, batches.shape[-1])
     numbers = own if numbers is None else numbers
     if recipe.fixed_steps:
         numbers = numbers._replace(step_size=own.step_size, share=own.share)
@@ -88,7 +88,7 @@ def local_update(
 
 
 def counted_update(
-    model: Model, recipe: Recipe, numbers: Numbers, update: Tree, log_clip: Array, key: Array, draw: Noise
+    model: Model, recipe: Recipe, numbers: TracedNumbers, update: Tree, log_clip: Array, key: Array, draw: Noise
 ) -> Array:
     """The update in units of the clip S, at most 1 long, and ±λ/2 for whether it is within S; with noise on all of it.
 
@@ -105,7 +105,7 @@ def counted_update(
 def batch_sum(
     model: Model,
     recipe: Recipe,
-    numbers: Numbers,
+    numbers: TracedNumbers,
     usual: int | None,
     finite: bool,
     tree: Tree,

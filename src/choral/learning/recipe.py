@@ -110,7 +110,7 @@ class Recipe:
 
     @property
     def form(self) -> "Recipe":
-        """What has to be compiled for this recipe: the same for all that differ in their `Numbers` only."""
+        """What has to be compiled for this recipe: the same for all that differ in their `TracedNumbers` only."""
         return replace(
             self,
             batch=self.batch if self.fixed_steps else 1,
@@ -124,7 +124,7 @@ class Recipe:
         )
 
 
-class Numbers(NamedTuple):
+class TracedNumbers(NamedTuple):
     """The numbers of a recipe as compiled steps take them: with others of them nothing is compiled again."""
 
     step_size: Number  # η
@@ -140,7 +140,7 @@ class Numbers(NamedTuple):
         """The numbers for batches with this room; a clip that a form of its own is compiled for stays in that form.
 
         >>> from choral.learning.models import logistic
-        >>> numbers = Numbers.of(logistic(104), Recipe(steps=1, batch=64, step_size=0.5), 128)
+        >>> numbers = TracedNumbers.of(logistic(104), Recipe(steps=1, batch=64, step_size=0.5), 128)
         >>> float(numbers.step_size), float(numbers.share)
         (0.5, 0.015625)
         """

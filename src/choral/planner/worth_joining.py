@@ -17,7 +17,8 @@ from choral.record.outcome import merit
 
 _NOISE = {"classes": 3.0, "number": 13.0}  # how much the noise weighs, by what is predicted
 _WORSE, _BETTER = 0.015, 0.2  # the least differences of the two guesses that showed in the made-up tables
-_ON_PAR, _ERRORS = 0.01, 2.0  # a difference of one point, or of two standard errors, is none
+# One point, or two standard errors, are no difference; R² has no standard error here, and three points of it are none.
+_ON_PAR, _ERRORS = {"accuracy": 0.01, "R²": 0.03}, 2.0
 _RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
 _FACTORS = (2, 4, 8, 16, 32)
 _WORDS: dict[VerdictKind, str] = {
@@ -127,11 +128,11 @@ def happened(test: dict[str, float], measured: Measured | None, baselines: Basel
     """
     if baselines.alone is None or not {"accuracy", "r2"} & test.keys():
         return None
-    gain, error = merit(test)[1] - baselines.alone, None if measured is None else measured.error
-    least = max(_ON_PAR, _ERRORS * (error or 0.0))
-    return GainOverAlone(
-        kind="better" if gain > least else "worse" if gain < -least else "on par", gain=gain, error=error
-    )
+    name, figure = merit(test)
+    gain, error = figure - baselines.alone, None if measured is None else measured.error
+    least = max(_ON_PAR[name], _ERRORS * (error or 0.0))
+    kind: VerdictKind = "better" if gain > least else "worse" if gain < -least else "on par"
+    return GainOverAlone(kind=kind, gain=gain, error=error)
 
 
 def in_words(verdict: GainOverAlone) -> str:
