@@ -46,6 +46,7 @@ STUDY = """
 epsilon = {epsilon}
 delta = 1e-5
 [federation]
+robust = false
 devices = 16
 cohort = 10
 rounds = 20

@@ -73,7 +73,7 @@ def data_driven(
     # The next class, or the farther end of the label's range.
     turned = (plain + 1) % model.classes if model.classes else np.where(plain > 0, -1, 1)
     turned = turned.astype(plain.dtype)
-    calm = replace(plan, batch=plan.rows, sampling="partition", noise=0.0)
+    calm = replace(plan, batch=plan.rows, sampling="partition", noise=0.0, probes=0, opened_turns=0)
 
     def engine(its_plan: Plan, labels: Labels) -> Vectorised:
         records = replace(train, labels=np.concatenate([labels, train.labels[count:]]))
