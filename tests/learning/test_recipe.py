@@ -11,7 +11,7 @@ import pytest
 from choral.backends import compiled
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import logistic
-from choral.learning.recipe import TracedNumbers, Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 
 MODEL, ROOM = logistic(5, 3), 12
 ONE_STEP = Recipe(steps=1, batch=7, step_size=0.3, clip=0.7, noise=0.11)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from choral.errors import PlanError
 from choral.learning import local, models
-from choral.learning.recipe import TracedNumbers, Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan
 from choral.secagg.codec import longest, quantise, sensitivity
@@ -145,7 +145,16 @@ def test_only_the_rows_that_count_are_added():
     tree = model.unravel(jnp.asarray(model.start(0)))
     batch = jnp.asarray([3, 1, 4, 0, 0, 0])
     recipe = Recipe.of(plan(6))
-    given = (model, recipe, TracedNumbers.of(model, recipe, 6), None, True, tree, jnp.asarray(features), jnp.asarray(labels))
+    given = (
+        model,
+        recipe,
+        TracedNumbers.of(model, recipe, 6),
+        None,
+        True,
+        tree,
+        jnp.asarray(features),
+        jnp.asarray(labels),
+    )
     three, _ = local.batch_sum(*given, batch, 3)
     used = jnp.ones(3, bool)
     plain = local.clipped_sum(model, tree, features[batch[:3]], jnp.asarray(labels)[batch[:3]], used, CLIP)

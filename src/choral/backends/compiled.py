@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from choral.learning import noise
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
-from choral.learning.recipe import Number, TracedNumbers, Recipe
+from choral.learning.recipe import Number, Recipe, TracedNumbers
 from choral.secagg.codec import quantise
 
 FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update

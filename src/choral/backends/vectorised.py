@@ -33,7 +33,7 @@ from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_fit
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
-from choral.learning.recipe import TracedNumbers, Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec, mean, mean_scale

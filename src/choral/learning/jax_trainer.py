@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from choral.learning.batches import Batches
 from choral.learning.local import COMPILED, local_update
 from choral.learning.models import Model
-from choral.learning.recipe import TracedNumbers, Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Labels
 
 

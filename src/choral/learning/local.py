@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 
 from choral.learning import noise, rounding
 from choral.learning.models import Model, Tree, slopes
-from choral.learning.recipe import TINY, Number, TracedNumbers, Recipe
+from choral.learning.recipe import TINY, Number, Recipe, TracedNumbers
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
