@@ -15,6 +15,7 @@ from typing import Any
 EXECUTED = {"bash": "run_bash", "console": "run_console", "python": "run_python", "toml": "run_toml"}
 SHOWN = "text"  # formulas and forms: nothing to run
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.M | re.S)
+FOREIGN = re.compile(r'<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|srcset|href)="(?:https?:)?//[^"]*"', re.I)
 COMMAND = re.compile(r"^\s*(?:\$ |>>> |(?:choral|make|pip|python3?|import|from) \S)", re.M)
 
 
@@ -131,6 +132,23 @@ def unexplained(root: Path) -> list[str]:
 def faults(root: Path) -> list[str]:
     """Everything that is wrong, one sentence each."""
     return [*unexecuted(root), *undocumented(root), *unexplained(root)]
+
+
+def fetched(site: Path) -> list[str]:
+    """Pages of a built site that would fetch something from another host when they are opened."""
+    return [
+        f"{page.relative_to(site)} fetches from another host: {match.group()}"
+        for page in sorted(site.rglob("*.html"))
+        for match in FOREIGN.finditer(page.read_text())
+    ]
+
+
+def on_post_build(config: Any) -> None:  # noqa: ANN401 - as below
+    """Stop if a reader's browser would call somebody else."""
+    from mkdocs.exceptions import Abort
+
+    if found := fetched(Path(config.site_dir)):
+        raise Abort("\n".join(found))
 
 
 def on_pre_build(config: Any) -> None:  # noqa: ANN401 - mkdocs' own type, which a test need not have

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def house(tmp_path):
     """What the site is built from."""
-    for folder in ("docs", "examples", "src"):
+    for folder in ("docs", "examples", "paper", "src"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.xz"))
     (tmp_path / "tests").mkdir()
     for name in ("README.md", "mkdocs.yml", "tests/test_docs.py"):
@@ -112,7 +112,8 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
     made = [page.read_text() for page in (house / "out").rglob("*.html")]
     assert not any(part in page for page in made for part in ('src="http', 'href="http://fonts', "//cdn"))
     assert (house / "out/errors/CH401.html").exists() and (house / "out/reference/rooms/privacy.html").exists()
-    assert "class LossyNetwork" in (house / "out/overview.html").read_text()  # the file that the page names
+    assert ">LossyNetwork<" in (house / "out/overview.html").read_text()  # in the file that the page names, in colours
+    assert (house / "out/paper/bounds-1.svg").exists()
     index = house / "docs/index.md"
     text = index.read_text()
     for planted, told in (
@@ -127,3 +128,12 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
     add(house / "src/choral/plan/__init__.py", "\n\ndef planted() -> int:\n    return 1\n")
     broken = build(house)
     assert broken.returncode != 0 and "choral.plan.planted has no docstring" in broken.stderr + broken.stdout
+
+
+def test_a_page_that_would_call_another_host_is_caught(tmp_path):
+    (tmp_path / "good.html").write_text('<a href="https://flower.ai">Flower</a><script src="own.js"></script>')
+    assert check.fetched(tmp_path) == []
+    (tmp_path / "bad.html").write_text(
+        '<link rel="stylesheet" href="https://fonts.example/a.css"><img src="//x.example/y">'
+    )
+    assert [fault.split(" ")[0] for fault in check.fetched(tmp_path)] == ["bad.html", "bad.html"]
