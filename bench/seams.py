@@ -26,7 +26,7 @@ UNTYPED = "dict[str, Any]"
 SHARED = {
     **dict.fromkeys(("account", "device", "ledger", "verify", "watch"), "a verb of the command line"),
     **dict.fromkeys(("noise_once", "once", "partition", "poisson"), "each room's part of one mechanism"),
-    **dict.fromkeys(("personal", "questions"), "each room's part of one capability"),
+    **dict.fromkeys(("answers", "decisions", "personal", "probes", "questions"), "each room's part of one capability"),
     "local": "local training, and a deployment on the local machine",
 }
 Signed = ast.FunctionDef | ast.AsyncFunctionDef

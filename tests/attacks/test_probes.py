@@ -6,8 +6,8 @@ import pytest
 
 from choral.errors import SumError
 from choral.plan import SecureSum
-from choral.protocol.messages import Answer, Opened, encode, pack, unpack
-from choral.protocol.probing import Inquiry
+from choral.protocol.messages import OpenedKeys, ProbeAnswer, encode, pack, unpack
+from choral.protocol.probing import Probes
 from choral.secagg.probes import upload_digest
 from tests.protocol.world import World
 
@@ -21,7 +21,7 @@ def world(opened_turns=1):
 
 def play(here, change, *, audit=False, shown=lambda _, frame: frame):
     """A turn in which `change` may replace what a device says, and `shown` what it hears; the round, and its error."""
-    round, error = here.round(inquiry=Inquiry(audit=audit)), None
+    round, error = here.round(inquiry=Probes(audit=audit)), None
     while round.sum is None and error is None:
         for number, frame in round.outbox().items():
             message, vector = here.read_all(here.devices[number].answer(shown(number, frame)))
@@ -38,7 +38,7 @@ def answering(shift):
     """Devices that add numbers to what they answer."""
 
     def change(number, message, vector):
-        if isinstance(message, Answer) and number in shift:
+        if isinstance(message, ProbeAnswer) and number in shift:
             numbers = np.frombuffer(message.numbers, "<i8") + shift[number]
             message = msgspec.structs.replace(message, numbers=numbers.astype("<i8").tobytes())
         return message, vector
@@ -74,7 +74,7 @@ def test_a_device_that_trains_again_for_its_answer_is_caught_by_the_sum():
     original, seed = here.devices[LIAR], {}
 
     def change(number, message, vector):
-        if isinstance(message, Answer) and number == LIAR:
+        if isinstance(message, ProbeAnswer) and number == LIAR:
             seed["answer"] = np.frombuffer(message.numbers, "<i8")
             message = msgspec.structs.replace(message, numbers=(seed["answer"] + 255).astype("<i8").tobytes())
         return message, vector
@@ -110,7 +110,7 @@ def test_words_out_of_range_are_traced_to_their_sender():
 
 def test_a_neighbour_that_shows_a_false_pair_key_is_named_and_frames_nobody():
     def change(number, message, vector):
-        if isinstance(message, Opened) and number == 0:
+        if isinstance(message, OpenedKeys) and number == 0:
             keys = unpack(message.keys, 32, most=6)
             message = msgspec.structs.replace(message, keys=pack(keys | {LIAR: bytes(32)}))
         return message, vector
@@ -125,7 +125,7 @@ def test_a_liar_that_keeps_silent_when_the_turn_is_opened_is_taken_apart_by_its_
     lying = answering({LIAR: 1})
 
     def change(number, message, vector):
-        if isinstance(message, Opened) and number == LIAR:
+        if isinstance(message, OpenedKeys) and number == LIAR:
             message = msgspec.structs.replace(message, keys=b"")
         return lying(number, message, vector)
 
@@ -138,7 +138,7 @@ def test_a_liar_that_keeps_silent_when_the_turn_is_opened_is_taken_apart_by_its_
 def test_opened_uploads_are_what_the_devices_encoded_also_after_a_drop_out(silent):
     """Nobody lies, one may be missing: the opened turn finds nothing to name, though every upload is taken apart."""
     here = world()
-    round, first = here.round(inquiry=Inquiry(audit=True)), True
+    round, first = here.round(inquiry=Probes(audit=True)), True
     while round.sum is None:
         here.step(round, silent if first else ())
         first = False

@@ -402,7 +402,7 @@ MUTANTS = [
     bug("one opened turn more than approved", DEVICE + "_show", "opened >= most", "opened > most",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
-    bug("a sum whatever the answers say", "choral.protocol.probing:Asked.belong_to",
+    bug("a sum whatever the answers say", "choral.protocol.probing:AskedProbes.belong_to",
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),

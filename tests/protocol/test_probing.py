@@ -8,8 +8,8 @@ import pytest
 
 from choral.errors import PlanError, SumError
 from choral.plan import SecureSum
-from choral.protocol.messages import Final, Open, Opened, Probe, Refusal, Turn, decode, encode, pack, unpack
-from choral.protocol.probing import Inquiry
+from choral.protocol.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
+from choral.protocol.probing import Probes
 from choral.secagg.probes import answers_of
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
@@ -49,7 +49,7 @@ def at_probe(world, **how):
 def test_answers_belong_to_the_sum_whoever_drops_out_in_whatever_ring(bits, silent):
     here = world(SecureSum(cohort=5, smallest_sum=3, threshold=2, adversary="curious", **bits))
     watched = np.array([1, -1, 0, 127, -128, 5, 9], np.int8).tobytes()
-    round, missing = here.round(inquiry=Inquiry(watched=watched)), list(silent)
+    round, missing = here.round(inquiry=Probes(watched=watched)), list(silent)
     while round.sum is None:
         here.step(round, missing.pop(0) if missing else ())
     assert here.agrees(round.sum)
@@ -65,7 +65,7 @@ def test_who_is_silent_or_refused_by_the_judge_is_dropped_and_the_judge_is_asked
         asked.append((sorted(answers), most))
         return {2}
 
-    round = at_probe(here, inquiry=Inquiry(judge=judge))
+    round = at_probe(here, inquiry=Probes(judge=judge))
     here.step(round, silent={4})
     assert asked == [([0, 1, 2, 3], 1)]
     assert here.finish(round).included == tuple(here.terms.ids[number] for number in (0, 1, 3))
@@ -164,7 +164,7 @@ def test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_afte
     here = world(opened_turns=2)
     for number in range(2):
         finished(here, Turn(number, 0))
-        assert isinstance(here.read(here.devices[1].answer(encode(Open(turn=Turn(number, 0))))), Opened)
+        assert isinstance(here.read(here.devices[1].answer(encode(Open(turn=Turn(number, 0))))), OpenedKeys)
     assert refuses(here, 1, Open(turn=Turn(1, 0))) == "CH605"  # once for each turn
     finished(here, Turn(2, 0))
     assert refuses(here, 1, Open(turn=Turn(2, 0))) == "CH609"
@@ -186,7 +186,7 @@ def test_a_turn_is_opened_only_after_its_sum_and_before_the_next_upload():
 
 def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
     here = world()
-    round = here.round(inquiry=Inquiry(audit=True))
+    round = here.round(inquiry=Probes(audit=True))
     while round.sum is None:
         here.step(round)
     assert here.agrees(round.sum) and not round.findings.named
@@ -195,7 +195,7 @@ def test_an_audit_of_an_honest_turn_names_nobody_and_keeps_its_sum():
 
 def test_an_audit_with_nothing_left_to_open_keeps_the_sum_of_a_turn_that_passed():
     here = world(opened_turns=0)
-    round = here.round(inquiry=Inquiry(audit=True))
+    round = here.round(inquiry=Probes(audit=True))
     assert here.agrees(here.finish(round))
 
 

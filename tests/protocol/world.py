@@ -13,7 +13,7 @@ from choral.plan import SecureSum
 from choral.protocol.device import Device
 from choral.protocol.messages import Message, Turn, decode
 from choral.protocol.muster import Muster
-from choral.protocol.probing import Inquiry
+from choral.protocol.probing import Probes
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
@@ -151,9 +151,7 @@ class World:
             muster.receive(number, self.devices[number].answer(frame))
         return muster
 
-    def round(
-        self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Inquiry | None = None
-    ) -> Round:
+    def round(self, turn: Turn = FIRST, called: Iterable[int] | None = None, *, inquiry: Probes | None = None) -> Round:
         return Round(self.muster(turn, called), self.model.tobytes(), inquiry=inquiry)
 
     def step(self, round: Round, silent: Iterable[int] = ()) -> dict[int, Message]:

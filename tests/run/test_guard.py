@@ -160,17 +160,3 @@ def test_probes_are_asked_for_only_where_the_study_says_so():
 def test_a_guard_leaves_enough_devices_for_a_sum():
     guard = Guard(plan=study(robust=False).plan, secure=SecureSum.for_cohort(4), parameters=1, noise=1.0, names=("a",))
     assert guard.excluded == frozenset()
-
-
-def test_a_run_from_before_probes_were_proposed_goes_on_without_them(tmp_path, monkeypatch):
-    data = rows(480, 70)
-    with monkeypatch.context() as before:
-        before.setattr("choral.run.planning.proposes_probes", lambda *_: False)
-        old = study(data, devices=12, cohort=12, rounds=2, colluders=1)
-    cut = Run("simulation", old, folder=RunFolder.create(tmp_path / "old"))
-    for _ in cut.rounds():
-        break
-    going_on = resume(tmp_path / "old", data)
-    assert old.plan.probes == going_on.study.plan.probes == 0
-    going_on.finish()
-    assert not (tmp_path / "old" / "probes.jsonl").exists()

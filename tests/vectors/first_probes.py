@@ -6,7 +6,7 @@ import numpy as np
 
 from choral.protocol.messages import decode
 from choral.protocol.muster import Muster
-from choral.protocol.probing import Inquiry
+from choral.protocol.probing import Probes
 from choral.protocol.round import Round
 from choral.secagg.probes import answers_of, probe_seed, upload_digest
 from tests.vectors.first_transcript import frame, step, terms_of
@@ -30,7 +30,7 @@ def probed(terms, devices, exchanges):
     step(muster, exchanges[0])
     caps = {"vector_bytes": agreed.model_bytes, "records_bytes": agreed.records_bytes}
     omega, asked = (decode(bytes.fromhex(exchanges[at][0][1]), **caps)[1] for at in (1, 2))
-    round = Round(muster, omega, inquiry=Inquiry(watched=bytes(asked)))
+    round = Round(muster, omega, inquiry=Probes(watched=bytes(asked)))
     for exchange in exchanges[1:]:
         step(round, exchange)
         round.advance()

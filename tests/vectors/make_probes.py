@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from choral.errors import SumError
-from choral.protocol.messages import PROBING, VERSION, Answer, Call, Open, Opened, Probe, decode, encode, pack
+from choral.protocol.messages import PROBING, VERSION, Call, Open, OpenedKeys, Probe, ProbeAnswer, decode, encode, pack
 from choral.protocol.muster import Muster
-from choral.protocol.probing import Inquiry
+from choral.protocol.probing import Probes
 from choral.protocol.round import Round
 from tests.protocol.world import World
 from tests.vectors import first_probes
@@ -23,9 +23,9 @@ GOOD = {
     "probe": encode(Probe(turn=TURN, digests=pack({1: b"d" * 32, 300: b"e" * 32})), VECTOR),
     "probe that watches nothing": encode(Probe(turn=TURN, digests=pack({1: b"d" * 32}))),
     "probe that watches less than a model": encode(Probe(turn=TURN, digests=b""), VECTOR[:3]),
-    "answer": encode(Answer(turn=TURN, device=5, numbers=bytes(range(16)))),
+    "answer": encode(ProbeAnswer(turn=TURN, device=5, numbers=bytes(range(16)))),
     "open": encode(Open(turn=TURN)),
-    "opened": encode(Opened(turn=TURN, device=5, keys=pack({1: b"k" * 32}))),
+    "opened": encode(OpenedKeys(turn=TURN, device=5, keys=pack({1: b"k" * 32}))),
 }
 BAD = {
     "a probe that watches more than a model": GOOD["probe"] + bytes(8),
@@ -73,7 +73,7 @@ def turn(name, silent=(), watched=b"", spoil=None):
         exchanges.append(exchange)
         try:
             if isinstance(half, Muster):
-                half = Round(half, world.model.tobytes(), inquiry=Inquiry(watched=watched))
+                half = Round(half, world.model.tobytes(), inquiry=Probes(watched=watched))
                 continue
             half.advance()
             if half.sum is not None:

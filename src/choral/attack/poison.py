@@ -30,7 +30,7 @@ Integers = NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PoisonedRun:
     """How a run ended: its accuracy, who was named, and how often the trigger works where one was planted."""
 
     accuracy: float
@@ -102,7 +102,7 @@ def triggered(study: Study, features: NDArray[np.float32]) -> NDArray[np.float32
     return changed
 
 
-def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> Found:
+def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> PoisonedRun:
     """How a run ends in which these devices attack."""
     told = poisoned(study, kind, bad)
     run = Run(Poisoned(told, kind, bad), told)
@@ -114,4 +114,6 @@ def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> Found:
         others = test.labels == 0
         marked = Records.of([("test", triggered(study, test.features[others]), np.ones(int(others.sum())))])
         trigger = evaluate(study.model, result.parameters, marked).accuracy
-    return Found(accuracy=result.test["accuracy"], named=() if guard is None else tuple(guard.named), trigger=trigger)
+    return PoisonedRun(
+        accuracy=result.test["accuracy"], named=() if guard is None else tuple(guard.named), trigger=trigger
+    )

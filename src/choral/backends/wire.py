@@ -13,7 +13,7 @@ from choral.protocol.device import Device
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
-from choral.protocol.probing import Asked, Inquiry
+from choral.protocol.probing import AskedProbes, Probes
 from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
 from choral.protocol.terms import Terms
@@ -56,7 +56,7 @@ class Wire:
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
-        self.asked: Asked | None = None  # the probes of the last attempt, with their answers
+        self.asked: AskedProbes | None = None  # the probes of the last attempt, with their answers
         self._gathered: Muster | None = None
 
     def attempt(
@@ -66,7 +66,7 @@ class Wire:
         model: NDArray[np.float32] | NDArray[np.float64],
         *,
         following: Iterable[int] | None = None,
-        inquiry: Inquiry | None = None,
+        inquiry: Probes | None = None,
     ) -> Sum:
         """The sum of the called devices' updates to the model in one turn, or a SumError; no turn may be tried twice.
 

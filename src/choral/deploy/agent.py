@@ -23,10 +23,10 @@ from choral.deploy.site import LOG, Approval, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
 from choral.privacy.ledger import Charge, Ledger, Receipt
-from choral.protocol.device import MOST_CHARGED, Device, another_charge
+from choral.protocol.device import Device
 from choral.protocol.messages import Refusal, Signed, Vector, decode, is_about_a_question
 from choral.protocol.respondent import Prepare, Respondent
-from choral.protocol.terms import MODEL_TYPE
+from choral.protocol.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.record import QUESTIONS, SiteQuestion
 from choral.run.agreement import Agreement
 from choral.run.folder import append_line, now, tensors

@@ -19,9 +19,9 @@ from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
 from choral.errors import ChoralError, DeploymentError, RunError, StorageError
-from choral.protocol.device import MOST_CHARGED
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
+from choral.protocol.terms import MOST_CHARGED
 from choral.record import About, Outcome, RoundLine, converted, joined_rounds, read_json, read_run
 from choral.record.description import KindName
 from choral.run.agreement import Agreement

@@ -28,6 +28,7 @@ from choral.planner.task import (
     PlanningTask,
     Wanted,
     adds_noise_once,
+    many_weights,
     task_of,
     usual_cohort,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Prospect",
     "adds_noise_once",
     "drowns",
+    "many_weights",
     "once_numbers",
     "one_step_numbers",
     "plan_for",

@@ -16,7 +16,6 @@ from choral.protocol.messages import (
     DIGEST_BYTES,
     NONCE_BYTES,
     QUESTIONS,
-    Answer,
     Call,
     Close,
     Drop,
@@ -25,9 +24,10 @@ from choral.protocol.messages import (
     Message,
     Omega,
     Open,
-    Opened,
+    OpenedKeys,
     Opening,
     Probe,
+    ProbeAnswer,
     Ready,
     Refusal,
     Signed,
@@ -42,27 +42,17 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.probing import Kept, SeedOf, answer_to
-from choral.protocol.terms import Cohort, Terms, context_of, refused
+from choral.protocol.terms import MOST_CHARGED, Cohort, Terms, another_charge, context_of, refused
 from choral.protocol.vault import Vault
 from choral.secagg.keys import Identity, PairSecret, envelope_key, seal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
 from choral.secagg.probes import upload_digest
 from choral.secagg.shares import commitment, fresh_secret, split
 
-MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
-
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
 Check = Callable[[NDArray[np.float64]], None]  # raises what a device has against a state
 Encode = Callable[[Update, int, int, Words], object]
-
-
-def another_charge(round_number: int, charged: int) -> TrustError:
-    """The refusal of one more attempt of a round for which the device has paid often enough."""
-    what = f"{charged} attempts of round {round_number} were charged here, and no more than {MOST_CHARGED} are."
-    return refused(what, code="CH607")
-
-
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
 Charger = Callable[[int, int], ChargeReceipt]
 # Raises the LedgerError that the charge of (round, attempt) would raise, and changes nothing.
@@ -294,7 +284,7 @@ class Device:
 
     # PROBE -> ANSWER
 
-    def _answer(self, message: Probe, watched: memoryview) -> Answer:
+    def _answer(self, message: Probe, watched: memoryview) -> ProbeAnswer:
         live, self._live = self._in(message.turn), None  # out, unless these are honest probes
         if live.kept is None:
             raise refused("this turn's probes were answered, or it has none, or others have dropped out since.")
@@ -339,7 +329,7 @@ class Device:
         }
         return Opening(turn=message.turn, device=self.number, keys=pack(keys), ready=ready)
 
-    def _show(self, message: Open) -> Opened:
+    def _show(self, message: Open) -> OpenedKeys:
         cohort, self._finished = self._finished, None
         if cohort is None or cohort.turn != message.turn:
             raise refused(f"round {message.turn.round}, attempt {message.turn.attempt} can't be opened any more here.")
@@ -348,7 +338,7 @@ class Device:
             raise refused(f"{opened} turns were opened here, and no more than {most} are.", code="CH609")
         self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
         keys = {peer: edge_key(self._pair_masks(peer, cohort.context)) for peer in cohort.neighbours(self.number)}
-        return Opened(turn=message.turn, device=self.number, keys=pack(keys))
+        return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
         """ν for the next turn, signed; who can't pay for it still opens this one, and says why when called."""

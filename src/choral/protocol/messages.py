@@ -145,7 +145,7 @@ class Probe(_Message, frozen=True, tag=11):
     digests: bytes
 
 
-class Answer(_Message, frozen=True, tag=12):
+class ProbeAnswer(_Message, frozen=True, tag=12):
     """Device to server: the projections of what it has masked, 8 bytes each, signed and little-endian."""
 
     device: Whole
@@ -156,7 +156,7 @@ class Open(_Message, frozen=True, tag=13):
     """Server to device: show this turn's pair keys with all neighbours, since its sum failed, or for an audit."""
 
 
-class Opened(_Message, frozen=True, tag=14):
+class OpenedKeys(_Message, frozen=True, tag=14):
     """Device to server: the keys; with them and its σ the server takes this one upload apart."""
 
     device: Whole
@@ -181,7 +181,7 @@ class Signed(_Message, frozen=True, tag=21):
     signature: Signature
 
 
-Probing = Probe | Answer | Open | Opened
+Probing = Probe | ProbeAnswer | Open | OpenedKeys
 Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)

@@ -8,7 +8,7 @@ import numpy as np
 
 from choral.errors import SumError
 from choral.protocol.bonds import edge_masks
-from choral.protocol.messages import DIGEST_BYTES, Answer, Probe, Turn, Vector, malformed, unpack
+from choral.protocol.messages import DIGEST_BYTES, Probe, ProbeAnswer, Turn, Vector, malformed, unpack
 from choral.protocol.terms import Cohort, Terms, refused
 from choral.secagg.codec import Integers
 from choral.secagg.masks import Mask, Words, add_masks, ring
@@ -39,7 +39,7 @@ class Kept:
 
 def answer_to(
     message: Probe, watched: memoryview, kept: Kept, cohort: Cohort, number: int, seed_of: SeedOf | None
-) -> Answer:
+) -> ProbeAnswer:
     """A device's answer, or CH605 for a PROBE that no honest server sends."""
     terms = cohort.terms
     digests = unpack(message.digests, DIGEST_BYTES, most=len(cohort))
@@ -56,7 +56,7 @@ def answer_to(
     turn = message.turn
     seed = probe_seed(cohort.context, digests, bytes(watched)) if seed_of is None else seed_of(turn)
     asked = answers_of(seed, terms.probes, kept.integers, watched_of(watched, terms.parameters))
-    return Answer(turn=turn, device=number, numbers=asked.astype("<i8").tobytes())
+    return ProbeAnswer(turn=turn, device=number, numbers=asked.astype("<i8").tobytes())
 
 
 def nobody(answers: Mapping[int, Answers], most: int) -> Set[int]:  # noqa: ARG001 - what a judge is asked
@@ -65,7 +65,7 @@ def nobody(answers: Mapping[int, Answers], most: int) -> Set[int]:  # noqa: ARG0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inquiry:
+class Probes:
     """How a server probes one turn: what it watches, and whom it leaves out by the answers, at most so many.
 
     With `audit` a turn whose sum is right is opened all the same: false answers that cancel are seen there.
@@ -78,7 +78,7 @@ class Inquiry:
 
 
 @dataclass(kw_only=True, eq=False)
-class Asked:
+class AskedProbes:
     """The probes of a turn: the digests that fixed them, their seed, and the answers as they come."""
 
     terms: Terms
@@ -89,7 +89,7 @@ class Asked:
     answers: dict[int, Answers]
 
     @classmethod
-    def of(cls, cohort: Cohort, vectors: Mapping[int, Vector], inquiry: Inquiry) -> Self:
+    def of(cls, cohort: Cohort, vectors: Mapping[int, Vector], inquiry: Probes) -> Self:
         """The probes for these uploads."""
         terms = cohort.terms
         digests = {n: upload_digest(cohort.context, terms.ids[n], vector) for n, vector in vectors.items()}
@@ -98,7 +98,7 @@ class Asked:
             seed = inquiry.seed_of(cohort.turn)
         return cls(terms=terms, context=cohort.context, digests=digests, seed=seed, watched=inquiry.watched, answers={})
 
-    def take(self, sender: int, message: Answer) -> None:
+    def take(self, sender: int, message: ProbeAnswer) -> None:
         """Keep the first answer of a device that was asked, or CH600 if it has another length."""
         if sender not in self.digests or sender in self.answers:
             return
@@ -117,7 +117,7 @@ class Asked:
 
 
 def faults(
-    asked: Asked | None,
+    asked: AskedProbes | None,
     cohort: Cohort,
     included: Iterable[int],
     vectors: Mapping[int, Vector],
@@ -143,7 +143,7 @@ def faults(
     return found
 
 
-def _fault(asked: Asked | None, terms: Terms, number: int, words: Words, masks: list[Mask]) -> str | None:
+def _fault(asked: AskedProbes | None, terms: Terms, number: int, words: Words, masks: list[Mask]) -> str | None:
     """What is wrong with an opened upload, or None: its masks are those that both ends of each pair laid down."""
     own = words.copy()
     add_masks(own, [mask.undone() for mask in masks])

@@ -11,16 +11,16 @@ from choral.protocol.bonds import Bond, check_words, edge_masks, lanes_hold, lef
 from choral.protocol.findings import Findings
 from choral.protocol.messages import (
     NONCE_BYTES,
-    Answer,
     Drop,
     Edges,
     Final,
     Message,
     Omega,
     Open,
-    Opened,
+    OpenedKeys,
     Opening,
     Probe,
+    ProbeAnswer,
     Ready,
     Refusal,
     Turn,
@@ -33,7 +33,7 @@ from choral.protocol.messages import (
     unpack_for,
 )
 from choral.protocol.muster import Muster, read, where
-from choral.protocol.probing import Asked, Inquiry, faults
+from choral.protocol.probing import AskedProbes, Probes, faults
 from choral.protocol.terms import Cohort, context_of
 from choral.secagg.codec import Integers
 from choral.secagg.keys import KEY_SIZE, fingerprint
@@ -76,11 +76,11 @@ class Round:
         *,
         following: Muster | None = None,
         vectors: MutableMapping[int, Vector] | None = None,
-        inquiry: Inquiry | None = None,
+        inquiry: Probes | None = None,
     ) -> None:
         muster.close()
-        self.inquiry = inquiry or Inquiry()
-        self.asked: Asked | None = None  # the probes of the turn, once they are drawn
+        self.inquiry = inquiry or Probes()
+        self.asked: AskedProbes | None = None  # the probes of the turn, once they are drawn
         self.terms, self.turn, self.following = muster.terms, muster.turn, following
         self.findings = Findings(terms=self.terms)
         self.stage: Stage = "upload"
@@ -132,9 +132,9 @@ class Round:
         match message, self.stage:
             case Upload(), "upload" if sender not in self._uploads:
                 self._add(sender, message, vector)
-            case Answer(), "probe" if self.asked is not None:
+            case ProbeAnswer(), "probe" if self.asked is not None:
                 self.asked.take(sender, message)
-            case Opened(), "open" if sender not in self._pairs:
+            case OpenedKeys(), "open" if sender not in self._pairs:
                 self._take_pairs(sender, message)
             case Edges(), "edges" if sender not in self._edges:
                 self._take_edges(sender, message)
@@ -214,7 +214,7 @@ class Round:
         left = [number for number in self._cohort.numbers if number not in self._left_out]
         if len(left) < self.terms.secure.smallest_sum:
             raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        self.asked = Asked.of(self._cohort, {number: self._vectors[number] for number in left}, self.inquiry)
+        self.asked = AskedProbes.of(self._cohort, {number: self._vectors[number] for number in left}, self.inquiry)
         probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
         self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
 
@@ -239,7 +239,7 @@ class Round:
         else:
             self.sum, self.stage, self._outbox = self._held, "done", {}
 
-    def _take_pairs(self, sender: int, message: Opened) -> None:
+    def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
         """Keep the pair keys that a device shows, as far as they are those that both ends have laid down."""
         keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
         laid, context = self._bonds[sender], self._cohort.context

@@ -20,11 +20,18 @@ from choral.secagg.shares import SHARE_SIZE
 
 MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
+MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
 
 
 def refused(what: str, *, code: str = "CH605") -> TrustError:
     """The error of a device that will not answer, since the answer could break the protocol."""
     return TrustError(code, what, fix="The device drops out of this turn.")
+
+
+def another_charge(round_number: int, charged: int) -> TrustError:
+    """The refusal of one more attempt of a round for which the device has paid often enough."""
+    what = f"{charged} attempts of round {round_number} were charged here, and no more than {MOST_CHARGED} are."
+    return refused(what, code="CH607")
 
 
 @dataclass(frozen=True, kw_only=True)

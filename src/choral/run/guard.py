@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from choral.plan import Plan, SecureSum
 from choral.protocol.messages import Turn
-from choral.protocol.probing import Asked, Inquiry, SeedOf
+from choral.protocol.probing import AskedProbes, Probes, SeedOf
 from choral.protocol.round import Sum
 from choral.record import ProbeLine, read_probes
 from choral.robust import (
@@ -89,10 +89,10 @@ class Guard:
             return b""
         return self.direction.bytes_.tobytes()
 
-    def inquiry(self, turn: Turn, seed_of: SeedOf | None = None) -> Inquiry:
+    def inquiry(self, turn: Turn, seed_of: SeedOf | None = None) -> Probes:
         """How a turn is probed."""
         audit = turn.round == self.audited
-        return Inquiry(watched=self.watched, judge=self.judge, seed_of=seed_of, audit=audit)
+        return Probes(watched=self.watched, judge=self.judge, seed_of=seed_of, audit=audit)
 
     def judge(self, answers: Mapping[int, Answers], most: int) -> frozenset[int]:
         """Whom a turn leaves out by its answers, at most so many."""
@@ -114,7 +114,7 @@ class Guard:
         answers: Mapping[int, Answers],
         total: NDArray[np.signedinteger[Any]],
         count: int,
-        asked: Asked | None = None,
+        asked: AskedProbes | None = None,
     ) -> ProbeLine:
         """The line of a turn that ended in this sum of so many; `asked` where its probes follow from the uploads."""
         before = self.direction or Direction(bytes_=np.zeros(self.parameters, np.int8), scale=0.0)
@@ -135,7 +135,7 @@ class Guard:
         self.take_up([line])
         return msgspec.structs.replace(line, named=self.named)
 
-    def noted(self, asked: Asked | None, opened: Sum, *, drawn: bool = True) -> ProbeLine:
+    def noted(self, asked: AskedProbes | None, opened: Sum, *, drawn: bool = True) -> ProbeLine:
         """The same of a turn that ran; `drawn` if its probes follow from the uploads."""
         assert asked is not None  # noqa: S101 - every turn of terms with probes has some
         known = asked if drawn else None

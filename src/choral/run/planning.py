@@ -19,6 +19,7 @@ from choral.planner import (
     Prospect,
     adds_noise_once,
     drowns,
+    many_weights,
     once_numbers,
     one_step_numbers,
     proposal_of,
@@ -156,7 +157,8 @@ def _adds_noise_once(job: Job, model: Model) -> bool:
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
     open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
     said = job.privacy.noise_is_added or (None if open_to_once else "every step")
-    return adds_noise_once(said, convex=_convex(model), settings=_settings(job))
+    many = many_weights(features=model.features, classes=model.classes, against=job.privacy.against)
+    return adds_noise_once(said, convex=_convex(model), many=many, settings=_settings(job))
 
 
 def _takes_one_step(job: Job, model: Model) -> bool:

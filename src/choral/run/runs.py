@@ -90,9 +90,6 @@ def settled_again(
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
     study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
-    plain = replace(study.plan, probes=0, opened_turns=0)
-    if plain.digest == about.plan_digest:  # probes were proposed to nobody then
-        study = replace(study, plan=plain)
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
