@@ -108,7 +108,7 @@ def accuracy() -> str:
 
 def guesses(epsilon: float = 2.0) -> str:
     """What ε means: of 100 guesses about one record, how many can be right at most."""
-    most = math.floor(100 * math.exp(epsilon) / (1 + math.exp(epsilon)))
+    most = math.ceil(100 * math.exp(epsilon) / (1 + math.exp(epsilon)))
     dots = []
     for place in range(100):
         kind = "f0" if place < 50 else ("f1" if place < most else "rest")

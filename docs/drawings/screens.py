@@ -16,7 +16,10 @@ from choral.report import charts, live, live_page, report_page
 RUN = Path(__file__).parents[1] / "pictures/run"
 DIGESTS = "screens.json"
 # The headings of the report that get a number, in the order of docs/reading-the-report.md.
-NUMBERED = ("statement", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check", "signature")
+NUMBERED = (
+    "statement", "uncovered", "signature", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check",
+    "published",
+)  # fmt: skip
 _WIDTH, _TOP = 760, 640
 _NUMBER = (
     "font: 700 15px/26px system-ui, sans-serif; display: inline-block; width: 26px; border-radius: 13px;"
