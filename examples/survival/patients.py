@@ -26,8 +26,8 @@ def patients() -> list[dict[str, str]]:
     header = [line.split()[1] for line in lines if line.startswith("@attribute")]
     body = itertools.dropwhile(lambda line: line != "@data", lines)
     rows = [dict(zip(header, cells, strict=True)) for cells in csv.reader(itertools.islice(body, 1, None)) if cells]
-    told = [{name: row[_AS_IN_FILE.get(name, name)].replace("?", "") for name in NAMES} for row in rows]
-    return [row for row in told if float(row["days"]) > 0]
+    kept = [{name: row[_AS_IN_FILE.get(name, name)].replace("?", "") for name in NAMES} for row in rows]
+    return [row for row in kept if float(row["days"]) > 0]
 
 
 def write(folder: Path, sites: int) -> list[Path]:

@@ -69,10 +69,10 @@ def main(folder: Path, **settings: Any) -> tuple[Any, Any]:  # noqa: ANN401 - fo
         effect = f"{row['estimate']:.2f} (noise {row['noise_sd']:.2f})"
         print(f"log hazard ratio of half the range of {row['column']}: {effect}")
     print(f"c-index on patients that the model was not made from: {model.figures['c_index']:.3f}")
-    for name, told in (("curve", curve.privacy), ("model", model.privacy)):
+    for name, privacy in (("curve", curve.privacy), ("model", model.privacy)):
         print(
-            f"{name}: ε ≤ {told.epsilon:.3f} against {told.adversary}, ε ≤ {told.epsilon_sum:.3f} against "
-            f"{told.adversary_sum} (rule {told.rule}, δ = {told.delta:g}, {told.adjacency})"
+            f"{name}: ε ≤ {privacy.epsilon:.3f} against {privacy.adversary}, ε ≤ {privacy.epsilon_sum:.3f} against "
+            f"{privacy.adversary_sum} (rule {privacy.rule}, δ = {privacy.delta:g}, {privacy.adjacency})"
         )
     return curve, model
 

@@ -17,14 +17,14 @@ from choral.learning.models import logistic
 def build(add):
     """A stand-in for the engine's step, which adds up the rows' gradients by `add`; noise enters as in the engine."""
 
-    @partial(jax.jit, static_argnames=("model", "recipe"))
-    def update(model, recipe, parameters, features, labels, rows, counts, noises):
+    @partial(jax.jit, static_argnames=("model", "_form"))
+    def update(model, _form, numbers, parameters, features, labels, rows, counts, noises):
         tree = model.unravel(parameters)
         one = jax.vmap(lambda x, y: model.ravel(jax.grad(model.loss)(tree, x, y)))
         used = jnp.arange(rows.shape[1]) < counts[0]
         gradients = one(features[rows[0]], labels[rows[0]])
         gradients = jnp.where((used & (rows[0] >= 0))[:, None] & jnp.isfinite(gradients), gradients, 0)
-        return -recipe.step_size * (add(gradients) / recipe.batch + recipe.noise * noises[0])
+        return -numbers.step_size * (numbers.share * (add(gradients) + numbers.spread * noises[0]))
 
     return update
 

@@ -13,7 +13,7 @@ from choral.config import parse
 from choral.learning.local import counted_update
 from choral.learning.models import binary, mlp
 from choral.learning.persons import model_of_units
-from choral.learning.recipe import Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.run.study import settle
@@ -89,9 +89,10 @@ def test_no_clip_lets_an_update_and_its_count_move_further_together_than_is_char
     with np.errstate(over="ignore"):
         updates = (ways * lengths * clip).astype(np.float32)
     recipe = replace(Recipe.of(ADAPTIVE), update_noise=0.0)
+    numbers = TracedNumbers.of(model, recipe, recipe.batch)
 
     def sent(update, log_clip):
-        return counted_update(model, recipe, model.unravel(update), log_clip, jnp.zeros(2), None)
+        return counted_update(model, recipe, numbers, model.unravel(update), log_clip, jnp.zeros(2), None)
 
     made = [np.asarray(jax.jit(jax.vmap(sent))(side, log_clip), np.float64) for side in updates]
     distance = np.linalg.norm(made[0] - made[1], axis=1)

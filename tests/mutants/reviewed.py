@@ -18,7 +18,7 @@ OWN_CODE, SITE = "tests/run/test_code.py::", "tests/deploy/test_site.py::"
 REVIEWED: list[Mutant] = [
     # N: accounting
     bug("the charged δ is left out with the secure sum", COSTS + "epsilon_of_sums",
-        "replace(loss.event, delta=self.charged_delta(part.rounds))", "loss.event",
+        "replace(loss.event, delta=charged)", "loss.event",
         "tests/privacy/test_costs.py::"
         "test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_number_of_colluders"),
     bug("two homes over one table", "choral.deploy.register:Register.check",

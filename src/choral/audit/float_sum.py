@@ -20,7 +20,7 @@ from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.jax_trainer import _update as deployed_update
 from choral.learning.models import Model, logistic
-from choral.learning.recipe import Recipe
+from choral.learning.recipe import Recipe, TracedNumbers
 from choral.plan import Budget, Plan, SecureSum, require_whole
 from choral.privacy.calibrate import smallest_noise
 from choral.privacy.exposure import Exposure, exposure_of
@@ -115,8 +115,10 @@ class OneStepDevice:
         rows, counts = batch
         noises = np.zeros((2, self.model.size), np.float32) if drawn is None else np.stack([drawn, drawn])
         given = (self.model.start(), self.features, self.labels, rows, counts, noises)
+        recipe = Recipe.of(self.plan)
+        numbers = TracedNumbers.of(self.model.fixed or self.model, recipe, rows.shape[-1])
         with jax.default_matmul_precision("highest"):
-            update = deployed_update(self.model, Recipe.of(self.plan), *map(jnp.asarray, given))
+            update = deployed_update(self.model, recipe.form, numbers, *map(jnp.asarray, given))
         return -np.asarray(update, np.float64) * self.plan.batch / (self.plan.step_size * self.plan.clip)
 
 

@@ -312,7 +312,7 @@ def infer(name: str, cells: Collection[Cell], *, source: str) -> tuple[Numeric |
     """A column as the data itself suggests it, and what it looks like; for simulations, whose report says so.
 
     >>> infer("x", ["1", "3", "2"], source="t")[0]
-    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None)
+    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None, dates=False)
     """
     texts, numbers = present(cells)
     look = look_of(texts, numbers)

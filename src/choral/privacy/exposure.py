@@ -11,7 +11,6 @@ from choral.plan import (
     Sampling,
     SecureSum,
     UnitName,
-    Weighing,
     require_keywords,
     require_number,
     require_whole,
@@ -25,7 +24,6 @@ class _Optional(TypedDict, total=False):
     unit: UnitName
     rows_per_person: int
     clip_quantile: float
-    weighing: Weighing
     secure_sum: bool
     colluders: int
     dropouts: int

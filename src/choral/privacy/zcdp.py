@@ -1,4 +1,4 @@
-"""Zero-concentrated differential privacy: Lemmas 1 to 4 and the ways from ρ to (ε, δ) and back.
+"""Zero-concentrated differential privacy: a Gaussian mechanism and the ways from ρ to (ε, δ) and back.
 
 Pure floats in log space, so that ε from 1e-6 to 1e4 and δ from 1e-300 to 0.5 come out right without any library.
 """
