@@ -19,6 +19,7 @@ SLOPES = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.3)}
 # The noise left on a row's score, undamped, where it and unfinished learning are about even. The score of a squared
 # error is the label itself, scaled to ±1, and not its log odds.
 _BALANCE = {"softmax": 4.0, "sigmoid": 4.0, "squared": 0.35}
+_LEAST_SHARE = 0.4  # of that noise, where rounds are too few to damp it
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
@@ -66,7 +67,8 @@ def once_numbers(
     """The numbers for a budget; `honest_noises` is 1 if ε is to hold against everyone.
 
     The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 4, or at 0.35 for a
-    squared error: with less of it learning is unfinished, with more of it the noise is too large. The slope s is
+    squared error: with less of it learning is unfinished, with more of it the noise is too large. With fewer rounds per
+    device than are usual it is less, since less of it is damped. The slope s is
     gentle, unless the most steps that a device should take allow a harder one. m are the `typical_rows` of a device, on
     average over all of them: a site moves the model in proportion to its rows, and the smallest one, whose `rows` are
     the divisor, decides nothing.
@@ -83,10 +85,11 @@ def once_numbers(
     # A softmax has a gradient √2 times as long; two outputs pull apart twice as fast as one, at twice the smoothness.
     width = math.sqrt(2) if link == "softmax" else 1.0
     faster = width if classes == 2 else 1.0
+    damped = min(1.0, max(_LEAST_SHARE, rounds * cohort / devices / ROUNDS_EACH))
 
     def total_time(gradient: float) -> float:
         score = 2 * gradient * row_length / (typical * mu * math.sqrt(devices * honest_noises))
-        return _BALANCE[link] / (score * faster)
+        return damped * _BALANCE[link] / (score * faster)
 
     gentle, hard = (width * one * row_length for one in (SLOPES[link] if slope is None else (slope, slope)))
     clip = gentle if total_time(gentle) <= most_time else hard
@@ -115,7 +118,7 @@ def one_step_numbers(budget: Budget, **conditions: Unpack[PlanningConditions]) -
     """
     longest = 2 * MARGIN / (CONVEX[conditions["link"]][0] * conditions["row_length"] ** 2)
     given = conditions.get("rounds")
-    whole = once_numbers(budget, **conditions | {"rounds": given or 1})
+    whole = once_numbers(budget, **conditions | {"rounds": given})
     total = whole.rounds * whole.local_steps * whole.step_size
     rounds = given or min(_MOST_ROUNDS, max(_LEAST_ROUNDS, math.ceil(total / longest)))
     step_size = min(longest, total / rounds)
