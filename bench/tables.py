@@ -106,8 +106,8 @@ def engine(found: Results) -> str:
     head = [
         "work",
         "peer",
-        "ours, ms a round",
-        "peer, ms a round",
+        "ours, ms per round",
+        "peer, ms per round",
         "times (spread)",
         "times, CPU",
         "limit, ms (reached)",
@@ -138,8 +138,8 @@ def rounds_of(found: Results) -> str:
     rows = [(f"{row['n']:,}", f"{row['r']:,}", f"{row['d']:,}", row["rounds"], number(row["s_a_round"]),
              number(row["cpu_s_a_round"]), number(row["ns_a_parameter_step"]), f"{row['mib_besides_data']:,}")
             for row in found["engine_scale"]["rows"]]  # fmt: skip
-    head = ["devices n", "cohort r", "parameters d", "rounds", "s a round", "CPU s a round", "ns a parameter and step",
-            "MiB besides the data"]  # fmt: skip
+    head = ["devices n", "cohort r", "parameters d", "rounds", "s per round", "CPU s per round",
+            "ns per parameter and step", "MiB without the data"]  # fmt: skip
     return table(head, rows)
 
 
@@ -206,7 +206,8 @@ def secure_sum_alone(found: Results) -> str:
     told = found["secure_sum"]
     beside = {key.removesuffix("_vs_flower") for key in told if key.endswith("_vs_flower")}
     above = {f"{one}_{word}" for one in beside for word in ("ms", "flower_ms", "spread")} | {"took_s"}
-    rows = [(name.replace("_", " "), number(value)) for name, value in told.items()
+    rows = [(name.replace("_", " ").replace("ns a parameter", "ns per parameter"), number(value))
+            for name, value in told.items()
             if isinstance(value, int | float) and name not in above and "vs_flower" not in name]  # fmt: skip
     return table(["what", "figure"], rows)
 
@@ -256,7 +257,7 @@ def accounting(found: Results) -> str:
         (words, number(told[f"{name}_cpu_s"]), number(told[f"{name}_speedup"]), told[f"{name}_over_peer"])
         for name, words in (("epsilon", "one ε"), ("noise", "the noise for an ε"))
     ]
-    head = ["beside dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
+    head = ["compared with dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
     return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, beside)
 
 
@@ -269,7 +270,9 @@ def deployment(found: Results) -> str:
         if isinstance(one, dict)
     ]
     about = f"{told['nodes']} sites, {told['rounds']} rounds; median, least and most."
-    return about + "\n\n" + table(["parameters", "choral, s a round", "plain FedAvg, s a round", "over FedAvg"], rows)
+    return (
+        about + "\n\n" + table(["parameters", "choral, s per round", "plain FedAvg, s per round", "over FedAvg"], rows)
+    )
 
 
 def _between(one: Mapping[str, Any], side: str) -> str:
