@@ -74,6 +74,16 @@ def test_words_that_records_contain_are_kept_by_a_mark():
     assert len(faults('because = "one step a round"  # in records, too\n')) == 1
 
 
+def test_the_readme_has_at_most_150_lines():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_menu_of_the_site_names_every_page_once():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"[\w/.-]+\.md\b", menu)
+    assert len(named) > 50 and [page for page in set(named) if named.count(page) > 1] == []
+
+
 def help_of(capsys, *words):
     """The help text of a verb, and of each verb below it."""
     assert main([*words, "--help"]) == 0
