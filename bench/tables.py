@@ -82,14 +82,14 @@ def limits(found: Results) -> str:
 def floor_ms(work: Work, told: Mapping[str, float]) -> float:
     """The least milliseconds of a round, by products or by memory, whichever takes longer.
 
-    Products: its floating-point operations at the machine's best. Memory: every parameter read and written once a step.
+    Products: its floating-point operations at full speed. Memory: each parameter read and written once per step.
     """
     moved = 8 * work.cohort * work.steps * work.parameters
     return 1e3 * max(work.flops / told["flops"], moved / told["bytes_a_second"])
 
 
 def engine(found: Results) -> str:
-    """Local training beside every peer."""
+    """Local training next to every peer."""
     rows = []
     for name, (words, work) in WORKS.items():
         for peer, one in found["engine"]["details"].get(name, {}).items():
@@ -177,7 +177,7 @@ def aes_floor_ms(name: str, told: Mapping[str, float], length: int = 10**6) -> f
 
 
 def secure_sum(found: Results) -> str:
-    """A round of the secure sum beside Flower's SecAgg+."""
+    """A round of the secure sum next to Flower's SecAgg+."""
     told, rows = found["secure_sum"], []
     for key in (key for key in told if key.endswith("_vs_flower")):
         name = key.removesuffix("_vs_flower")
@@ -193,7 +193,7 @@ def secure_sum(found: Results) -> str:
 
 
 def lom(found: Results) -> str:
-    """A round beside Fed-BioMed's LOM."""
+    """A round next to Fed-BioMed's LOM."""
     told = found["lom"]
     rows = [(side, number(told.get(f"{side}_ms")), number(told.get(f"{side}_lom_ms")), number(told[f"{side}_vs_lom"]))
             for side in ("device", "server")]  # fmt: skip
@@ -248,7 +248,7 @@ def _spread(one: Mapping[str, Any] | None, *, sign: bool = False) -> str | None:
 
 
 def accounting(found: Results) -> str:
-    """The accountant and the planner: from the start of a process, and beside dp-accounting's own."""
+    """The accountant and the planner: from the start of a process, and next to dp-accounting's own."""
     runs = {f"`choral account`, {name}": one for name, one in found["accounting"]["command"].items()}
     runs |= {f"`choral plan`, {name}": one for name, one in found["planning"].items() if isinstance(one, dict)}
     rows = [(name, number(one["wall_s"]), number(one["cpu_s"]), one["limit_s"]) for name, one in runs.items()]
@@ -262,7 +262,7 @@ def accounting(found: Results) -> str:
 
 
 def deployment(found: Results) -> str:
-    """Seconds a round between processes over Flower, beside plain FedAvg."""
+    """Seconds per round between processes over Flower, next to plain FedAvg."""
     told = found["deployment"]
     rows = [
         (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
@@ -281,7 +281,7 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 
 
 def others(found: Results) -> str:
-    """Benchmarks that have no table of their own, flat."""
+    """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
              "accuracy", "scale", "about", "gpu", "lom", "deployment"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
