@@ -82,7 +82,7 @@ def limits(found: Results) -> str:
 def floor_ms(work: Work, told: Mapping[str, float]) -> float:
     """The least milliseconds of a round, by products or by memory, whichever takes longer.
 
-    Products: its floating-point operations at the machine's best. Memory: each parameter read and written once per step.
+    Products: its floating-point operations at full speed. Memory: each parameter read and written once per step.
     """
     moved = 8 * work.cohort * work.steps * work.parameters
     return 1e3 * max(work.flops / told["flops"], moved / told["bytes_a_second"])
