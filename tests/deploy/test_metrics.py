@@ -2,22 +2,11 @@
 
 import json
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from choral.deploy.metrics import Family, logged_lines, prometheus
 from choral.privacy.ledger import Ledger
-from tests.run.consortium import Consortium, Sockets, agents
-
-
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    """A run to its end."""
-    made = Consortium(tmp_path_factory.mktemp("metrics"))
-    made.approve()
-    with agents(made.homes):
-        made.conductor(Sockets(made.homes)).run()
-    return made
+from tests.run.consortium import Consortium
 
 
 def read(text):
@@ -29,8 +18,8 @@ def read(text):
     }
 
 
-def test_the_text_agrees_with_the_log_and_the_ledger(ended):
-    home = ended.homes["hill"]
+def test_the_text_agrees_with_the_log_and_the_ledger(ended_study):
+    home = ended_study.homes["hill"]
     found = read(prometheus(home))
     lines = [json.loads(line) for line in (home.path / "log.jsonl").read_text().splitlines()]
     uploads = [line for line in lines if line["event"] == "upload"]
@@ -43,8 +32,8 @@ def test_the_text_agrees_with_the_log_and_the_ledger(ended):
     assert found["choral_charges_total", ""].value == 3
 
 
-def test_no_epsilon_stands_without_its_rule_delta_adjacency_and_adversary(ended):
-    for (name, _), sample in read(prometheus(ended.homes["hill"])).items():
+def test_no_epsilon_stands_without_its_rule_delta_adjacency_and_adversary(ended_study):
+    for (name, _), sample in read(prometheus(ended_study.homes["hill"])).items():
         if "epsilon" in name:
             assert set(sample.labels) == {"device", "delta", "rule", "adjacency", "adversary"}
             assert all(sample.labels.values())
