@@ -36,7 +36,7 @@ def proxy_for(host: str) -> Proxy | None:
     """
     known = urllib.request.getproxies_environment()
     text = known.get("https") or known.get("all")
-    if not text or urllib.request.proxy_bypass_environment(host):
+    if not text or urllib.request.proxy_bypass(host):
         return None
     parts = urlsplit(text if "//" in text else f"//{text}")
     try:

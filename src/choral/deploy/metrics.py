@@ -141,33 +141,33 @@ def _spent(home: Home) -> list[Family]:
     """The ledger's ε, with everything that an ε needs beside it as labels."""
     if not home.ledger_path.exists():
         return []
-    statement = Ledger.read(home.ledger_path).statement().to_dict()
-    spent, limit = statement["spent"], statement["limit"]
+    statement = Ledger.read(home.ledger_path).statement()
+    spent, limit = statement.spent, statement.limit
     terms = {
         "device": home.joined.name,
-        "delta": f"{limit['delta']:g}",
-        "rule": " and ".join(spent["rules"]) or "none yet",
-        "adjacency": spent["adjacency"],
-        "adversary": " and ".join(spent["adversaries"]),
+        "delta": f"{limit.delta:g}",
+        "rule": " and ".join(spent.rules) or "none yet",
+        "adjacency": spent.adjacency,
+        "adversary": " and ".join(spent.adversaries),
     }
     return [
         Family(
             name="choral_epsilon_spent",
             kind="gauge",
             meaning="The privacy loss that the ledger has charged so far.",
-            samples=[(terms, spent["epsilon"])],
+            samples=[(terms, spent.epsilon)],
         ),
         Family(
             name="choral_epsilon_limit",
             kind="gauge",
             meaning="The privacy loss beyond which the site refuses.",
-            samples=[(terms, limit["epsilon"])],
+            samples=[(terms, limit.epsilon)],
         ),
         Family(
             name="choral_charges_total",
             kind="counter",
             meaning="Charges in the ledger.",
-            samples=[({"device": home.joined.name}, statement["charges"])],
+            samples=[({"device": home.joined.name}, statement.charges)],
         ),
     ]
 
