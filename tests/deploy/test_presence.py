@@ -8,6 +8,7 @@ from choral.cli import main
 from choral.deploy.presence import Presence, Sightings, countdown, standing
 from choral.deploy.serving import WAITING, status
 from choral.errors import DeploymentError
+from choral.record import read_json
 from tests.run.consortium import Consortium, Sockets, agents
 
 SEEN = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
@@ -66,15 +67,21 @@ def test_the_status_names_who_is_connected_and_who_is_missing(waiting, capsys):
     assert "harbour 0 missing: has not connected since the server was started hill 0 connected lake 0 connected" in text
 
 
+class Watched(Sockets):
+    """A transport that keeps what state.json says while the server waits."""
+
+    def gather(self, needed, *, patience, looked):  # noqa: ARG002 - nobody comes
+        looked()
+        self.waiting = (patience, read_json(next(self.runs.glob("*/state.json"))))
+        raise DeploymentError("CH903", "too few are connected.")
+
+
 def test_a_server_that_waits_says_for_whom_and_until_when(tmp_path):
     made = Consortium(tmp_path)
-    conductor = made.conductor(Sockets(made.homes), patience=3600.0)
-    conductor.transport.expect(conductor.names, deadline=1.0)
-    conductor._gather(3, 3600.0)
-    state = status(made.study) | {}
-    assert state["state"] == "not started"  # no run.json yet: nothing of the run is on disk
-    from choral.record import read_json
-
-    kept = read_json(conductor.run_folder.path / "state.json")
-    assert (kept["state"], kept["connected"]) == (WAITING, [])
-    assert 3590 < (datetime.fromisoformat(kept["until"]) - datetime.now(UTC)).total_seconds() <= 3600
+    transport = Watched(made.homes)
+    transport.runs = made.study / "runs"
+    with pytest.raises(DeploymentError, match="CH903"):
+        made.conductor(transport, patience=3600.0).run()
+    patience, kept = transport.waiting
+    assert (patience, kept["state"], kept["connected"]) == (3600.0, WAITING, [])
+    assert 3500 < (datetime.fromisoformat(kept["until"]) - datetime.now(UTC)).total_seconds() <= 3600
