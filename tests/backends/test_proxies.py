@@ -1,8 +1,11 @@
 """Calls through a proxy: which one the environment names, what is shown of it, and TLS that ends at the server."""
 
+import contextlib
+import random
 import socket
 import ssl
 import threading
+import time
 
 import pytest
 
@@ -11,7 +14,11 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 from choral.backends.flower.reach import check_reach
 from choral.backends.proxies import connection, proxy_for
 from choral.errors import ConfigError, DeploymentError
+from choral.plan import SecureSum
+from tests.backends.flower_stage import Stage
+from tests.backends.test_flower_faults import Cuts
 from tests.backends.test_flower_reach import Gates
+from tests.protocol.world import World
 
 
 @pytest.fixture
@@ -26,8 +33,8 @@ def environment(monkeypatch):
 class Tunnel:
     """A proxy on loopback that passes CONNECT on and copies bytes; it keeps what it was asked for."""
 
-    def __init__(self, *, answers=b"HTTP/1.1 200 OK\r\n\r\n"):
-        self.asked, self._answers = [], answers
+    def __init__(self, *, answers=b"HTTP/1.1 200 OK\r\n\r\n", idle=None):
+        self.asked, self._answers, self._idle, self.cut = [], answers, idle, 0
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -48,13 +55,28 @@ class Tunnel:
                 continue
             host, port = head.split()[1].decode().rsplit(":", 1)
             server = socket.create_connection((host, int(port)))
+            busy = [time.monotonic()]
             for pair in ((client, server), (server, client)):
-                threading.Thread(target=self._copy, args=pair, daemon=True).start()
+                threading.Thread(target=self._copy, args=(*pair, busy), daemon=True).start()
+            if self._idle is not None:
+                threading.Thread(target=self._watch, args=(client, server, busy), daemon=True).start()
 
-    def _copy(self, source, target):
-        while data := source.recv(4096):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+    def _copy(self, source, target, busy):
+        with contextlib.suppress(OSError):
+            while data := source.recv(4096):
+                busy[0] = time.monotonic()
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def _watch(self, client, server, busy):
+        """Cut a connection without a word once nothing has passed for so long, as proxies do."""
+        while (left := busy[0] + self._idle - time.monotonic()) > 0:
+            time.sleep(left)
+        self.cut += 1
+        for end in (client, server):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def close(self):
         self._door.close()
@@ -114,3 +136,21 @@ def test_without_a_proxy_the_connection_goes_to_the_server_itself(environment):
     assert environment is not None
     line = connection("fl.example.org", 9092, timeout=1, context=ssl.create_default_context())
     assert (line.host, line.port) == ("fl.example.org", 9092)
+
+
+@pytest.mark.long
+def test_sites_take_part_through_a_proxy_that_cuts_idle_connections(environment):
+    world = World(SecureSum(cohort=3, smallest_sum=3, threshold=2), parameters=50)
+    tunnel = Tunnel(idle=1.5)
+    environment.setenv("https_proxy", f"http://{tunnel.address}")
+    try:
+        with Stage(world.terms.ids, [device.answer for device in world.devices], deadline=40, overhear=False) as stage:
+            cuts, rng = Cuts(world, stage), random.Random(1)
+            stage.transport.gather(3, patience=120)
+            for number in (1, 2, 3):
+                assert cuts.round(number, 3, rng).count == 3
+                time.sleep(5.0)
+            cuts.check_charges()
+    finally:
+        tunnel.close()
+    assert tunnel.asked and tunnel.cut >= 3
