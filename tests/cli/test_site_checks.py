@@ -23,6 +23,7 @@ def test_a_result_is_a_page_that_can_be_checked_again(hill, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "STUDY hearts: over, and signed by hill" in text
     assert "one record replaced, rules S5, against the server and all other devices together" in text
+    assert said(capsys, "device", "result", "--home", hill)[1]["model_file"] == str(next((hill / "models").iterdir()))
     page = hill / "result.html"
     assert main(["device", "result", "--home", str(hill), "--check", str(page)]) == 0
     assert "AGREES" in capsys.readouterr().out

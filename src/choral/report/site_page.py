@@ -67,8 +67,8 @@ def _sections(end: SiteEnd) -> list[Markup]:
         ),
         *_sums(end),
         element("h2", "What this site has"),
-        table(("what", "where", "SHA-256 or seal"), _belongings(end)),
-        element("h2", "What stays to be done"),
+        table(("what", "file in the home", "digest"), _belongings(end)),
+        element("h2", "What remains to be done"),
         element("ul", *(element("li", item) for item in _left(end))),
         element("h2", "Decision"),
         element("p", *(element("span", choice, class_="choice") for choice in ("accepted", "not accepted"))),
@@ -106,9 +106,9 @@ def _sums(end: SiteEnd) -> list[Markup]:
 
 def _belongings(end: SiteEnd) -> Sequence[Sequence[str]]:
     return (
-        ("the final model", f"models/{end.run}.safetensors in the home", end.model[:32] + "…"),
-        ("the receipt of its signature", f"receipts/{end.run}.json in the home", end.record[:32] + "…"),
-        ("its ledger, which goes on counting", "ledger in the home", end.ledger[:32] + "…"),
+        ("the final model", f"models/{end.run}.safetensors", f"{end.model[:16]}…"),
+        ("the receipt of its signature", f"receipts/{end.run}.json", f"{end.record[:16]}…"),
+        ("its ledger, which goes on counting", "ledger", f"{end.ledger[:16]}…"),
     )
 
 
