@@ -6,6 +6,7 @@ A line of code that ends with `# in records` writes words that files of released
 
 import re
 
+_GAP = r"(?:[ \t]+|[ \t]*\n[ \t]*)"  # between two words of a paragraph
 _COUNTED = (
     r"devices?|steps?|bytes|batch(?:es)?|exchanges?|charges?|times|files?|lines?|columns?|rows?|scores?|numbers?|entry"
     r"|gradients?|passes|once|twice|tables?|seconds|norms?|noises?|words?|objects?|ideas?|questions?|keys?|coins?"
@@ -22,10 +23,10 @@ WORDS = {
     r"\bmend(?:s|ed|ing)?\b": '"fix"',
     r"\bmanners\b": '"interface" or "behaviour"',
     r"\bbesides?\b": '"next to" for a place, "in addition to" for more',
-    r"\bbut\s+for\b": '"except for"',
-    r"\bof\s+(?:one's|your|its|their|our|my|his|her)\s+own\b": '"your own model", "its own file"',
+    rf"\bbut{_GAP}for\b": '"except for"',
+    rf"\bof{_GAP}(?:one's|your|its|their|our|my|his|her){_GAP}own\b": '"your own model", "its own file"',
     r"\bone's own\b": '"your own"',
-    rf"\b(?:{_COUNTED})\s+a\s+(?:{_EACH})\b": '"per round", "per device"',
+    rf"\b(?:{_COUNTED}){_GAP}a{_GAP}(?:{_EACH})\b": '"per round", "per device"',
     r"\bwhence\b|\bthereof\b|\bwherein\b|\bhitherto\b": "a plain word",
     r"\blest\b|\bsave for\b": '"except", "so that ... not"',
 }

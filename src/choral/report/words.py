@@ -240,10 +240,11 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     first, everyone = leading_claim(record), claims(record)[0]
     epsilon = first.epsilon or 0.0
     chance = percent(guess(epsilon, first.delta))
+    rule, _, _ = first.rule.partition(":")  # its words stand with the figure above
     protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
     promise = (
         f"Each {plan.unit} {protected} against {first.adversary}, whatever else they know, "
-        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {rule})."
     )
     if first != everyone:
         promise += (
@@ -252,7 +253,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     verb = "would be" if about.predictable else "is"
     meaning = (
-        f"In plain words: whoever must tell which of two equally likely {plan.protects.guessed}, and who sees "
+        f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
         f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
     if (running := record.result.privacy.running) is not None:
@@ -269,8 +270,9 @@ def guessed_right(record: RunRecord, right: int) -> str:
     """The caption of the picture: of a hundred guesses, those right by chance and the most that can be right."""
     verb = "would be" if record.about.predictable else "are"
     return (
-        f"Of 100 guesses between two equally likely {record.about.plan.protects.guessed}, 50 are right by chance "
-        f"(circles). With everything that left the devices, at most {right} {verb} right (squares added)."
+        f"Somebody guesses 100 times which of two equally likely {record.about.plan.protects.guessed}. 50 guesses are "
+        "right by chance (circles). With everything that left the devices, "
+        f"at most {right} {verb} right (squares added)."
     )
 
 
