@@ -138,7 +138,7 @@ def _logged(device: str, lines: Iterable[Mapping[str, Any]]) -> list[Family]:
 
 
 def _spent(home: Home) -> list[Family]:
-    """The ledger's ε, with everything that an ε needs beside it as labels."""
+    """The ledger's ε, with everything that an ε needs as labels."""
     if not home.ledger_path.exists():
         return []
     statement = Ledger.read(home.ledger_path).statement()
