@@ -1,5 +1,6 @@
 """The screen by which a site's owner decides about a study: short paragraphs, the number to compare last."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,36 @@ if TYPE_CHECKING:
 Paragraph = Callable[["Preview"], list[str]]
 
 
-def screen(preview: "Preview", *, recorded: bool) -> list[str]:
-    """The lines about a study, and the question, or what was recorded."""
-    end = [
-        "APPROVED  this study with this table and nothing else: any change is refused.",
-        "NEXT      choral device run",
-    ] if recorded else [
-        "NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."
-    ]  # fmt: skip
-    return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview), *end]
+def screen(preview: "Preview") -> list[str]:
+    """The lines about a study, the number to compare last."""
+    return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview)]
+
+
+def outcome(*, recorded: bool) -> list[str]:
+    """What was recorded, or how to record it."""
+    if recorded:
+        return [
+            "APPROVED  this study with this table and nothing else: any change is refused.",
+            "NEXT      choral device run",
+        ]
+    return ["NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."]
+
+
+def can_ask() -> bool:
+    """Whether a person can be asked: the words come from a terminal, and go to one."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def agreed(answer: Callable[[str], str] = input) -> bool:
+    """Whether the owner says yes, in full, to the study on the screen.
+
+    >>> agreed(lambda _: "yes"), agreed(lambda _: "y"), agreed(lambda _: "")
+    (True, False, False)
+    """
+    try:
+        return answer("Does everybody else see this number? Type yes to approve the study: ").strip() == "yes"
+    except EOFError:
+        return False
 
 
 def _study(preview: "Preview") -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from choral.deploy.serving import StudyStatus
     from choral.run.agreement import Agreement
 
+MOST_MISSING = 8  # names in one line
 EPILOG = """\
 in this order:
   choral server init STUDY --config choral.toml --address fl.example.org:9092
@@ -106,11 +107,20 @@ def _enrol(args: argparse.Namespace) -> int:
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
         f"server and {secure.colluders} colluding devices",
+        *_may_be_missing(plan.cohort, secure.smallest_sum),
         f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
         *terminal.digits(study.safety_number),
         f"NEXT      choral server run {args.study}",
     )
     return 0
+
+
+def _may_be_missing(cohort: int, needed: int) -> list[str]:
+    """How many sites of a round may be absent or drop out; people must know it before they promise anything."""
+    spare = cohort - needed
+    if spare:
+        return [f"MISSING   {spare} of the {cohort} sites of a round may be missing or drop out"]
+    return [f"MISSING   nobody: a round needs all of its {cohort} sites, and waits while one is absent or down"]
 
 
 def _described(study: "Agreement") -> dict[str, object]:
@@ -161,6 +171,8 @@ def _run(args: argparse.Namespace) -> int:
         if not args.json and not shown:
             terminal.say(*_opened(args.study))
         step = tuple(current.get(key) for key in ("state", "round", "attempt"))
+        if current["state"] == serving.WAITING:
+            step = (*step, *current["connected"])
         if not args.json and step not in shown:
             shown.add(step)
             print(terminal.wrap(_line(current)), flush=True)
@@ -184,22 +196,34 @@ def _line(current: "StudyStatus") -> str:
     """One line about where a run stands."""
     from choral.record import merit
 
-    now = {"finished": current.get("stopped"), "failed": current.get("reason")}.get(current["state"]) or current[
-        "state"
-    ]
-    if current["state"] == "round":
+    state = current["state"]
+    ended = {"finished": current.get("stopped"), "failed": current.get("reason")}
+    now = ended.get(state) or state
+    if state == "round":
         again = f", attempt {current['attempt'] + 1}" if current["attempt"] else ""
         now = f"round {current['round']} of {current['rounds_planned']}{again}"
     test = " · {} {:.3f}".format(*merit(current["test"])) if current.get("test") else ""
-    left = (
-        ""
-        if not current["seconds_left"] or current["state"] != "round"
-        else f" · about {current['seconds_left']:.0f} s left"
+    seconds = current["seconds_left"]
+    left = f" · about {seconds:.0f} s left" if seconds and state == "round" else ""
+    return f"{current['study']}: {now}{_waiting(current)}{test}{left}"
+
+
+def _waiting(current: "StudyStatus") -> str:
+    """Whom a server waits for, and for how long."""
+    from choral.deploy.presence import countdown
+
+    if "until" not in current:
+        return ""
+    absent = [name for name in current["devices"] if name not in current["connected"]]
+    missing = f"; missing: {', '.join(absent[:MOST_MISSING])}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
+    return (
+        f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}; "
+        f"gives up in {countdown(current['until'])}"
     )
-    return f"{current['study']}: {now}{test}{left}"
 
 
 def _status(args: argparse.Namespace) -> int:
+    from choral.deploy.presence import Presence, standing
     from choral.deploy.serving import status
 
     current = status(args.study)
@@ -207,12 +231,14 @@ def _status(args: argparse.Namespace) -> int:
         print(json.dumps(current))
         return 0
     refused = current.get("gone", {})
+    seen = Presence(connected=current.get("connected", []), last_seen=current.get("last_seen", {}))
+    over = current["state"] in ("finished", "not started")
     terminal.say(
         f"RUN       {_line(current)}{' · stopping after this round' if current['stopping'] else ''}",
-        "DEVICES   rounds taken part in",
+        f"DEVICES   rounds taken part in{'' if over else ', and who is connected'}",
         *(
             f"  {name:<20} {current['took_part'].get(name, 0):>4}"
-            + (f"  refused for good: {refused[name]}" if name in refused else "")
+            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'])}")
             for name in current["devices"]
         ),
         f"FOLDER    {current['folder']}",

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from choral import __version__
 from choral.backends import relay
 from choral.deploy import pinned
-from choral.deploy.enrolment import keep
+from choral.deploy.enrolment import STUDY, keep
 from choral.deploy.reserving import reserve_in
 from choral.deploy.site import LOG, Approval, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
@@ -34,7 +35,7 @@ from choral.run.questions import AskTerms, CheckedQuestion, no_questions, prepar
 from choral.run.signatures import receipt_text
 from choral.secagg.masks import Stream
 
-CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
+CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
@@ -241,7 +242,22 @@ def status(home: Home) -> dict[str, Any]:
     seen = next((line for line in lines if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
     # Known only while somebody looks: what a stopped agent saw last says nothing about now.
     shown["cut_off"] = seen if shown["running"] and seen["event"] == CUT_OFF else None
+    shown["finished"], shown["waiting_since"] = _progress(home, shown["approved"], lines)
     return shown
+
+
+def _progress(
+    home: Home, approved: dict[str, str] | None, lines: Sequence[Mapping[str, Any]]
+) -> tuple[bool, str | None]:
+    """Whether the approved study is over here, and since when the site waits for its first round."""
+    if approved is None:
+        return False, None
+    study = Agreement.read(home.path / STUDY)
+    begun = study.digest.hex() == approved["study"] and any(
+        line["event"] == "charged" and line["at"] >= approved["at"] for line in lines
+    )
+    over = home.receipt_path(study).exists()
+    return over, None if begun or over else approved["at"]
 
 
 def answers(home: Home, *, timeout: float = 2.0) -> bool:

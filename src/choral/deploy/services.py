@@ -15,6 +15,7 @@ from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of,
 from choral.deploy.lookout import Lookout, Tell
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
+from choral.deploy.site_result import finished
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
 from choral.run.watch import unheard
@@ -130,8 +131,10 @@ def attend(
     stop: threading.Event,
     tell: Tell,
     begun: Callable[[], None] = unheard,
-) -> None:
-    """Answer for a site until asked to stop: the agent here, and next to it Flower's node, which only calls out.
+) -> bool:
+    """Answer for a site until its study is over, or until asked to stop; whether the study is over.
+
+    The agent is here, and next to it Flower's node, which only calls out.
 
     `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
     reported in words as it begins and ends, and is in the log.
@@ -149,7 +152,7 @@ def attend(
         stack.callback(door.join)
         stack.callback(stop.set)
         door.start()
-        children = None
+        children, lookout = None, None
         if not agent_only:
             from choral.backends.flower import processes, reach  # Flower is an extra
 
@@ -159,7 +162,13 @@ def attend(
                 trusted = read_text(authority)
                 check_dates(reach.check_reach(address, authority=authority), trusted)
 
-            lookout = Lookout(look, lambda: reach.not_let_in(address), journal=agent.journal, tell=tell)
+            lookout = Lookout(
+                look,
+                lambda: reach.not_let_in(address),
+                journal=agent.journal,
+                tell=tell,
+                over=lambda: finished(home, agent.study),
+            )
             children = stack.enter_context(processes.Children())
             processes.connect(
                 children,
@@ -172,6 +181,8 @@ def attend(
             )
             threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
         while not stop.wait(LOOK):
+            if lookout is not None and lookout.finished.is_set():
+                break
             if children is not None:
                 children.check()
             if not door.is_alive():
@@ -181,3 +192,4 @@ def attend(
             begun()
             begun = unheard
         begun()  # if it was stopped so early
+        return finished(home, agent.study)
