@@ -49,6 +49,15 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return fingerprint(self.certificate)
 
 
+class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this device is, and the server that it knows from its invitation."""
+
+    name: str
+    node: str
+    server: Invitation
+    offers: tuple[str, ...] = ()  # of its card; none on cards of 0.1
+
+
 def card_of(identity: Identity, node: str) -> Enrolled:
     """What a device sends back: its signed bundle, and its node's key under its signature."""
     bundle = identity.bundle
@@ -59,6 +68,7 @@ def card_of(identity: Identity, node: str) -> Enrolled:
         signature=bundle.signature.hex(),
         node=node,
         node_signature=identity.sign("node key", node.encode()).hex(),
+        offers=bundle.offers,
     )
 
 

@@ -18,7 +18,7 @@ from choral.deploy.decisions import excluded_by
 from choral.deploy.enrolment import STUDY, private
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
-from choral.errors import ChoralError, DeploymentError, RunError, StorageError
+from choral.errors import ChoralError, DeploymentError, NotReadyError, RunError, StorageError
 from choral.protocol.findings import Findings
 from choral.protocol.messages import Turn
 from choral.protocol.terms import MOST_CHARGED
@@ -32,9 +32,13 @@ from choral.run.runs import Run
 
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
+MOST_CALLS = 3  # for an agreement on keys, while too few answer
+MOST_AGREEMENTS = 2  # for the sake of one device that then does not agree
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
+LASTING = frozenset(
+    {"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603", "CH611"}
+)
 
 
 class ServerState(TypedDict, total=False):
@@ -103,6 +107,8 @@ class Deployed(Place):
         self.questions = WaitingQuestions(
             self.run_folder.path, self.agreement, transport, public=public_table(folder, self.agreement)
         )
+        self._left_out: Counter[int] = Counter()  # how often each was there and has not agreed
+        self._agreements = 0
         self._waited = False
         self._last_turn = Turn(0, 0)
 
@@ -184,8 +190,40 @@ class Deployed(Place):
                 f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
                 fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
             )
+        here = self._with_keys(here)
         self.questions.answer_waiting(sorted(here))
         return np.isin(np.arange(len(self.names)), list(here))
+
+    def _with_keys(self, here: frozenset[int]) -> frozenset[int]:
+        """Who of them shares keys; if somebody came who has none, all of them agree on new ones first.
+
+        Nobody can have that done more than twice for its own sake: who stays out then waits for a restart.
+        """
+        if not self.terms.hybrid:
+            return here
+        if any(self._left_out[number] < MOST_AGREEMENTS for number in here - self.wire.agreed):
+            self._state("agreeing on keys")
+            for tries in range(MOST_CALLS):
+                self._agree(sorted(here), last=tries == MOST_CALLS - 1)
+                if self.wire.agreed:
+                    break
+            self._left_out.update(here - self.wire.agreed)
+        return here & self.wire.agreed
+
+    def _agree(self, here: Sequence[int], *, last: bool) -> None:
+        self._agreements += 1
+        try:
+            self.wire.agree(Turn(self._last_turn.round, self._agreements), here)
+        except NotReadyError:
+            if last:
+                raise
+        finally:
+            self.findings.add(self.wire.findings)
+            self._note_gone()
+
+    def _note_gone(self) -> None:
+        self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
+        self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
 
     def _gather(self, needed: int, patience: float) -> None:
         try:
@@ -214,8 +252,7 @@ class Deployed(Place):
             return Opened(total=opened.integers, included=included)
         finally:
             self.findings.add(self.wire.findings)
-            self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
-            self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
+            self._note_gone()
             self.lost += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
@@ -223,7 +260,8 @@ class Deployed(Place):
         study, how = self.study, self.study.participation
         if turn.round >= study.plan.rounds or self.stopped:
             return None
-        willing = np.array(sorted(self.transport.present().difference(self.out)), dtype=np.intp)
+        here = self.transport.present().difference(self.out)
+        willing = np.array(sorted(here & self.wire.agreed if self.terms.hybrid else here), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(
