@@ -86,7 +86,7 @@ CODES: dict[str, str] = {
     "CH611": "the installed cryptography has no ML-KEM-768",
     "CH612": "there are no keys for this turn",
     "CH613": "a device offers a key that is none",
-    "CH614": "the numbers of two sites do not fit each other",
+    "CH614": "a number to compare a study by is none",
     "CH700": "training diverged",
     "CH701": "a model's output or loss has the wrong shape",
     "CH702": "no such accelerator",

@@ -1,12 +1,16 @@
 """Hybrid keys: both ends find the same roots, every bit of the exchange counts, and what is no key is refused."""
 
 import builtins
+import json
+from pathlib import Path
 
 import pytest
 
 from choral.errors import TrustError
 from choral.secagg import hybrid
 from choral.secagg.hybrid import PUBLIC_SIZE, WRAPPED_SIZE, HybridKey, pair_roots
+from tests.vectors import first_hybrid, second_hybrid
+from tests.vectors.answers import expected, outcome
 
 A, B = HybridKey(bytes(range(96))), HybridKey(bytes(range(100, 196)))
 
@@ -86,3 +90,22 @@ def test_an_older_cryptography_is_noticed_and_refused_by_code(monkeypatch):
 
 def test_no_repr_shows_a_key():
     assert repr(A) == "HybridKey()"
+
+
+VECTORS = [
+    pytest.param(vector, id=f"{vector['kind']}, {vector['name']}")
+    for vector in json.loads((Path(__file__).parents[1] / "vectors" / "hybrid.json").read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_choral_and_the_second_implementation_answer_as_the_vector_says(vector):
+    assert outcome(first_hybrid, vector) == expected(vector)
+    assert outcome(second_hybrid, vector) == expected(vector)
+
+
+def test_the_vectors_are_good_and_bad_of_many_kinds_and_the_second_implementation_knows_nothing_of_choral():
+    vectors = [param.values[0] for param in VECTORS]
+    assert len(vectors) >= 50 and sum("refused" in vector for vector in vectors) >= 20
+    assert {vector["kind"] for vector in vectors if "refused" in vector} >= {"public", "agreement", "chain", "card"}
+    assert "from choral" not in Path(second_hybrid.__file__).read_text(encoding="utf-8")

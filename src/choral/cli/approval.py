@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from choral.cli import terminal
 from choral.plan import unit_of
 from choral.privacy.display import up
 
@@ -19,7 +18,7 @@ def screen(told: "Preview", *, recorded: bool) -> list[str]:
         "APPROVED  this study with this table and nothing else: any change is refused.",
         "NEXT      choral device run",
     ] if recorded else [
-        "NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."
+        "NOTHING was recorded or sent. Add --yes if everybody else sees the same check."
     ]  # fmt: skip
     return [*(line for paragraph in PARAGRAPHS for line in paragraph(told)), *_number(told), *end]
 
@@ -39,10 +38,16 @@ def _code(told: "Preview") -> list[str]:
 
 
 def _devices(told: "Preview") -> list[str]:
-    lines = [f"DEVICES   {len(told.devices)}, each with its own number:"]
-    for name, number in zip(told.devices, told.device_numbers, strict=True):
-        lines += [f"  {name}{' (this site)' if name == told.device else ''}", *terminal.digits(number)]
-    return lines
+    return [
+        f"DEVICES   {len(told.devices)}, and nobody else:",
+        *(f"  {name}{' (this site)' if name == told.device else ''}" for name in told.devices),
+    ]
+
+
+def _keys(told: "Preview") -> list[str]:
+    if told.hybrid:
+        return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
+    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads, noise and all"]
 
 
 def _reads(told: "Preview") -> list[str]:
@@ -125,7 +130,12 @@ def _limit_of_sums(told: "Preview") -> list[str]:
 
 
 def _number(told: "Preview") -> list[str]:
-    return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
+    from choral.deploy.comparing import spaced
+
+    return [
+        f"NUMBER    {spaced(told.own_number)}: read it to all other sites, in one call, and type theirs:",
+        "          choral device compare …; all must then see the same check",
+    ]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _asks, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _keys, _reads, _sends, _costs, _asks, _limit, _protects)

@@ -193,3 +193,8 @@ def keep(path: Path, content: str | bytes) -> None:
     """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
     private(path.parent)
     write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)
+
+
+def keep_json(path: Path, value: msgspec.Struct) -> None:
+    """The file with this value as JSON, written so that its owner can read it."""
+    keep(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")

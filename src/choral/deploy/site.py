@@ -12,7 +12,8 @@ import numpy as np
 
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
-from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, private
+from choral.deploy.comparing import number_for
+from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, keep_json, private
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
@@ -90,11 +91,9 @@ class Home:
                     fix="Choose another --home; or --again, with the same --name, to follow another invitation.",
                 )
             (path / APPROVAL).unlink(missing_ok=True)  # first: nothing is approved for the other server
-            node = home.joined.node if (path / NODE_KEY).exists() else home._fresh_node_key()
+            node = home.joined.node if (path / NODE_KEY).exists() else home.fresh_node_key()
             keep(path / AUTHORITY, invitation.certificate)
-            keep(
-                path / JOINED, _json(msgspec.structs.replace(home.joined, node=node, server=invitation, offers=offers))
-            )
+            keep_json(path / JOINED, msgspec.structs.replace(home.joined, node=node, server=invitation, offers=offers))
             return home
         check_name(name)
         require_device_name(name)
@@ -105,12 +104,12 @@ class Home:
             private(path)
             memory = Memory(id=name, secret=Identity.fresh(name).to_bytes())
             Vault.create(FileStore(path / "vault"), memory, passphrase)
-        node = home._fresh_node_key()
+        node = home.fresh_node_key()
         keep(path / AUTHORITY, invitation.certificate)
-        keep(path / JOINED, _json(Joined(name=name, node=node, server=invitation, offers=offers)))
+        keep_json(path / JOINED, Joined(name=name, node=node, server=invitation, offers=offers))
         return home
 
-    def _fresh_node_key(self) -> str:
+    def fresh_node_key(self) -> str:
         """The public half of a new key for the server's gate; the card that is sent next carries it."""
         secret, public = node_key()
         keep(self.path / NODE_KEY, secret.decode())
@@ -290,7 +289,7 @@ class Home:
                 written=written,
                 keys=True,
             )
-            keep(self.path / APPROVAL, _json(approval))
+            keep_json(self.path / APPROVAL, approval)
         return preview
 
     def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
@@ -317,6 +316,8 @@ class Home:
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
+            own_number=number_for(self.path, study.digest),
+            hybrid=study.hybrid,
             device=self.joined.name,
             devices=terms.ids,
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
@@ -388,10 +389,6 @@ def receipt_of(vault: Vault) -> Receipt | None:
     """What the vault knows of its ledger: how long it was and how it ended, when last charged."""
     known = vault.memory.receipt
     return None if known is None else Receipt(entries=known[0], seal=known[1])
-
-
-def _json(value: Joined | Approval) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
 
 
 def _decoded(path: Path, kind: type[T]) -> T:

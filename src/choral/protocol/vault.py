@@ -224,6 +224,14 @@ class Vault:
                 roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
             )
 
+    def renew(self, secret: bytes) -> None:
+        """Put other private keys in place of all keys and of what was pinned under them; the ledger's receipt stays.
+
+        No turn of an old roster fits the new keys, so its turns need not be remembered.
+        """
+        self.memory = Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt)
+        self._write()
+
     def _write(self) -> None:
         nonce = os.urandom(12)
         header = _HEADER.pack(MAGIC, VERSION, self.sealed, self._salt, nonce)

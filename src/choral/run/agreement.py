@@ -139,7 +139,7 @@ class Agreement:
     @property
     def text(self) -> str:
         """The study file."""
-        head = "# A choral study: all of it is public. Compare its safety number by phone before you approve it.\n"
+        head = "# A choral study: all of it is public. Compare it with all other sites before you approve it.\n"
         return head + to_toml(msgspec.to_builtins(self.file))
 
     @cached_property
