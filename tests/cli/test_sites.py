@@ -104,17 +104,20 @@ def test_what_people_see_names_rule_adjacency_and_adversary_with_every_epsilon(s
 
 def test_the_number_to_compare_comes_last_right_above_the_question(study, capsys):
     words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
-    number = said(capsys, *words)[1]["own_number"]
+    shown = said(capsys, *words)[1]
+    number = shown["own_number"]
     assert main(list(map(str, words))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3].startswith(f"NUMBER    {number[:3]} {number[3:]}: read it to all other sites")
     assert lines[-1].startswith("NOTHING was recorded")
     status, told = said(capsys, "device", "compare", "--home", study / "hill")
-    assert (status, told) == (0, {"number": number, "check": None})
-    typed = said(capsys, "device", "compare", "123456", "007 007", "--home", study / "hill")[1]
-    assert len(typed["check"]) == 6 and typed["number"] == number
-    assert main(["device", "compare", "123456", "007007", "--home", str(study / "hill")]) == 0
-    assert f"CHECK     {typed['check'][:3]} {typed['check'][3:]}: all sites must see" in capsys.readouterr().out
+    assert status == 0 and (told["number"], told["checks"], told["missing"]) == (number, {}, ["harbour", "lake"])
+    assert told["study_number"] == shown["safety_number"]
+    typed = said(capsys, "device", "compare", "lake=007 007", "--home", study / "hill")[1]
+    assert typed["missing"] == ["harbour"] and len(typed["checks"]["lake"]) == 6
+    assert main(["device", "compare", "lake=007007", "--home", str(study / "hill")]) == 0
+    check, out = typed["checks"]["lake"], capsys.readouterr().out
+    assert f"CHECK     {check[:3]} {check[3:]} with lake: both must see the same" in out and "MISSING   harbour" in out
 
 
 def test_the_screen_lists_every_device_and_the_columns_and_label_that_are_read(study, capsys):

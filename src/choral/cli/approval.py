@@ -18,7 +18,7 @@ def screen(told: "Preview", *, recorded: bool) -> list[str]:
         "APPROVED  this study with this table and nothing else: any change is refused.",
         "NEXT      choral device run",
     ] if recorded else [
-        "NOTHING was recorded or sent. Add --yes if everybody else sees the same check."
+        "NOTHING was recorded or sent. Add --yes if all checks are the same."
     ]  # fmt: skip
     return [*(line for paragraph in PARAGRAPHS for line in paragraph(told)), *_number(told), *end]
 
@@ -134,7 +134,7 @@ def _number(told: "Preview") -> list[str]:
 
     return [
         f"NUMBER    {spaced(told.own_number)}: read it to all other sites, in one call, and type theirs:",
-        "          choral device compare …; all must then see the same check",
+        "          choral device compare …; each two of you must then see the same check",
     ]
 
 

@@ -26,7 +26,7 @@ in this order:
   choral device join invitation.toml --name hospital-a
   send hospital-a.card to the coordinator; get study.toml back
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv
-  choral device compare 417093 582044, in a call with all other sites
+  choral device compare hospital-b=417093 hospital-c=582044, in one call
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --yes
   choral device run
   choral device personal --validation later-rows.csv"""
@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
     approve.add_argument("--yes", action="store_true", help="record the approval")
     compare = phase("compare", _compare, "compare the study with the other sites, in one call")
-    compare.add_argument("numbers", nargs="*", metavar="NUMBER", help="the six digits of each other site")
+    compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
     run = phase("run", _run, "answer for this site until stopped")
     run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
     service.configure(run)
@@ -173,18 +173,21 @@ def _approve(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from choral.deploy.comparing import compare, spaced
+    from choral.deploy.comparing import last_drawn, spaced
     from choral.deploy.site import Home
 
-    own, check = compare(Home(args.home).path, args.numbers)
+    drawn = last_drawn(Home(args.home).path)
+    checks = drawn.checks(args.numbers)
+    missing = [name for name in drawn.others if name not in checks]
     if args.json:
-        print(json.dumps({"number": own, "check": check or None}))
+        told = {"device": drawn.device, "number": drawn.number, "checks": checks, "missing": missing}
+        print(json.dumps({**told, "study_number": drawn.study_number}))
         return 0
-    terminal.say(f"NUMBER    {spaced(own)}, of this site: read it to all others, and type theirs behind this command")
-    if check:
-        terminal.say(
-            f"CHECK     {spaced(check)}: all sites must see the same, and none of them may be missing in the call"
-        )
+    terminal.say(
+        f"NUMBER    {spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs",
+        *(f"CHECK     {spaced(check)} with {name}: both must see the same" for name, check in checks.items()),
+        *([f"MISSING   {', '.join(missing)}"] if missing else []),
+    )
     return 0
 
 

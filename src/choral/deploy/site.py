@@ -12,7 +12,7 @@ import numpy as np
 
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
-from choral.deploy.comparing import number_for
+from choral.deploy.comparing import drawn_for
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, keep_json, private
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
@@ -316,7 +316,7 @@ class Home:
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
-            own_number=number_for(self.path, study.digest),
+            own_number=drawn_for(self.path, self.joined.name, study).number,
             hybrid=study.hybrid,
             device=self.joined.name,
             devices=terms.ids,
