@@ -68,10 +68,11 @@ class Versions:
         return said
 
     def enrol(self, server, sites):
-        """Cards and a study; a new site makes a plain card for a server that knows no other."""
+        """Cards and a study; a new site makes a plain card where somebody in the study knows no other."""
+        mixed = {server, *sites.values()} != {"new"}
         self.run(server, "server", "init", "study", "--config", "choral.toml", "--address", self.address)
         for name, version in sites.items():
-            plain = ["--plain-card"] if version == "new" and server != "new" else []
+            plain = ["--plain-card"] if version == "new" and mixed else []
             self.run(version, "device", "join", "study/invitation.toml", "--name", name, "--home", f"h-{name}", *plain)
         return self.run(server, "server", "enrol", "study", *(f"{name}.card" for name in sites))
 

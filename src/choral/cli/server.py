@@ -117,7 +117,10 @@ def _keys(study: "Agreement") -> str:
     if study.hybrid:
         return "X25519 with ML-KEM-768, erased after every turn"
     older = ", ".join(device.id for device in study.file.devices if not device.offers)
-    return f"those of the cards, which every site must allow; no others are offered by {older}"
+    told = f"those of the cards, which every site must allow; no others are offered by {older}"
+    if all(not device.offers for device in study.file.devices):
+        return told
+    return f"{told}. If one of them has an older choral, all need a plain card: choral device join --again --plain-card"
 
 
 def _described(study: "Agreement") -> dict[str, object]:

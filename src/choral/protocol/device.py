@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,7 +84,7 @@ class Device:
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
     `check(state)` is asked about the state of a question before anything is charged.
-    `account()` tells what the ledger says at the end of the run; without it the device signs no end.
+    `account()` tells what the ledger says at the end of the run; without it no end is signed.
     """
 
     def __init__(
@@ -249,7 +250,8 @@ class Device:
         receipt = self._charge(turn.round, turn.attempt)
         attempts = self._charged(turn.round) + 1
         kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
-        self.vault.change(**kept, **self._pairs.kept(turn), receipt=(receipt.entries, receipt.seal))
+        memory = self._pairs.stepped(self.vault.memory, turn)
+        self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from choral.errors import TrustError
 from choral.protocol.messages import (
@@ -32,8 +34,8 @@ class Pairs(Protocol):
     def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours in a turn; nothing is durable yet."""
 
-    def kept(self, turn: Turn) -> dict[str, Any]:
-        """The fields of the vault that must be written with the turn, before anything of it is sent."""
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:
+        """The memory with the keys that must be written with the turn, before anything of it is sent."""
 
 
 class CardPairs:
@@ -49,9 +51,9 @@ class CardPairs:
         own = self._terms.numbers[self._identity.id]
         return {peer: self._pair(peer) for peer in cohort.neighbours(own)}
 
-    def kept(self, turn: Turn) -> dict[str, Any]:  # noqa: ARG002 - they are the same in every turn
-        """All that was agreed so far."""
-        return {"pairs": {peer: pair.data for peer, pair in self._agreed.items()}}
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:  # noqa: ARG002 - they are the same in every turn
+        """The memory with all that was agreed so far."""
+        return msgspec.structs.replace(memory, pairs={peer: pair.data for peer, pair in self._agreed.items()})
 
     def _pair(self, peer: int) -> PairSecret:
         id = self._terms.ids[peer]
@@ -83,12 +85,15 @@ class ChainPairs:
         self._after = turn, after
         return {peer: pair_of_turn(self._id, ids[peer], keys[ids[peer]]) for peer in neighbours}
 
-    def kept(self, turn: Turn) -> dict[str, Any]:
-        """The chains after the turn: from now on nobody can work out its keys from the vault."""
+    def stepped(self, memory: Memory, turn: Turn) -> Memory:
+        """The memory with the chains after the turn: from now on nobody can work out its keys from the vault."""
         prepared, self._after = self._after, None
         if prepared is None or prepared[0] != turn:
             raise no_keys("the turn's keys were not taken.")  # it must not be paid for, or its keys could be used twice
-        return {"asking" if turn.asks else "chains": prepared[1]}
+        after = prepared[1]
+        if turn.asks:
+            return msgspec.structs.replace(memory, asking=after)
+        return msgspec.structs.replace(memory, chains=after)
 
 
 @dataclass(frozen=True)

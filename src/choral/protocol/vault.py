@@ -190,8 +190,11 @@ class Vault:
 
     def change(self, **changes: Any) -> None:  # noqa: ANN401  the fields of Memory, checked as they are replaced
         """Replace fields of the memory, durably."""
-        before = self.memory
-        self.memory = msgspec.structs.replace(before, **changes)
+        self.put(msgspec.structs.replace(self.memory, **changes))
+
+    def put(self, memory: Memory) -> None:
+        """Replace the memory, durably; if that fails the old one stays."""
+        before, self.memory = self.memory, memory
         try:
             self._write()
         except BaseException:
@@ -229,8 +232,7 @@ class Vault:
 
         No turn of an old roster fits the new keys, so its turns need not be remembered.
         """
-        self.memory = Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt)
-        self._write()
+        self.put(Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt))
 
     def _write(self) -> None:
         nonce = os.urandom(12)
