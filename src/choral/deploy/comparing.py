@@ -76,15 +76,6 @@ def check_of(study: bytes, one: tuple[str, str], other: tuple[str, str]) -> str:
     return f"{int.from_bytes(digest('compare', study, *fields), 'big') % 10**DIGITS:0{DIGITS}}"
 
 
-def spaced(number: str) -> str:
-    """The digits as people read them aloud.
-
-    >>> spaced("417093")
-    '417 093'
-    """
-    return f"{number[:3]} {number[3:]}"
-
-
 def _digits(number: str) -> str:
     digits = number.replace(" ", "").replace("-", "")
     if not (digits.isascii() and digits.isdecimal() and len(digits) == DIGITS):

@@ -1,4 +1,4 @@
-"""What an approval holds fast: the study, the table that is read, and how far its passes have come."""
+"""What an approval fixes: the study, the table that is read, and how far its passes have come."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -244,8 +244,8 @@ class Device:
     def _pay(self, turn: Turn) -> None:
         """Charge the turn and remember it, both durably, before the first look at the data.
 
-        An update that can't be sent is told by a refusal, and that tells of the data as well: a server that could have
-        refusals for nothing would ask until the noise is averaged away.
+        An update that can't be sent leads to a refusal, which reveals something of the data as well: a server that
+        could have refusals for nothing would ask until the noise is averaged away.
         """
         receipt = self._charge(turn.round, turn.attempt)
         attempts = self._charged(turn.round) + 1
@@ -393,8 +393,8 @@ class Device:
             entries=receipt.entries,
             seal=receipt.seal,
         )
-        told, signature = signed.closing, signed.signature
-        return Signed(turn=message.turn, device=self.number, paid=paid, receipt=told.receipt, signature=signature)
+        closing, signature = signed.closing, signed.signature
+        return Signed(turn=message.turn, device=self.number, paid=paid, receipt=closing.receipt, signature=signature)
 
     def _masks(self, pair: PairSecret, context: bytes) -> tuple[Mask, ...]:
         return pair_masks(pair, context, self.terms.secure.masks)

@@ -205,7 +205,7 @@ class Agreed(_Message, frozen=True, tag=22):
     session: Digest
 
 
-# The end of a run has tags of its own, apart from those of a turn.
+# The end of a run has its own tags, apart from those of a turn.
 
 
 class Close(_Message, frozen=True, tag=20):
