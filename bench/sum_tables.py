@@ -5,15 +5,18 @@ or where choral itself runs. flchain is in scikit-survival. GUSTO-I and BRCA are
 and brca.csv with centers.csv of FLamby's Fed-TCGA-BRCA. What is missing has its reason in place of a table.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.harness import NoFigureError
 from bench.once import Regions
 from bench.real_tables import packaged
 from choral.errors import ConfigError
 from examples.survival.patients import patients
+
+if TYPE_CHECKING:
+    import pandas
 
 Columns = dict[str, dict[str, Any]]
 
@@ -42,18 +45,24 @@ def _survset(name: str) -> Any:  # noqa: ANN401 - a data frame
     return packaged(f"from SurvSet.data import SurvLoader; told = SurvLoader().load_dataset(ds_name={name!r})['df']")
 
 
-def _lives(frame: Any, columns: Columns, risks: tuple[str, ...], *, until: float, bins: int, **more: Any) -> SumTable:  # noqa: ANN401
-    """Patients with `time` and `event`; declared are the columns, and how long anybody was watched."""
-    power = more.pop("power", 1)
-    settings = {"label": "event", "classes": ["0", "1"], "columns": {**columns, "time": {"bounds": [0, until]}}}
-    devices = more.pop("devices", 10)
-    settings |= more or {"devices": devices, "cohort": devices}
-    kept = [*settings["columns"], "event", *([more["device_column"]] if more else [])]
+def _lives(
+    frame: "pandas.DataFrame",
+    columns: Columns,
+    *,
+    longest: float,
+    survival: dict[str, float],
+    devices: int = 10,
+    device_column: str | None = None,
+) -> SumTable:
+    """Patients with `time` and `event`, all columns of whom are risks; nobody was watched for longer than `longest`."""
+    declared = {**columns, "time": {"bounds": [0, longest]}}
+    sites: dict[str, Any] = {"devices": devices} if device_column is None else {"device_column": device_column}
+    kept = [*declared, "event", *([] if device_column is None else [device_column])]
     return SumTable(
         rows=frame[kept],
-        settings=settings,
-        survival={"time": "time", "event": "event", "until": until, "bins": bins, "power": power},
-        risks=risks,
+        settings={"label": "event", "classes": ["0", "1"], "columns": declared, "cohort": devices, **sites},
+        survival={"time": "time", "event": "event", **survival},
+        risks=tuple(columns),
         devices=devices,
     )
 
@@ -71,8 +80,8 @@ def flchain() -> SumTable:
     frame["event"] = (frame.pop("died") == "dead").astype(int)
     columns = _numbers(age=(50, 105), kappa=(0, 8), creatinine=(0.4, 3)) | {"lambda": {"bounds": [0, 8]}}
     columns |= {"sex": {"levels": ["F", "M"]}, "mgus": {"levels": ["no", "yes"]}}
-    found = _lives(frame, columns, tuple(columns), until=5000, bins=24)
-    return SumTable(**{**vars(found), "logs": ("kappa", "lambda")})
+    found = _lives(frame, columns, longest=5215, survival={"until": 5000, "bins": 24})
+    return replace(found, logs=("kappa", "lambda"))
 
 
 def support2() -> SumTable:
@@ -93,23 +102,23 @@ def support2() -> SumTable:
     for name in ("diabetes", "dementia"):
         frame[name] = frame[name].astype(int)
     columns |= _flags("male", "spread", "diabetes", "dementia", *groups)
-    return _lives(frame, columns, tuple(columns), until=2029, bins=24, power=3)
+    return _lives(frame, columns, longest=2029, survival={"until": 2029, "bins": 24, "power": 3})
 
 
 def dialysis() -> SumTable:
-    """6,787 patients of 64 centres, in whole months; three centres with fewer than ten patients are left out."""
+    """6,787 patients of 64 centres, by quarters; three centres with fewer than ten patients are left out."""
     frame = _survset("Dialysis").rename(columns=lambda name: name.removeprefix("num_").removeprefix("fac_"))
     frame = frame[frame.groupby("center")["center"].transform("size") >= 10].reset_index(drop=True)
     diseases = sorted(set(frame["disease"]))[1:]
     for disease in diseases:
         frame[disease] = (frame["disease"] == disease).astype(int)
     columns = _numbers(age=(0, 100), begin=(0, 44)) | _flags(*diseases)
-    more = {"device_column": "center", "cohort": 64}
-    return _lives(frame, columns, tuple(columns), until=44, bins=44, devices=64, **more)
+    quarters = {"until": 36, "bins": 12}
+    return _lives(frame, columns, longest=44, survival=quarters, devices=64, device_column="center")
 
 
 def brca(folder: Path) -> SumTable:
-    """1,083 patients of six regions with breast cancer, of whom 151 died; eight of no region count to the smallest."""
+    """1,083 patients with breast cancer in six regions, of whom 151 died; eight of no region are in the smallest."""
     frame, centres = _read(folder / "brca.csv"), _read(folder / "centers.csv")
     regions = dict(zip(centres["TSS Code"], centres["Region"].replace("Other", "Canada"), strict=True))
     frame["region"] = frame["pid"].str.split("-").str[1].map(regions)
@@ -122,8 +131,9 @@ def brca(folder: Path) -> SumTable:
              "treated", "ajcc_pathologic_t_T3": "large"}  # fmt: skip
     frame = frame.rename(columns=names)
     columns = _numbers(age=(20, 95)) | _flags("advanced", "nodes", "black", "prior", "treated", "large")
-    more = {"device_column": "region", "cohort": 6}
-    return _lives(frame.reset_index(drop=True), columns, tuple(columns), until=3650, bins=8, devices=6, **more)
+    years = {"until": 1826, "bins": 8}  # five
+    frame = frame.reset_index(drop=True)
+    return _lives(frame, columns, longest=10_000, survival=years, devices=6, device_column="region")
 
 
 def loans() -> SumTable:

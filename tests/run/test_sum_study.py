@@ -5,8 +5,8 @@ import pytest
 import choral
 from choral.config import job_of
 from choral.errors import ConfigError
-from choral.run.sum_study import advice, kappa_of, question_of, shape_of, sums_of
 from choral.run.study import settle
+from choral.run.sum_study import advice, kappa_of, question_of, shape_of, sums_of
 from tests.run.test_modelling import frame
 
 SICK = {

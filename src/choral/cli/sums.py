@@ -47,8 +47,8 @@ def go_on(job: "Job", args: argparse.Namespace) -> int:
 def plan(job: "Job", args: argparse.Namespace) -> int:
     """What the model would cost and tell; nobody is asked, and nothing is written."""
     from choral.run.inquiry import Inquiry
-    from choral.run.sum_study import advice, question_of
     from choral.run.study import settle
+    from choral.run.sum_study import advice, question_of
 
     inquiry = Inquiry("simulation", settle(job, keep_tables=True), folder=Path(args.job).parent / "no run")
     told = inquiry.plan(question_of(job))

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from choral.config.kinds import Kind
 from choral.config.lines import line_of
-from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
 from choral.config.settings import (
     AskSettings,
     DataSettings,
@@ -21,6 +20,7 @@ from choral.config.settings import (
     PrivacySettings,
     RunSettings,
 )
+from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS

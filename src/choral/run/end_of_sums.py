@@ -9,9 +9,9 @@ from choral.record import Measured, ModelCard
 from choral.run.answers import AskedAnswer
 from choral.run.folder import RunFolder
 from choral.run.inquiry import Inquiry
-from choral.run.sum_study import question_of
 from choral.run.places import PLACES
 from choral.run.runs import Run
+from choral.run.sum_study import question_of
 from choral.run.watch import Watch, unwatched
 
 

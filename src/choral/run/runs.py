@@ -37,11 +37,11 @@ from choral.record import (
 from choral.run.baselines import baselines
 from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import measured, metrics
-from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
+from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
