@@ -85,5 +85,5 @@ def test_a_rehearsal_sums_what_numpy_computed_under_real_masks(monkeypatch):
 def test_a_seeded_run_needs_the_engine_and_so_refuses_another_framework(kind):
     own = study()
     own = replace(own, model=replace(own.model, trainer=NumpyLogistic))
-    with pytest.raises(TrainingError, match='CH701 the model "logistic" has a trainer of its own'):
+    with pytest.raises(TrainingError, match='CH701 the model "logistic" has its own trainer'):
         Run(kind, own).finish()
