@@ -127,12 +127,18 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for your own."""
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for your own.
+
+    "additive" and "hazard" are made from sums, which are questions, and not trained.
+    """
 
     kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
     row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
     slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
+    time: str | None = _setting(Text(suggest='"days"'))
+    until: float | None = _setting(Number(above=0, suggest="1800"))
+    bins: int | None = _setting(Whole(least=2, suggest="24"))
 
 
 @dataclass(frozen=True, kw_only=True)
