@@ -250,6 +250,7 @@ def _conditions(
     return {
         "link": model.link,
         "classes": model.classes,
+        "features": model.features,
         "devices": devices,
         "cohort": _cohort(job, devices),
         "rows": rows,
