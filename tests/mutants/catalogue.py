@@ -302,7 +302,7 @@ MUTANTS = [
         "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
     bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * MARGIN", "2.5",
         "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
-    bug("rows that are longer than declared", "choral.learning.once:work_through",
+    bug("rows that are longer than declared", "choral.learning.once:shortened",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",

@@ -252,6 +252,7 @@ def _conditions(
     return {
         "link": model.link,
         "classes": model.classes,
+        "features": model.features,
         "devices": devices,
         "cohort": _cohort(job, devices),
         "rows": rows,
