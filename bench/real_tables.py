@@ -1,6 +1,6 @@
 """Real tables for `bench.planner`, from packages that others maintain or from a folder: nothing of them lies here.
 
-The packages live in an environment of their own, `.bench/tables` (`make bench-setup`), or where choral itself runs.
+The packages live in their own environment, `.bench/tables` (`make bench-setup`), or where choral itself runs.
 Every table has declared columns: the bounds and levels stand in the packages' own documentation or are what anybody in
 the field would declare. A package or file that is missing has its reason in place of a table.
 """
@@ -152,7 +152,7 @@ def school(folder: Path) -> RealTable:
 
 
 def heart(folder: Path) -> RealTable:
-    """Heart disease in four hospitals; cells that a hospital did not fill in have a level, or a value, of their own."""
+    """Heart disease in four hospitals; cells that a hospital did not fill in have a separate level or value."""
     import pandas
 
     frame = _read(folder / "heart.csv.xz")

@@ -1,7 +1,7 @@
 """Opacus, a loop over the cohort: `hooks` (the default), `ghost` clipping, or `engine`, as its tutorial writes it.
 
 `hooks` and `ghost` are leaner than the tutorial: one private model serves all devices, batches are slices of a tensor,
-and there is no data loader and no accountant. `engine` has PrivacyEngine make the private model anew for each device.
+and there is no data loader and no accountant. `engine` has PrivacyEngine make the private model again for each device.
 """
 
 import sys

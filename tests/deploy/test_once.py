@@ -117,9 +117,7 @@ def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_pa
     limit = trusting.agreement.job.privacy.epsilon
     for one in shown:
         assert one.epsilon_sum_planned <= limit < one.epsilon_planned <= 8.0
-        assert f"ε = {up(one.epsilon_sum_planned)} for them if the secure sum holds" in "\n".join(
-            screen(one, recorded=True)
-        )
+        assert f"ε = {up(one.epsilon_sum_planned)} for them if the secure sum holds" in "\n".join(screen(one))
     rounds(trusting, 3)
     for home in trusting.homes.values():
         ledger = Ledger.read(home.ledger_path)

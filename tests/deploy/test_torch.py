@@ -28,7 +28,7 @@ def test_sites_train_a_module_that_they_trust_and_the_run_verifies(tmp_path, mon
     monkeypatch.syspath_prepend(tmp_path)  # the coordinator has it installed; a site takes it from its own file only
     job = JOB.replace("rounds = 3", "rounds = 1").replace("clip = 1.0", "clip = 1.0\nmomentum = 0.5")
     study = Consortium(tmp_path, job=job + '[model]\nkind = "torch_net_of_a_site:net"\n')
-    with pytest.raises(TrustError, match='CH603.*it runs the code of "torch_net_of_a_site:net" here'):
+    with pytest.raises(TrustError, match=r'CH603.*it runs the code of "torch_net_of_a_site:net" here'):
         study.approve("hill")
     study.approve(models=[f"torch_net_of_a_site:net={code}"])
     with agents(study.homes):

@@ -89,7 +89,7 @@ def test_images_in_folders_are_rows_of_one_shape_with_the_folders_as_classes(pic
 def test_images_need_their_shape_and_arrays_have_no_columns():
     with pytest.raises(ConfigError, match=r"CH103 .*image_shape"):
         parse(HEAD + '[data]\nimages = "sites/*"\n')
-    with pytest.raises(ConfigError, match=r"CH104 .*person, which only a table"):
+    with pytest.raises(ConfigError, match=r"CH104 .*person, which only your own table"):
         parse(HEAD + 'privacy.unit = "person"\n[data]\nnpz = "*.npz"\nperson = "id"\nrows_per_person = 2\n')
     with pytest.raises(ConfigError, match=r"CH104 .*names both csv and npz"):
         parse(HEAD + '[data]\nnpz = "*.npz"\ncsv = "*.csv"\n')

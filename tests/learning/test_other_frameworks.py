@@ -94,5 +94,5 @@ def test_a_simulation_and_a_rehearsal_by_another_framework_have_the_same_integer
 def test_what_compiles_a_model_refuses_another_framework():
     own = study()
     model = replace(own.model, trainer=NumpyLogistic)
-    with pytest.raises(TrainingError, match='CH701 the model "logistic" has a trainer of its own'):
+    with pytest.raises(TrainingError, match='CH701 the model "logistic" has its own trainer'):
         Vectorised(model=model, records=own.split.train, plan=own.plan, codec=own.codec, seed=1)

@@ -194,7 +194,7 @@ MUTANTS = [
         "if not self.charges:\n    return True", "return True",
         "tests/privacy/test_filter.py::"
         "test_a_server_that_chooses_its_last_study_by_the_results_so_far_stays_within_the_limit"),
-    bug("leaks have no share of delta of their own", BALANCE + "_composed", "whole.delta > LEAK * delta",
+    bug("leaks have no separate share of delta", BALANCE + "_composed", "whole.delta > LEAK * delta",
         "whole.delta > delta", "tests/privacy/test_filter.py::test_leaks_can_not_be_traded_for_mu"),
     bug("an approval caps nothing", BALANCE + "check", "charge.plan in self.open_plans", "False",
         "tests/attacks/test_deployed_sites.py::"
@@ -380,8 +380,8 @@ MUTANTS = [
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
-    bug("the sum still counts beside probes", MECHANISMS + "with_secure_sum",
-        'if part.probes:\n    return f"each device answers {part.probes} probes of its own update, '
+    bug("the sum still counts next to probes", MECHANISMS + "with_secure_sum",
+        'if part.probes:\n    return f"each device answers {part.probes} probes of its update, '
         'so the server sees more than sums"', "pass",
         "tests/privacy/test_mechanisms.py::"
         "test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum"),

@@ -3,7 +3,7 @@
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -34,8 +34,11 @@ class Connected(Transport, Protocol):
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Say who the devices are, by number, and how long one exchange may take."""
 
-    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
-        """The devices that are connected, once there are so many; CH903 if there are not in time."""
+    def gather(self, needed: int, *, patience: float, looked: Callable[[], None]) -> frozenset[int]:
+        """The devices that are connected, once there are so many; CH903 if there are not in time.
+
+        `looked` is called after every look, so that whoever waits can say who is there.
+        """
 
     def present(self) -> frozenset[int]:
         """The devices that are connected now."""

@@ -155,7 +155,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AskSettings:
-    """[ask]: what may be asked before and besides training, and what all questions together may cost."""
+    """[ask]: what may be asked before and during training, and what all questions together may cost."""
 
     epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
     epsilon_sum: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))

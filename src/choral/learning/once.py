@@ -205,7 +205,7 @@ def noisy_upload(
 
 
 def places_of(plan: Plan, rows: int) -> int:
-    """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
+    """The number of rows for which a round has room, on a device of `rows`: all, or what one draw may give."""
     return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
 
 
