@@ -101,7 +101,9 @@ class LocalWork:
         """e: by what share of Δ the rounding of float64 can move two neighbouring tables further apart.
 
         After the first step the two worlds stand at different models, so the rounding of every row may differ. Where
-        a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms.
+        a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms. A squared loss,
+        whose slope follows the score fully and not by half, and a record that is drawn or not, which counts for half of
+        Δ, each double the share: so 4u is counted for u.
         """
         each, (of_rows, k) = (0, (model, 1)) if model.of_rows is None else (2, (model.of_rows, model.row[0]))
         d, m, v = of_rows.widths[0] + 1, self.covered(rows), LARGEST_MODEL
@@ -140,12 +142,7 @@ def local_work(
     """
     places = len(labels) if room is None else room
     work.check(model, places)
-    if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
-        raise TrainingError(
-            "CH700",
-            f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
-            fix="Use a shorter local time, or features within about ±1.",
-        )
+    require_bounded(parameters)
     steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
     if model.of_rows is not None:
         model, size = model.of_rows, size * model.row[0]
@@ -164,6 +161,19 @@ def local_work(
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
         update = work_through(model.link, start, rows, classes, weights, numbers, steps, work.parts)
         return np.asarray(update).ravel()
+
+
+def require_bounded(parameters: NDArray[np.float32]) -> None:
+    """Nothing, or CH700 for a model so long that the rounding of steps from it is not bounded.
+
+    >>> require_bounded(np.float32([3.0, -4.0]))
+    """
+    if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
+        raise TrainingError(
+            "CH700",
+            f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
+            fix="Use a shorter local time, or features within about ±1.",
+        )
 
 
 def rows_of_persons(
@@ -239,6 +249,10 @@ class OnceTraining:
     def __repr__(self) -> str:
         """The model and sizes only: records are secret."""
         return f"OnceTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
+
+    def check(self, parameters: NDArray[np.float32]) -> None:
+        """Refuse a model on which nothing is proved; asked before anything is charged."""
+        require_bounded(parameters)
 
     def update(self, parameters: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
         """The upload of the next round, with its noise unless the codec adds it."""

@@ -15,10 +15,10 @@ from choral.plan.units import UNITS, Unit, UnitName, unit_of
 __all__ = [
     "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
-    "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation",
-    "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "require_company",
-    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
-    "usual_sampling", "whole_within",
+    "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded",
+    "Participation", "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing",
+    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
+    "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -45,6 +45,7 @@ LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S7 and S8)
 
 
 def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
