@@ -16,7 +16,7 @@ from choral.privacy.events import Gaussian, Zcdp, epsilon_of
 from choral.privacy.exposure import in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, mechanism_of, with_secure_sum
 from choral.privacy.mechanisms.noise_once import NOISE_ONCE, movement
-from choral.secagg.codec import Codec
+from choral.secagg.codec import Codec, sensitivity
 
 ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)  # fmt: skip
@@ -143,6 +143,16 @@ def test_a_discrete_gaussian_of_the_codecs_deviation_hides_no_less_than_the_gaus
         exact = np.maximum(here - math.exp(epsilon) * there, 0).sum()
         charged = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
         assert 0 < exact <= charged * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("noise", "modulus_bits"), [(0.1046, 16), (0.3, 16), (0.1, 32), (0.01, 32)])
+def test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with(noise, modulus_bits):
+    """l2/√(s² − t²) is at most the μ that is charged, also where words are so short that s is 15."""
+    plan = replace(ONCE, devices=4, cohort=4, rows=8, batch=8, local_steps=60, step_size=0.05, clip=0.6, noise=noise,
+                   row_length=2.0, law="discrete_gaussian")  # fmt: skip
+    codec = Codec.for_plan(plan, SecureSum.for_cohort(4, modulus_bits=modulus_bits), 4)
+    moved = sensitivity(plan, 4, codec.grid)
+    assert moved / math.sqrt(codec.noise_in_grid**2 - SMOOTHING**2) <= against_everyone(part(plan, 1, 1)).event.mu
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 8.0])
