@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from choral.errors import ChoralError
 from choral.learning import once
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, local_work
+from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, with_noise
 from choral.plan import Plan, SecureSum
 from choral.secagg.codec import Codec, quantise, sensitivity
 
@@ -262,6 +262,18 @@ def test_rounding_is_a_small_share_on_tables_of_a_usual_size():
     large = LocalWork(local_time=30.0, divisor=100_000, clip=1.2, row_length=4.0, upload_bound=100.0)
     assert small.rounding(logistic(104), 2441) < 1e-5
     assert large.rounding(logistic(1000), 100_000) < 1e-3
+
+
+@pytest.mark.parametrize("noises", [1, 2, 10])
+def test_a_device_with_many_rows_among_small_ones_has_the_noise_that_its_own_rounding_needs(noises):
+    """Smaller devices have smaller errors, and less noise: the sum must hide Δ(1 + e) of the largest all the same."""
+    model, sizes = logistic(300), (50, 400_000)
+    plan = Plan(devices=10, cohort=10, rounds=1, rows=50, batch=50, local_steps=9, step_size=0.01, clip=1.0, noise=0.5,
+                sampling="partition", noise_is_added="once", row_length=4.0)  # fmt: skip
+    small, large = (float(with_noise(model, plan, rows, np.zeros(1), np.ones(1))[0]) / 0.5 for rows in sizes)
+    error = LocalWork.of(plan).rounding(model, sizes[1])
+    assert 1e-4 < error < 0.01 and 1 < small < 1 + 1e-5
+    assert large**2 + (noises - 1) * small**2 >= noises * (1 + error) ** 2 * (1 - 1e-6)  # float32
 
 
 @pytest.mark.parametrize("name", MODELS)

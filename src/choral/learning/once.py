@@ -54,6 +54,8 @@ class LocalWork:
     least_steps: int = 1
     pull: float = 0.0
     parts: int = 1
+    noises: int = 1  # that are in a sum at most
+    fewest: int = 1  # places for rows that any device has
 
     def __post_init__(self) -> None:
         require_number("local_time", self.local_time)
@@ -73,6 +75,8 @@ class LocalWork:
             least_steps=plan.local_steps,
             pull=plan.pull,
             parts=plan.parts,
+            noises=plan.cohort,
+            fewest=places_of(plan, plan.rows),
         )
 
     def steps(self, model: Model, rows: int) -> int:
@@ -113,17 +117,27 @@ class LocalWork:
         per_step = m * (slope + m * k + 16 + each) + (d + moves) * v / (rate * self.clip)
         return 4 * _UNIT * per_step
 
+    def widening(self, model: Model, rows: int) -> float:
+        """By what factor a device with so many rows widens its noise, for what rounding can add to Δ there.
+
+        That is 1 + e among devices of one size. Smaller ones have a smaller e, so one with more rows makes up for them:
+        r noises with its own among them are together as wide as r noises of σ_u(1 + e) would be.
+        """
+        own, least = ((1 + self.rounding(model, places)) ** 2 for places in (rows, min(rows, self.fewest)))
+        return math.sqrt(least + self.noises * (own - least))
+
     def check(self, model: Model, rows: int) -> None:
         """Nothing, or CH204 where the proof does not reach a device with so many rows."""
         steps = self.steps(model, rows)
         if steps > MOST_STEPS:
             raise PlanError("CH204", f"{steps:,} local steps.", fix="Use a shorter local time or shorter rows.")
-        if (error := self.rounding(model, rows)) > MOST_ROUNDING:
+        if (wider := self.widening(model, rows) - 1) > MOST_ROUNDING:
             raise PlanError(
                 "CH204",
-                f"rounding could add {error:.2g} of what one record moves an upload by, at {rows:,} rows.",
+                f"rounding at {rows:,} rows would take {100 * wider:.2g} % more noise; at most "
+                f"{100 * MOST_ROUNDING:g} % are added.",
                 why="Float64 is then too coarse for rule S7.",
-                fix="Use fewer rows per device, a longer local time, or a larger clip.",
+                fix="Use fewer rows per device, a smaller cohort, a longer local time, or a larger clip.",
             )
 
 
@@ -200,11 +214,11 @@ def noisy_upload(
     key: streams.Words,
     random: Source | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
+    """u with standard Gaussians times σ_u and `LocalWork.widening`: what is rounded from here on carries its noise.
 
-    The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
-    Whole noise is left to the codec, and u stays in float64. `key`, or secret words if `random` gives them, chooses
-    the rows where the plan draws some of them.
+    The noise is wider for what rounding can add to Δ, so that every figure holds as if u were exact. Whole noise is
+    left to the codec, and u stays in float64. `key`, or secret words if `random` gives them, chooses the rows where the
+    plan draws some of them.
     """
     places = places_of(plan, len(labels))
     if not plan.partitioned:
@@ -231,7 +245,7 @@ def with_noise(
     model: Model, plan: Plan, rows: int, clean: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Uploads of a device with so many rows with standard Gaussians of their shape, scaled and added."""
-    factor = 1 + LocalWork.of(plan).rounding(model, rows)
+    factor = LocalWork.of(plan).widening(model, rows)
     return (clean + plan.noise * factor * noise).astype(np.float32)
 
 
