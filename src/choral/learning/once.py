@@ -7,7 +7,7 @@ that is done here.
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import jax
@@ -228,6 +228,7 @@ def noisy_upload(
     return clean if plan.strict else with_noise(model, plan, places, clean, noise)
 
 
+@lru_cache(maxsize=1024)  # the room of a draw takes a search, and every upload asks for it
 def places_of(plan: Plan, rows: int) -> int:
     """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
     return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
