@@ -390,7 +390,7 @@ MUTANTS = [
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
     bug("the sum still counts beside probes", MECHANISMS + "with_secure_sum",
-        'if part.probes:\n    return f"each device answers {part.probes} probes of its own update, '
+        'if part.probes:\n    return f"each device answers {part.probes} probes of its update, '
         'so the server sees more than sums"', "pass",
         "tests/privacy/test_mechanisms.py::"
         "test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum"),

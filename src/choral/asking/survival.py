@@ -20,7 +20,7 @@ from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
-CLEAR = 3.0  # deviations of the noise from which on a number of rows at risk is told from 0
+CLEAR = 3.0  # deviations of the noise above which a number of rows at risk is distinguished from 0
 ROUGH = 0.25  # of a bin's events: more noise than this makes it rough
 Matrix = NDArray[np.float64]
 

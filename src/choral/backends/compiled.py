@@ -84,7 +84,7 @@ def add(
 
 
 def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Integers as `add` keeps their sum; low halves of either sign, so that they fit beside those of 2^15 devices.
+    """Integers as `add` keeps their sum; low halves of either sign, so that those of 2^15 devices fit together.
 
     >>> halves_of(np.array([-70_000])).tolist()
     [[-4464], [-1]]

@@ -133,7 +133,7 @@ class Vectorised:
     ) -> SimulatedSum:
         """The sum of the included devices' updates in this round, and their number.
 
-        A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
+        A round that is tried again needs a new number: the number chooses batches, noise and dither.
         """
         self._check_loss(parameters)
         with self._all_or_nothing():
@@ -177,7 +177,7 @@ class Vectorised:
                         count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
-                        theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
+                        theta = theta + step  # a separate call: in one call, the compiler would round once, not twice
                         begun.append((round_number, states))
                     for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
@@ -321,7 +321,7 @@ class Vectorised:
 
     def _check_cohort(self, cohort: Devices) -> None:
         if len(cohort) > MOST_DEVICES:
-            raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} a round.")
+            raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} per round.")
         known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
         if not known or len(np.unique(cohort)) != len(cohort):
             raise PlanError(
@@ -334,6 +334,6 @@ class Vectorised:
                 "CH305",
                 f"device {self.records.names[device]} has {self.records.sizes[device]:,} rows; the plan is for"
                 f" devices of {self.plan.least_rows:,} or more.",
-                why="On fewer rows a record would be used more often than the plan accounts for.",
+                why="With fewer rows, each record would be used more often than the plan accounts for.",
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )

@@ -60,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
     if (Path(args.study) / "study.toml").exists():
         return _deployed(args, question)
     inquiry = _inquiry(args)
-    told = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
+    asked = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
     folder = str(inquiry.folder)
     if args.json:
-        print(json.dumps({"folder": folder, **told.to_dict()}))
+        print(json.dumps({"folder": folder, **asked.to_dict()}))
     else:
-        print(_shown_plan(told) if args.plan else _shown(told, folder))  # type: ignore[arg-type]
+        print(_shown_plan(asked) if args.plan else _shown(asked, folder))  # type: ignore[arg-type]
     return 0
 
 
@@ -119,9 +119,9 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
         would = plan(folder, study, question)
         print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else _shown_plan(would))
         return 0
-    told = put(folder, study, question)
-    if told is not None:
-        print(json.dumps({"folder": str(folder), **told.to_dict()}) if args.json else _shown(told, str(folder)))
+    asked = put(folder, study, question)
+    if asked is not None:
+        print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else _shown(asked, str(folder)))
     elif args.json:
         print(json.dumps({"folder": str(folder), "waiting": True}))
     else:
@@ -132,14 +132,14 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
     return 0
 
 
-def _shown(told: "AskedAnswer", folder: str) -> str:
-    answer = told.answer
-    lines = [f"QUESTION {told.number}   {told.question.words()}", ""]
-    if told.privacy.from_register:
+def _shown(asked: "AskedAnswer", folder: str) -> str:
+    answer = asked.answer
+    lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
+    if asked.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
     lines += [_row(row) for row in answer.rows]
-    if told.figures:
-        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in told.figures.items())
+    if asked.figures:
+        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items())
         lines += ["", f"on rows that the model was not made from: {figures}"]
     if answer.test is not None:
         lines += ["", "test: " + ", ".join(f"{name} {value:.4g}" for name, value in answer.test.items())]
@@ -148,7 +148,7 @@ def _shown(told: "AskedAnswer", folder: str) -> str:
     lines += ["", *answer.sentences]
     if answer.is_rough:
         lines.append("Some intervals are approximate: the noise is large for what is asked.")
-    lines += [*_shown_privacy(told.privacy), f"register and ledgers: {folder}"]
+    lines += [*_shown_privacy(asked.privacy), f"register and ledgers: {folder}"]
     return "\n".join(escaped(line) if line != answer.block else line for line in lines)
 
 
@@ -160,11 +160,11 @@ def _row(row: dict[str, object]) -> str:
     return f"  {' · '.join(named):<32}{interval}"
 
 
-def _shown_plan(told: "PlannedQuestion") -> str:
+def _shown_plan(asked: "PlannedQuestion") -> str:
     lines = [
-        f"PLAN   {told.question.words()}",
-        f"       noise of deviation {told.deviation:.4g} in each number. {told.expected.sentence}",
-        *_shown_privacy(told.privacy),
+        f"PLAN   {asked.question.words()}",
+        f"       noise of deviation {asked.deviation:.4g} in each number. {asked.expected.sentence}",
+        *_shown_privacy(asked.privacy),
         "nothing was asked, and nothing is charged",
     ]
     return "\n".join(terminal.wrap(escaped(line)) for line in lines)

@@ -112,10 +112,10 @@ def _join(args: argparse.Namespace) -> int:
     home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
     write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
-    told = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
-    told |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
+    joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
+    joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(joined))
         return 0
     terminal.say(
         f"HOME      {args.home} (keys were made here; they stay here)",
@@ -147,7 +147,7 @@ def _approve(args: argparse.Namespace) -> int:
     )
     home = Home(args.home)
     with terminal.stages("TRYING", 1, show=not args.json):
-        told = home.approve(
+        preview = home.approve(
             args.study,
             policy,
             args.data,
@@ -157,9 +157,9 @@ def _approve(args: argparse.Namespace) -> int:
             written=Format(**{name: getattr(args, name) for name in FORMAT}),
         )
     if args.json:
-        print(json.dumps({**told.to_dict(), "approved": args.yes}))
+        print(json.dumps({**preview.to_dict(), "approved": args.yes}))
         return 0
-    terminal.say(*approval.screen(told, recorded=args.yes))
+    terminal.say(*approval.screen(preview, recorded=args.yes))
     return 0
 
 
@@ -184,9 +184,11 @@ def _run(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
+    about = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
     line = (
-        json.dumps(told) if args.json else escaped(f"{told['name']} answers for {told['server']}; log in {told['log']}")
+        json.dumps(about)
+        if args.json
+        else escaped(f"{about['name']} answers for {about['server']}; log in {about['log']}")
     )
     services.attend(
         home,
@@ -203,38 +205,40 @@ def _status(args: argparse.Namespace) -> int:
     from choral.deploy.agent import status
     from choral.deploy.site import Home
 
-    told = status(Home(args.home))
+    shown = status(Home(args.home))
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(shown))
         return 0
-    terminal.say(*_told(told))
+    terminal.say(*_status_lines(shown))
     return 0
 
 
-def _told(told: dict[str, Any]) -> list[str]:
-    lines = [f"DEVICE    {told['name']} · server {told['server']} · {'running' if told['running'] else 'not running'}"]
-    if told["cut_off"]:
-        code, since = told["cut_off"]["code"], told["cut_off"]["at"]
+def _status_lines(shown: dict[str, Any]) -> list[str]:
+    lines = [
+        f"DEVICE    {shown['name']} · server {shown['server']} · {'running' if shown['running'] else 'not running'}"
+    ]
+    if shown["cut_off"]:
+        code, since = shown["cut_off"]["code"], shown["cut_off"]["at"]
         lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
-    if told["approved"] is None:
+    if shown["approved"] is None:
         return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
     lines.append(
-        f"APPROVED  study {told['approved']['study'][:16]}… for {told['approved']['data']}, {told['approved']['at']}"
+        f"APPROVED  study {shown['approved']['study'][:16]}… for {shown['approved']['data']}, {shown['approved']['at']}"
     )
-    if "ledger" not in told:
+    if "ledger" not in shown:
         return [*lines, "LEDGER    is missing: put it back; without it this device takes part in nothing"]
-    spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
+    spent, limit = shown["ledger"]["spent"], shown["ledger"]["limit"]
     lines += [
         f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
-        f"{limit['epsilon']:g} in {told['ledger']['charges']} rounds",
+        f"{limit['epsilon']:g} in {shown['ledger']['charges']} rounds",
         f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
         f"against {' and '.join(spent['adversaries'])})",
     ]
-    if told["last"]:
-        lines.append(f"LAST      {told['last']['event']}, round {told['last']['round']}, at {told['last']['at']}")
-    if told["last_refusal"]:
-        lines.append(f"REFUSED   {told['last_refusal']['code']} in round {told['last_refusal']['round']}")
-    receipt = told["ledger"]["receipt"]
+    if shown["last"]:
+        lines.append(f"LAST      {shown['last']['event']}, round {shown['last']['round']}, at {shown['last']['at']}")
+    if shown["last_refusal"]:
+        lines.append(f"REFUSED   {shown['last_refusal']['code']} in round {shown['last_refusal']['round']}")
+    receipt = shown["ledger"]["receipt"]
     return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
 
 

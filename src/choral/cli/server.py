@@ -74,9 +74,9 @@ def _init(args: argparse.Namespace) -> int:
         args.study, args.config, args.address, certificate=args.certificate, key=args.key, authority=args.authority
     )
     path = args.study / "invitation.toml"
-    told = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
+    invited = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
     if args.json:
-        print(json.dumps({**told, "invitation": str(path)}))
+        print(json.dumps({**invited, "invitation": str(path)}))
         return 0
     terminal.say(
         f"STUDY        {invitation.name}, at {invitation.address}",
@@ -101,7 +101,7 @@ def _enrol(args: argparse.Namespace) -> int:
         f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
         *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
         f"PLAN      {study.settled.model.name} with {study.settled.model.size:,} parameters · {plan.rounds} rounds · "
-        f"{plan.cohort} of {plan.devices} devices a round · {mechanism_of(plan).noise} {plan.noise:.4g}",
+        f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
@@ -155,20 +155,20 @@ def _run(args: argparse.Namespace) -> int:
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
-    told: StudyStatus = {}
+    current: StudyStatus = {}
     shown: set[tuple[Any, ...]] = set()
-    for told in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
+    for current in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
         if not args.json and not shown:
             terminal.say(*_opened(args.study))
-        step = tuple(told.get(key) for key in ("state", "round", "attempt"))
+        step = tuple(current.get(key) for key in ("state", "round", "attempt"))
         if not args.json and step not in shown:
             shown.add(step)
-            print(terminal.wrap(_line(told)), flush=True)
+            print(terminal.wrap(_line(current)), flush=True)
     if args.json:
-        print(json.dumps(told))
-    elif told["state"] == "finished":
-        terminal.say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
-    return 0 if told["state"] == "finished" else 1
+        print(json.dumps(current))
+    elif current["state"] == "finished":
+        terminal.say(f"SAVED     {current['folder']}/", f"NEXT      choral report {current['folder']}")
+    return 0 if current["state"] == "finished" else 1
 
 
 def _opened(study: Path) -> list[str]:
@@ -180,36 +180,42 @@ def _opened(study: Path) -> list[str]:
     ]
 
 
-def _line(told: "StudyStatus") -> str:
+def _line(current: "StudyStatus") -> str:
     """One line about where a run stands."""
     from choral.record import merit
 
-    now = {"finished": told.get("stopped"), "failed": told.get("reason")}.get(told["state"]) or told["state"]
-    if told["state"] == "round":
-        again = f", attempt {told['attempt'] + 1}" if told["attempt"] else ""
-        now = f"round {told['round']} of {told['rounds_planned']}{again}"
-    test = " · {} {:.3f}".format(*merit(told["test"])) if told.get("test") else ""
-    left = "" if not told["seconds_left"] or told["state"] != "round" else f" · about {told['seconds_left']:.0f} s left"
-    return f"{told['study']}: {now}{test}{left}"
+    now = {"finished": current.get("stopped"), "failed": current.get("reason")}.get(current["state"]) or current[
+        "state"
+    ]
+    if current["state"] == "round":
+        again = f", attempt {current['attempt'] + 1}" if current["attempt"] else ""
+        now = f"round {current['round']} of {current['rounds_planned']}{again}"
+    test = " · {} {:.3f}".format(*merit(current["test"])) if current.get("test") else ""
+    left = (
+        ""
+        if not current["seconds_left"] or current["state"] != "round"
+        else f" · about {current['seconds_left']:.0f} s left"
+    )
+    return f"{current['study']}: {now}{test}{left}"
 
 
 def _status(args: argparse.Namespace) -> int:
     from choral.deploy.serving import status
 
-    told = status(args.study)
+    current = status(args.study)
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(current))
         return 0
-    refused = told.get("gone", {})
+    refused = current.get("gone", {})
     terminal.say(
-        f"RUN       {_line(told)}{' · stopping after this round' if told['stopping'] else ''}",
+        f"RUN       {_line(current)}{' · stopping after this round' if current['stopping'] else ''}",
         "DEVICES   rounds taken part in",
         *(
-            f"  {name:<20} {told['took_part'].get(name, 0):>4}"
+            f"  {name:<20} {current['took_part'].get(name, 0):>4}"
             + (f"  refused for good: {refused[name]}" if name in refused else "")
-            for name in told["devices"]
+            for name in current["devices"]
         ),
-        f"FOLDER    {told['folder']}",
+        f"FOLDER    {current['folder']}",
     )
     return 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from choral import __version__
 from choral.cli import personal, terminal
 from choral.printable import escaped
-from choral.privacy.display import up
+from choral.privacy.display import in_plain_words, up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,8 +179,8 @@ def plan_lines(study: "Study") -> list[str]:
     ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
-        f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
+        f"{plan.cohort} of {plan.devices} devices per round",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} per round · {mechanism.sized(plan)}",
         f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
     if plan.weighed:
@@ -235,8 +235,8 @@ def _recalls(measured: "Measured | None") -> str:
     """The share of each class that the model finds, on one line."""
     if not measured or not measured.recall:
         return ""
-    told = [f"{escaped(name)} {value:.2f}" for name, value in measured.recall.items()]
-    return f"\n  {'recall':{OTHERS}} {' · '.join(told[:MOST_CLASSES] + ['…'] * (len(told) > MOST_CLASSES))}"
+    recalls = [f"{escaped(name)} {value:.2f}" for name, value in measured.recall.items()]
+    return f"\n  {'recall':{OTHERS}} {' · '.join(recalls[:MOST_CLASSES] + ['…'] * (len(recalls) > MOST_CLASSES))}"
 
 
 def _budgets(devices: "Sequence[SpentByDevice]", of_sums: bool) -> str:
@@ -294,14 +294,15 @@ def claims(privacy: "Statement") -> str:
     if summed:
         lines += [
             f"           ε = {up(summed.epsilon)} with the secure sum, against {summed.adversary}",
-            f"           (rule {summed.rule}, {terms}; {summed.certificate})",
+            f"           (rule {summed.rule}, {terms}; {in_plain_words(summed.certificate)})",
         ]
     else:
-        lines.append(f"           no provable extra protection by the secure sum here: {privacy.no_certificate}")
-    told = "valid here" if published.valid else f"not a guarantee here: {published.because}"
+        reason = in_plain_words(privacy.no_certificate)
+        lines.append(f"           no provable extra protection by the secure sum here: {reason}")
+    valid = "valid here" if published.valid else f"not a guarantee here: {in_plain_words(published.because)}"
     lines += [
         f"PUBLISHED  ε = {up(published.epsilon)} against a curious server, nobody colluding",
-        f"           ({published.rule}, {terms}; {told})",
+        f"           ({published.rule}, {terms}; {valid})",
     ]
     return "\n".join(lines)
 

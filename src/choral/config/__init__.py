@@ -1,4 +1,4 @@
-"""choral.toml as a Job: one table a room, unknown keys are errors, every complaint names its line and the way out."""
+"""choral.toml as a Job: one table per room, unknown keys are errors, every complaint names its line and the way out."""
 
 import difflib
 import glob
@@ -72,7 +72,7 @@ class Job:
         return step_of(own.server or DEFAULT, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
 
     def seeded(self, seed: int) -> "Job":
-        """The same job with this seed, which a run keeps beside the job's text.
+        """The same job with this seed, which a run keeps with the job's text.
 
         >>> parse("privacy.epsilon = 2.0").seeded(7).run.seed
         7
@@ -266,7 +266,7 @@ def _check_builtin(job: Job) -> None:
     if key := next((key for key in of_a_file if getattr(job.data, key) is not None), None):
         raise ConfigError(
             "CH104",
-            f'[data] has builtin = "{job.data.builtin}" and {key}, which only a table of your own has.',
+            f'[data] has builtin = "{job.data.builtin}" and {key}, which only your own table can have.',
             where=job.where("data", key),
             fix=f"Leave {key} out, or name your table with csv or parquet.",
         )
@@ -327,11 +327,11 @@ def _check_quantile(job: Job) -> None:
             f'Use server = "{DEFAULT}", or leave clip_quantile out.',
         ),
     )
-    for refused, beside, fix in reasons:
+    for refused, other, fix in reasons:
         if refused:
             raise ConfigError(
                 "CH104",
-                f"[local] has clip_quantile with {beside}.",
+                f"[local] has clip_quantile with {other}.",
                 where=job.where("local", "clip_quantile"),
                 why="The clip of whole updates alone can follow their lengths, and the server's step then moves it.",
                 fix=fix,

@@ -127,7 +127,7 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for one's own."""
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for your own."""
 
     kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
@@ -147,7 +147,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AskSettings:
-    """[ask]: what may be asked before and besides training, and what all questions together may cost."""
+    """[ask]: what may be asked before and during training, and what all questions together may cost."""
 
     epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
     epsilon_sum: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))

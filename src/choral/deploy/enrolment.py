@@ -105,7 +105,7 @@ def prepare(
         server, trusted = server_certificate(own, host), own.certificate  # its key is needed no more, and not kept
     else:
         raise ConfigError(
-            "CH103", "a certificate of your own is not given whole.", fix="Give --certificate, --key and --authority."
+            "CH103", "your own certificate is not given completely.", fix="Give --certificate, --key and --authority."
         )
     invitation = Invitation(format=FORMAT, name=job.run.name, address=address, certificate=trusted)
     check_dates(server.certificate, trusted)  # and refuses what is no certificate, before anything is written
@@ -174,7 +174,7 @@ def private(folder: Path) -> Path:
         check_owner(folder)
         os.chmod(folder, 0o700)
     except OSError as error:
-        fix = "Choose another folder, or mend its rights."
+        fix = "Choose another folder, or fix its permissions."
         raise StorageError("CH801", f"can't be made: {error.strerror}.", where=str(folder), fix=fix) from None
     return folder
 

@@ -28,7 +28,7 @@ class Lookout:
         self._gave_up = time.monotonic()
 
     def watch(self, stop: threading.Event) -> None:
-        """Look at once and then again and again; a thread of its own, since an address may take long to be found."""
+        """Look at once and then repeatedly; this needs its own thread, since an address may take long to be found."""
         while not stop.is_set():
             self.look()
             stop.wait(_EVERY)
@@ -36,7 +36,7 @@ class Lookout:
     def look(self) -> None:
         """Look once, and tell what has changed: to people in words, to the log by its code."""
         error = self._found()
-        # A kind is told by its way out: how much a clock is wrong, say, changes all the time.
+        # What to do about it identifies a kind: how much a clock is wrong, for example, changes all the time.
         kind = ("", "") if error is None else (error.code, error.fix)
         if kind == self._now:
             return

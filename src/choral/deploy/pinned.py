@@ -1,4 +1,4 @@
-"""What an approval holds fast besides the study: the table that is read, and how far its passes have come."""
+"""What an approval fixes in addition to the study: the table that is read, and how far its passes have come."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -95,21 +95,21 @@ def _watched(folder: Path, study: Agreement, children: "Children", link: "Contro
         children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
         if link.state(run).over:
             return
-        if (told := status(folder, study)) != shown:
-            shown = told
-            yield told
+        if (current := status(folder, study)) != shown:
+            shown = current
+            yield current
         time.sleep(LOOK)
 
 
 def _ended(folder: Path, study: Agreement) -> StudyStatus:
-    told = status(folder, study)
-    if told["state"] not in ("finished", "failed"):
+    current = status(folder, study)
+    if current["state"] not in ("finished", "failed"):
         raise DeploymentError(
             "CH900",
             "the server's app ended before its run.",
             fix=f"See {folder / FLOWER}; then choral server run goes on.",
         )
-    return told
+    return current
 
 
 def listens_at(address: str) -> str:
@@ -131,10 +131,10 @@ def attend(
     tell: Tell,
     begun: Callable[[], None] = unheard,
 ) -> None:
-    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it.
+    """Answer for a site until asked to stop: the agent here, and next to it Flower's node, which only calls out.
 
-    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is told in
-    words as it begins and ends, and is in the log.
+    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
+    reported in words as it begins and ends, and is in the log.
     """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed

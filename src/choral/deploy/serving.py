@@ -292,14 +292,14 @@ class Deployed(Place):
     def _state(
         self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), error: ChoralError | None = None
     ) -> None:
-        told: ServerState = {"state": state, "at": now(), "gone": self._named(self.gone)}
+        current: ServerState = {"state": state, "at": now(), "gone": self._named(self.gone)}
         if error is not None:
-            told |= {"code": error.code, "reason": str(error)}
+            current |= {"code": error.code, "reason": str(error)}
         if claims := self.transport.unproved():
-            told["not_proved"] = dict(claims)
+            current["not_proved"] = dict(claims)
         if turn is not None:
-            told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
-        write_json(self.run_folder.path / STATE, told)
+            current |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
+        write_json(self.run_folder.path / STATE, current)
 
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
@@ -319,7 +319,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
-    told: StudyStatus = {
+    shown: StudyStatus = {
         "study": study.file.name,
         "devices": names,
         "rounds_planned": study.plan.rounds,
@@ -327,7 +327,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
         "stopping": (path / STOP).exists(),
     }
     if not (path / "run.json").exists():
-        return {**told, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
+        return {**shown, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
     record = read_run(path)
     done = len(record.rounds)
     spent = record.rounds[-1].seconds if done else 0.0
@@ -336,7 +336,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     if (path / STATE).exists():
         state = converted(read_json(path / STATE), ServerState, path / STATE)
     return {
-        **told,
+        **shown,
         **state,
         "rounds_done": done,
         "took_part": dict(zip(names, map(int, counts), strict=True)),

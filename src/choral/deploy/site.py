@@ -372,7 +372,7 @@ class Home:
                 "CH603",
                 "the study is not the one that was approved here.",
                 where=str(self.path / STUDY),
-                fix="Approve it anew: choral device approve STUDY …",
+                fix="Approve it again: choral device approve STUDY …",
             )
         self.check_known(study, vault)
         approval.policy.check(study)

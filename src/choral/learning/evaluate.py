@@ -1,6 +1,6 @@
 """How good a model is: loss, accuracy, AUC, errors and ‖∇f‖² over all devices, in chunks, apart from training.
 
-These figures are computed from records without noise. In a deployment each is a release of its own.
+These figures are computed from records without noise. In a deployment each of them is itself a release.
 """
 
 import math

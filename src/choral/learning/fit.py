@@ -14,7 +14,7 @@ def check_fit(model: Model, records: Records, plan: Plan) -> None:
     if model.trainer is not None:
         raise TrainingError(
             "CH701",
-            f'the model "{model.name}" has a trainer of its own, which the engine can\'t compile.',
+            f'the model "{model.name}" has its own trainer, which the engine can\'t compile.',
             fix="Rehearse it without a seed, or deploy it.",
         )
     if records.shape != model.row:

@@ -16,7 +16,7 @@ from choral.learning.recipe import TINY, Number, Recipe, TracedNumbers
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
-# kernels that add in an order of their own at every call are left out, so that equal pieces have equal sums.
+# kernels that add in another order at every call are left out, so that equal pieces have equal sums.
 COMPILED: dict[str, Any] = {"xla_cpu_prefer_vector_width": 512, "xla_gpu_exclude_nondeterministic_ops": True}
 
 
@@ -295,10 +295,10 @@ def dense_factor(inputs: list[Array], backward: list[Array], clip: Number) -> Ar
         """
         found, largest = by(lambda rows: jnp.sqrt(jnp.sum(rows * rows, axis=-1)), inputs, backward, clip)
         sure = largest < 2.0**20  # false for what is not a number
-        factor: Array = if_any(~sure, mended, lambda found, *_: found, found, sure, inputs, backward, clip)
+        factor: Array = if_any(~sure, replaced, lambda found, *_: found, found, sure, inputs, backward, clip)
         return factor
 
-    def mended(found: Array, sure: Array, inputs: list[Array], backward: list[Array], clip: Number) -> Array:
+    def replaced(found: Array, sure: Array, inputs: list[Array], backward: list[Array], clip: Number) -> Array:
         return jnp.where(sure, found, careful(inputs, backward, clip))
 
     unusual = isinstance(clip, float) and not TINY <= clip < math.inf

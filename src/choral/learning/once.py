@@ -230,7 +230,7 @@ def noisy_upload(
 
 @lru_cache(maxsize=1024)  # the room of a draw takes a search, and every upload asks for it
 def places_of(plan: Plan, rows: int) -> int:
-    """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
+    """The number of rows for which a round has room, on a device of `rows`: all, or what one draw may give."""
     return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
 
 

@@ -84,7 +84,7 @@ def model_of_units(model: Model, plan: Plan) -> Model:
     if model.trainer is not None and not plan.protects.one_row:
         raise PlanError(
             "CH204",
-            f'unit = "{plan.unit}" with the model "{model.name}", which has a trainer of its own.',
+            f'unit = "{plan.unit}" with the model "{model.name}", which has its own trainer.',
             why=f"It is known to clip the gradient of each row, not that of a {plan.unit}.",
             fix='Use unit = "record", or a model that JAX trains.',
         )

@@ -152,7 +152,7 @@ class TracedNumbers(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, recipe: Recipe, room: int) -> Self:
-        """The numbers for batches with this room; a clip that a form of its own is compiled for stays in that form.
+        """The numbers for batches with this room; a clip for which a special form is compiled stays in that form.
 
         >>> from choral.learning.models import logistic
         >>> numbers = TracedNumbers.of(logistic(104), Recipe(steps=1, batch=64, step_size=0.5), 128)

@@ -77,7 +77,7 @@ def load(
     deployment: bool = False,
     keep_tables: bool = False,
 ) -> Dataset:
-    """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
+    """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device.
@@ -98,10 +98,10 @@ def load(
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
-        told: tuple[str, ...] = ()
+        looked: tuple[str, ...] = ()
     else:
         tables = _read(source, written)
-        kinds, target, origin, told = _columns_of(
+        kinds, target, origin, looked = _columns_of(
             [table for _, table in tables],
             label=label,
             classes=classes,
@@ -125,7 +125,7 @@ def load(
     )
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    notes = (*told, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
+    notes = (*looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
     if not keep:
         largest = max(map(len, shares.values()))
         raise TableError(
@@ -327,7 +327,7 @@ def _from_arrays(
         raise TableError(
             "CH312",
             f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
-            fix="Give features as rows × columns and one whole label from 0 a row, or label_bounds with numbers.",
+            fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
         )
     if not np.isfinite(matrix).all():
         row = int(np.argwhere(~np.isfinite(matrix))[0, 0])

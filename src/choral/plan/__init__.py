@@ -73,7 +73,7 @@ def require_company(cohort: int, devices: int, *, where: str = "") -> None:
             "CH204",
             f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
             where=where,
-            fix="Use at least 2 devices a round.",
+            fix="Use at least 2 devices per round.",
         )
 
 
@@ -117,7 +117,7 @@ class Plan:
     back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
     uses one. Where devices are weighed by their "rows", `rows` and `batch` are those of a typical device, which counts
     once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch. `probes` are the
-    random projections of its own upload that each device answers in a round, and `opened_turns` the turns of a run of
+    random projections of a device's upload that it answers in a round, and `opened_turns` the turns of a run of
     which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
     neither leaves anything of the figure with the secure sum.
 
@@ -255,7 +255,7 @@ class Plan:
         return MOST_WEIGHT if self.weighed else 1
 
     def used_rows(self, rows: int) -> int:
-        """How many of its rows a device uses: all, or as many as the most weight has.
+        """The number of a device's rows that it uses: all, or as many as the most weight has.
 
         >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
         ...             weighing="rows")

@@ -232,8 +232,8 @@ class Device:
     def _pay(self, turn: Turn) -> None:
         """Charge the turn and remember it, both durably, before the first look at the data.
 
-        An update that can't be sent is told by a refusal, and that tells of the data as well: a server that could have
-        refusals for nothing would ask until the noise is averaged away.
+        An update that can't be sent leads to a refusal, which reveals something of the data as well: a server that
+        could have refusals for nothing would ask until the noise is averaged away.
         """
         receipt = self._charge(turn.round, turn.attempt)
         pairs = {peer: pair.data for peer, pair in self._pairs.items()}
@@ -375,8 +375,8 @@ class Device:
             entries=receipt.entries,
             seal=receipt.seal,
         )
-        told, signature = signed.closing, signed.signature
-        return Signed(turn=message.turn, device=self.number, paid=paid, receipt=told.receipt, signature=signature)
+        closing, signature = signed.closing, signed.signature
+        return Signed(turn=message.turn, device=self.number, paid=paid, receipt=closing.receipt, signature=signature)
 
     # What two devices share, agreed when first needed and remembered
 

@@ -163,7 +163,7 @@ class OpenedKeys(_Message, frozen=True, tag=14):
     keys: bytes
 
 
-# The end of a run has tags of its own, apart from those of a turn.
+# The end of a run has its own tags, apart from those of a turn.
 
 
 class Close(_Message, frozen=True, tag=20):

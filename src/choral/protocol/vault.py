@@ -111,7 +111,7 @@ class FileStore:
                 "CH801",
                 f"the vault {self.path.name} can't be written: {error.strerror}.",
                 why="A device that can't remember a turn must not take part in it.",
-                fix="Free the disk or mend its permissions, then start the device again.",
+                fix="Free some space or fix the permissions, then start the device again.",
             ) from None
 
 

@@ -55,12 +55,12 @@ class Baselines(Record, frozen=True, kw_only=True):
     def named(self) -> dict[str, float]:
         """Each figure that there is, by its name for people."""
         devices = "" if self.alone_devices is None else f", mean of {self.alone_devices}"
-        told = {
+        values = {
             "without privacy": self.without_privacy,
             f"alone{devices}": self.alone,
             "always the same answer": self.most_common,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Measured(Record, frozen=True, kw_only=True):

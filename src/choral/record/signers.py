@@ -33,7 +33,7 @@ class Signatures(Record, frozen=True, kw_only=True):
 
 
 class KeptReceipt(Signer, frozen=True, kw_only=True):
-    """What a site keeps of its own signature: its entry, and the digests that it signed."""
+    """What a site keeps about its signature: its entry, and the digests that it signed."""
 
     version: int
     run: str

@@ -81,7 +81,7 @@ def claims_table(record: RunRecord, shown: slice = slice(None)) -> Markup:
 
 
 def merit_chart(record: RunRecord) -> Markup:
-    """Accuracy, or R², on the hold-out after every round, beside the lines without privacy and of each device alone."""
+    """Accuracy, or R², on the hold-out after every round, with the lines without privacy and of each device alone."""
     found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
     if not found:
         why = "yet" if record.result is None else "on public rows"
@@ -134,8 +134,8 @@ def ledger_terms(record: RunRecord, more: str = "") -> Markup:
     """Everything without which an ε of a ledger means nothing, and what else there is to say of it."""
     rules = words.ledger_rules(record.about)
     against, adjacency = words.limited_against(record.about), adjacency_of(record.about.plan)
-    told = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}. {more}"
-    return element("p", told.rstrip(), class_="quiet")
+    terms = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}. {more}"
+    return element("p", terms.rstrip(), class_="quiet")
 
 
 def budgets(record: RunRecord, only: int | None = None) -> Markup:
@@ -211,7 +211,7 @@ def _summary(devices: Sequence[SpentByDevice]) -> Markup:
 
 
 def colluder_chart(record: RunRecord) -> Markup:
-    """The proved ε with the secure sum for every number of colluders, beside the ε against everyone."""
+    """The proved ε with the secure sum for every number of colluders, next to the ε against everyone."""
     if record.about.secure_sum is None:
         return element("p", "There was no secure sum: colluders change nothing, the ε against everyone holds.")
     if not words.claims(record):

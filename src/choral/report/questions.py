@@ -31,7 +31,7 @@ def asked_questions(record: RunRecord) -> Markup:
     about = read_run(record.folder).about  # a page's own record has long texts cut, and the job is one
     delta = about.delta
     terms = _terms(about)
-    told = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0)
+    loss = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0)
     answered = list(read_questions(record.folder))
     plain = [one for one in answered if not _is_round(one)]
     rows = [
@@ -46,10 +46,10 @@ def asked_questions(record: RunRecord) -> Markup:
     rounds = len(answered) - len(plain)
     also = f" {rounds} of them were sums of models." if rounds else ""
     cost = (
-        f"Each question costs ε ≤ {up(told.epsilon, 4)} against {told.adversary}, and ε ≤ {up(told.epsilon_sum, 4)} "
-        f"against {told.adversary_sum}; all {told.most} that may be asked cost ε ≤ {up(told.epsilon_in_all)} and "
-        f"ε ≤ {up(told.epsilon_sum_in_all)} (rule {told.rule}, δ = {delta:g}, {told.adjacency}). The statement above "
-        f"contains them.{also} {told.most - len(answered)} of {told.most} were not answered."
+        f"Each question costs ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
+        f"against {loss.adversary_sum}; all {loss.most} that may be asked cost ε ≤ {up(loss.epsilon_in_all)} and "
+        f"ε ≤ {up(loss.epsilon_sum_in_all)} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}). The statement above "
+        f"contains them.{also} {loss.most - len(answered)} of {loss.most} were not answered."
     )
     listed = [parts.table(("number", "question", "asked of", "noise (sd)"), rows)] if rows else []
     details = [_detail(terms, one) for one in plain[:MOST_DETAILED]]
@@ -83,13 +83,13 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
         made = from_register(read_model(question, terms.columns), terms, register)
         if made is None:
             continue
-        told = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0, sums=len(made.sums))
+        loss = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0, sums=len(made.sums))
         figures = "".join(
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
         cost = (
-            f"{told.sums} sums, ε ≤ {up(told.epsilon, 4)} against {told.adversary}, and ε ≤ {up(told.epsilon_sum, 4)} "
-            f"against {told.adversary_sum} (rule {told.rule}, δ = {delta:g}, {told.adjacency}).{figures}"
+            f"{loss.sums} sums, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
+            f"against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}).{figures}"
         )
         effects = answers.shown(question.name, made.model.effects)
         found.append(together(element("h3", parts.short(line.words, 200)), element("p", cost), effects))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum
 from choral.planner.worth_joining import in_words
-from choral.privacy.display import up
+from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
 from choral.record import About, Outcome, RunRecord, Statement, merit
@@ -26,7 +26,7 @@ _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan
 
 @dataclass(frozen=True, kw_only=True)
 class ShownClaim:
-    """One of the three ε, with everything that must stand beside it; `epsilon` is None where nothing can be claimed."""
+    """One of the three ε, with all that must be shown with it; `epsilon` is None where nothing can be claimed."""
 
     title: str
     epsilon: float | None
@@ -97,7 +97,7 @@ def label(record: RunRecord) -> tuple[str, str]:
 
 
 def ledger_rules(about: About) -> str:
-    """The rules by which the devices' ledgers charge a round, each with what it counts."""
+    """The rules by which the devices' ledgers charge for a round, each with what it counts."""
     rules = rules_charged(about.plan, (device.rows for device in about.devices))
     return ", and ".join(map(rule_in_words, rules))
 
@@ -143,7 +143,9 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
         title="With the secure sum",
         epsilon=summed.epsilon if summed else None,
         delta=delta,
-        standing=f"proved; certificate: {summed.certificate}" if summed else _no_extra(privacy.no_certificate),
+        standing=f"proved; certificate: {in_plain_words(summed.certificate)}"
+        if summed
+        else _no_extra(privacy.no_certificate),
         guarantee=summed is not None,
         rule=rule_in_words(summed.rule) if summed else "none applies",
         adjacency=adjacency,
@@ -153,9 +155,9 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
         title="Published, Theorem 1",
         epsilon=published.epsilon,
         delta=delta,
-        standing="valid here: " + published.because
+        standing="valid here: " + in_plain_words(published.because)
         if published.valid
-        else "published formula, not a guarantee here: " + published.because,
+        else "published formula, not a guarantee here: " + in_plain_words(published.because),
         guarantee=published.valid,
         rule=published.rule,
         adjacency=adjacency,
@@ -165,7 +167,7 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
 
 
 def _no_extra(reason: str | None) -> str:
-    return "no provable extra protection here" + (f": {reason}" if reason else "")
+    return "no provable extra protection here" + (f": {in_plain_words(reason)}" if reason else "")
 
 
 def unprotected(record: RunRecord) -> str:
@@ -208,13 +210,13 @@ def measured(result: Outcome) -> str:
     test, found = result.test, result.measured
     if not test or found is None:
         return ""
-    told = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
-    told += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
+    figures = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
+    figures += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
     recalls = [f"{name[:_LONGEST_CLASS]} {value:.2f}" for name, value in found.recall.items()]
     more = ["…"] * (len(recalls) > _MOST_NAMED)
-    told += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
+    figures += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
     joined = f" {in_words(result.verdict)}" if result.verdict else ""
-    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}.{joined}"
+    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(figures)}.{joined}"
 
 
 def statement(record: RunRecord) -> tuple[str, ...]:
@@ -353,13 +355,13 @@ def who_signed(record: RunRecord) -> str:
     entries = record.signatures.devices
     signed = [entry.device for entry in entries if entry.signature]
     covers = "the whole record" if record.signatures.version > 1 else "the plan, the model and its ledger, no more"
-    told = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
+    said = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
     missing = [f"{entry.device} ({entry.why})" for entry in entries if not entry.signature]
     if not missing:
-        return f"{told}."
+        return f"{said}."
     more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
     return (
-        f"{told}: {', '.join(signed[:_MOST_NAMED]) or 'nobody'}. Not signed: {', '.join(missing[:_MOST_NAMED])}{more}."
+        f"{said}: {', '.join(signed[:_MOST_NAMED]) or 'nobody'}. Not signed: {', '.join(missing[:_MOST_NAMED])}{more}."
     )
 
 

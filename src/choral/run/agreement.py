@@ -32,7 +32,7 @@ from choral.run.code import Maker
 from choral.run.enrolled import Enrolled
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.planning import plan_of
-from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of
+from choral.run.study import Study, check_delta, codec_of, limits_of, maker_in, model_of
 from choral.secagg.keys import Roster, digest, safety_number
 
 FORMAT = 1
@@ -103,7 +103,7 @@ class Agreement:
     def with_code_in(self, folder: Path) -> Self:
         """The same for its coordinator, whose own model is installed or lies in this folder."""
         kind = self.job.model_kind
-        return self if kind in BUILT_IN else replace(self, maker=maker_beside(kind, folder))
+        return self if kind in BUILT_IN else replace(self, maker=maker_in(kind, folder))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -257,7 +257,7 @@ class Agreement:
 
     @cached_property
     def terms(self) -> Terms:
-        """What every turn is bound to; the codec is not told but worked out, so no server can choose a coarse grid."""
+        """What every turn is bound to; the codec is not given but worked out, so no server can choose a coarse grid."""
         return Terms(
             roster=self.roster,
             secure=self.secure,
@@ -355,7 +355,9 @@ def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
     left_out = {settings.label, settings.person, *(settings.ignore or ())}
     where = job.where("data", "columns")
     return tuple(
-        declare(name, told, where=where) for name, told in (settings.columns or {}).items() if name not in left_out
+        declare(name, declared, where=where)
+        for name, declared in (settings.columns or {}).items()
+        if name not in left_out
     )
 
 

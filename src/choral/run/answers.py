@@ -172,7 +172,7 @@ def planned(
     )
 
 
-def told_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
+def answer_of_model(made: MadeModel, privacy: AnswerPrivacy, figures: Mapping[str, float]) -> AskedAnswer:
     """A model with what it cost."""
     return AskedAnswer(
         question=made.question,

@@ -151,7 +151,7 @@ class RunFolder:
         return lines
 
     def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
-        """The bytes of the model's file, which devices sign; written with its description beside it."""
+        """The bytes of the model's file, which devices sign; written with its description next to it."""
         content = tensors(parameters, {"format": "choral flat vector"})
         write_whole(self.path / "model.safetensors", content)
         write_json(self.path / "model.json", card.to_dict())
@@ -226,7 +226,7 @@ def _read_tensors(path: Path, *names: str) -> tuple[Any, ...]:
 
 
 def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
-    """The flat vector in a safetensors file of a run, and what is noted beside it."""
+    """The flat vector in a safetensors file of a run, and what is noted with it."""
     about, parameters = _read_tensors(path, "parameters")
     return parameters, about
 

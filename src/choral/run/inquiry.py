@@ -21,7 +21,15 @@ from choral.protocol.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
-from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
+from choral.run.answers import (
+    AskedAnswer,
+    PlannedQuestion,
+    answer_of,
+    answer_of_model,
+    answer_privacy,
+    answered,
+    planned,
+)
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
 from choral.run.modelling import AskedTables, fit, keep_model, measured, planned_model
@@ -56,11 +64,11 @@ class Inquiry:
         data = question.canonical()
         checked = self.terms.read(data)
         if (known := self.register.find(data)) is not None:
-            return self.told(known, from_register=True)
+            return self.answer_from(known, from_register=True)
         self.terms.require_crowd(self.rows)
         self.terms.require_answer(checked, self.rows, self.study.plan.devices)
         with Books(self.study, self.folder / "ledgers") as books:
-            return self.told(self._answered(checked, NO_STATE, books))
+            return self.answer_from(self._answered(checked, NO_STATE, books))
 
     def _fitted(self, question: Question, watch: Watch) -> AskedAnswer:
         """The model that a question names, round by round; what the register has of it is not asked for again."""
@@ -78,7 +86,7 @@ class Inquiry:
         figures = {} if self.tables.test is None else measured(made.model, self.tables.test)
         keep_model(self.folder, made, figures)
         privacy = self._privacy(from_register=self.register.last == before, sums=len(made.sums))
-        return told_model(made, privacy, figures)
+        return answer_of_model(made, privacy, figures)
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
@@ -87,7 +95,7 @@ class Inquiry:
             question, self.terms, self.register, rows=rows, devices=self.study.plan.devices, delta=self.delta
         )
 
-    def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
+    def answer_from(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
         """What an opened sum says: all of it follows from the register."""
         return answer_of(self.terms, found, self._privacy(from_register=from_register))
 
@@ -125,7 +133,7 @@ class Inquiry:
         return AskedTables.of(self.study)
 
     def _next_number(self, books: Books) -> int:
-        """One more than any turn that was charged or answered: what failed after it was paid for is asked anew."""
+        """One more than any turn that was charged or answered: what failed after it was paid for is asked again."""
         plan = self.terms.plan
         charged = (charge.round for ledger in books.ledgers for charge in ledger.balance.charges if charge.plan == plan)
         return max(self.register.last, *charged, 0) + 1

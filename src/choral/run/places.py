@@ -313,7 +313,7 @@ class Rehearsed(OneProcess):
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = self.books.rounds
-        self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, but for its masks
+        self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, without its masks
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)

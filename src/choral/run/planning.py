@@ -325,7 +325,7 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int,
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
-        # Without noise a cohort may be one device.
+        # If there is no noise, a cohort may be one device.
         proposed = proposal_of(_task(job, model, secure, devices=devices, rows=rows, **given)).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
@@ -371,7 +371,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
         return plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
-        return calibrated(plan, budget, besides=None if asked is None else asked.reserved)
-    besides = None if asked is None else asked.reserved_of_sums
+        return calibrated(plan, budget, other=None if asked is None else asked.reserved)
+    other = None if asked is None else asked.reserved_of_sums
     budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)
-    return calibrated(plan, budget, rule="with_secure_sum", besides=besides, **crowd_of(secure))
+    return calibrated(plan, budget, rule="with_secure_sum", other=other, **crowd_of(secure))

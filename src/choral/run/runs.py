@@ -80,7 +80,9 @@ def settled_again(
     if about.traits.deployed:
         raise StorageError("CH802", "is a deployment.", where=str(path), fix="choral server run STUDY goes on with it.")
     if (Path(path) / "result.json").exists():
-        raise StorageError("CH800", "is finished.", where=str(path), fix="Read it with choral report, or run anew.")
+        raise StorageError(
+            "CH800", "is finished.", where=str(path), fix="Read it with choral report, or start a new run."
+        )
     job = config.parse(about.job, source=about.job_source or "run.json")
     if data is None and about.in_memory:
         raise StorageError(
@@ -95,7 +97,7 @@ def settled_again(
             "CH802",
             "was planned for other data or settings than are here now.",
             where=str(path),
-            fix="Restore the data and choral.toml as they were, or run anew.",
+            fix="Restore the data and choral.toml as they were, or start a new run.",
         )
     if about.secure_sum is not None:  # the defaults may have changed since
         codec = codec_of(study.plan, about.secure_sum, study.model)
@@ -108,7 +110,7 @@ def job_and_source(data: DataSource, settings: dict[str, Any]) -> tuple[Job, Dat
     if isinstance(data, str | Path) and Path(data).suffix == ".toml":
         if settings:
             raise ConfigError(
-                "CH104", f'"{next(iter(settings))}" is given beside a choral.toml.', fix="Set it in the file."
+                "CH104", f'"{next(iter(settings))}" is given together with a choral.toml.', fix="Set it in the file."
             )
         return config.read(data), None
     if isinstance(data, Job):

@@ -89,9 +89,13 @@ def _full(costs: Costs, rounds: NDArray[np.int64]) -> list[bool]:
     return [epsilon > limit.epsilon for epsilon, limit in zip(after, costs.limits, strict=True)]
 
 
-def in_form_of(told: Statement, worked_out: Statement, rounds: NDArray[np.int64], costs: Costs) -> Statement:
+def in_form_of(recorded: Statement, worked_out: Statement, rounds: NDArray[np.int64], costs: Costs) -> Statement:
     """The statement as a run of before had it, whose devices had no `planned`: full meant that the plan was done."""
-    if told.devices is None or worked_out.devices is None or any(one.planned is not None for one in told.devices):
+    if (
+        recorded.devices is None
+        or worked_out.devices is None
+        or any(one.planned is not None for one in recorded.devices)
+    ):
         return worked_out
     done = (rounds >= costs.allowed_rounds).tolist()
     old = tuple(
@@ -133,7 +137,7 @@ def _largest_statement(costs: Costs, *, first_form: bool, several: bool) -> Stat
     allowed = costs.allowed_rounds
     if _is_new(costs, several):
         return _largest_claims(costs, allowed)
-    most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
+    most = int(np.lexsort((costs.rows, -allowed))[0])  # with fewer rows, each record is used more often
     rounds = int(allowed[most])
     return _statement_of(costs, most, rounds, first_form=first_form, several=several)
 

@@ -115,7 +115,7 @@ def settle(
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, told = _load(job, source, dealt, keep_tables=keep_tables)
+    data, described = _load(job, source, dealt, keep_tables=keep_tables)
     split = _split(job, data, dealt)
     if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
         data, split = kept, _split(job, kept, dealt)
@@ -141,7 +141,7 @@ def settle(
         secure=secure,
         codec=codec_of(plan, secure, model),
         limits=limits_of(job, data),
-        source=told,
+        source=described,
         in_memory=source is not None,
     )
     _ = study.costs.allowed_rounds  # worked out now, while somebody sees that something is worked out
@@ -243,7 +243,7 @@ def check_delta(job: Job, rows: int) -> None:
 def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
-    Without a `maker` the function is looked for among what Python has installed, then beside the job's file.
+    Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
     if kind in KINDS and not flat:
@@ -256,10 +256,10 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
     if kind in KINDS:
         return KINDS[kind].make(shape[0], classes, tuple(job.model.hidden or ()))
     try:
-        made = (maker or maker_beside(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
+        made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
         raise
-    except Exception as error:  # whatever a user's own code raises is told without a traceback
+    except Exception as error:  # whatever a user's own code raises is reported without a traceback
         raise ConfigError(
             "CH102",
             f'model.kind = "{kind}" can\'t be made: {error}.',
@@ -284,7 +284,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
     return made
 
 
-def maker_beside(kind: str, folder: Path) -> Maker:
+def maker_in(kind: str, folder: Path) -> Maker:
     """The function that "module:function" names: among what Python has installed, then in this folder."""
     module, _, function = kind.partition(":")
 
@@ -297,7 +297,7 @@ def maker_beside(kind: str, folder: Path) -> Maker:
 
 @contextmanager
 def _found_last(folder: str) -> Iterator[None]:
-    """Modules in this folder can be imported, after all others: a file beside choral.toml hides no installed module."""
+    """Modules in this folder can be imported after all others: a file next to choral.toml hides no installed module."""
     sys.path.append(folder)
     try:
         yield
@@ -317,7 +317,7 @@ def limits_of(job: Job, data: Dataset) -> tuple[Budget, ...]:
         )
     # Without an ε the noise was chosen by hand; the ledgers still count, but refuse nothing.
     common = job.privacy.epsilon if job.privacy.epsilon is not None else NO_LIMIT
-    told = data.limits or (common,) * len(names)
+    limits = data.limits or (common,) * len(names)
     return tuple(
-        Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, told, strict=True)
+        Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, limits, strict=True)
     )

@@ -122,7 +122,7 @@ class Bundle:
             or height >= _FIELD
         ):
             raise TrustError(
-                "CH600", "a device's bundle has the wrong form.", fix="Make the bundle anew on the device."
+                "CH600", "a device's bundle has the wrong form.", fix="Make the bundle again on the device."
             )
         self._check_orders(height)
         try:
@@ -178,7 +178,7 @@ class Roster:
                 raise TrustError(
                     "CH606",
                     f"two devices of the roster have the same {name} key.",
-                    fix="Each device makes its own keys: let one of them join anew.",
+                    fix="Each device makes its own keys: let one of them join again.",
                 )
         for bundle in self.bundles:
             bundle.verify()

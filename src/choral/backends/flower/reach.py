@@ -38,7 +38,7 @@ def check_reach(address: str, *, authority: Path, clock: Callable[[], float] = t
 
 
 def _knock(address: str, authority: Path, clock: Callable[[], float]) -> tuple[float, str]:
-    """How far this clock is ahead of the server's, and the certificate that vouches for it, verified but for dates."""
+    """How far this clock is ahead of the server's, and the certificate behind it, verified except for its dates."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=authority)
     context.verify_flags |= _WITHOUT_DATES
