@@ -322,6 +322,14 @@ MUTANTS = [
         "(DOUBLE_BITS, 0) if plan.once else (FLOAT_BITS, 0)",
         "tests/privacy/test_mechanisms_noise_once.py::"
         "test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with"),
+    bug("a device with many rows among narrower noises", "choral.learning.once:LocalWork.widening",
+        "least + self.noises * (own - least)", "own",
+        "tests/learning/test_once.py::"
+        "test_a_device_with_many_rows_among_small_ones_has_the_noise_that_its_own_rounding_needs"),
+    bug("each device's noise for its own room", "choral.learning.recipe:noise_on_sum",
+        "(room, *recipe.rooms)", "(room,)",
+        "tests/learning/test_rounding.py::"
+        "test_the_noises_of_one_step_on_drawn_rows_are_alike_however_many_rows_a_device_has"),
     bug("a model that is too long is paid for", "choral.learning.once:OnceTraining.check",
         "require_bounded(parameters)", "return",
         "tests/deploy/test_once.py::"

@@ -172,8 +172,8 @@ def noise_on_sum(model: Model, recipe: Recipe, room: int) -> float:
     >>> round(noise_on_sum(logistic(104), Recipe(steps=1, batch=64, step_size=0.1, clip=1.0, noise=0.5), 128), 2)
     32.03
     """
-    factor = max(sensitivity_factor(model, one) for one in (room, *recipe.rooms))
-    return recipe.batch * recipe.noise * factor
+    rooms = (room, *recipe.rooms)  # all noises that a sum counts are alike
+    return recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)
 
 
 def sensitivity_factor(model: Model, room: int) -> float:
