@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from choral.cli import terminal
+from choral.cli import sums, terminal
 from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
@@ -111,12 +111,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
+    from choral import config
+
+    job = config.read(args.job)
+    if job.on_sums:
+        return sums.plan(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
-        from choral import config
         from choral.run.study import settle
 
         done()
-        study = settle(config.read(args.job), reached=done)
+        study = settle(job, reached=done)
     if args.json:
         print(json.dumps(_as_object(args.job, study)))
     else:
@@ -149,6 +153,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.privacy.exposure import rounds_each
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
+    from choral.run.sum_study import advice
 
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)
@@ -160,6 +165,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     yield f"       a device takes part in about {rounds_each(study.plan)} rounds; its limit pays for {allowed}"
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
     yield from _smaller_federation(study)
+    yield from (f"SUMS   {line}" for line in advice(study))
     yield f"DIGEST {study.plan.digest}"
     if planned := planned_statement(study.costs):
         yield ""

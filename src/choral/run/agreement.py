@@ -313,6 +313,13 @@ def check_deployable(job: Job) -> None:
                 where=job.where(table, key),
                 fix="Take it out.",
             )
+    if job.on_sums:
+        raise ConfigError(
+            "CH104",
+            f'[model] kind = "{job.model.kind}" in a deployment, which asks for such a model by a question.',
+            where=job.where("model", "kind"),
+            fix=f"Leave it out, set [ask] epsilon, and use choral ask STUDY {job.model.kind} …",
+        )
     if job.federation.rows is None:
         raise ConfigError(
             "CH103",
