@@ -35,7 +35,7 @@ class DrawnNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return safety_number(bytes.fromhex(self.study))
 
     def checks(self, numbers: Iterable[str]) -> dict[str, str]:
-        """The check with each site that has given its number, given as NAME=NUMBER; CH614 for what is no such thing."""
+        """The check with each site whose number is given, as NAME=NUMBER; CH614 for what is no such thing."""
         found = {}
         for one in numbers:
             name, _, number = one.rpartition("=")

@@ -222,7 +222,7 @@ class Vault:
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
         if terms == known.terms:
             self.change(roster=roster, pairs=pairs)
-        else:  # with the keys of what was approved before, its past uploads could not be opened, nor its future ones
+        else:  # nothing of what was approved before needs its keys any more
             self.change(
                 roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
             )
