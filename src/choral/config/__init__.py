@@ -237,7 +237,7 @@ def _did_you_mean(word: str, known: Mapping[str, object], otherwise: str) -> str
 
 
 def _check_together(job: Job) -> None:
-    sources = [key for key in ("csv", "parquet", "builtin") if getattr(job.data, key) is not None]
+    sources = [key for key in ("csv", "parquet", "npz", "images", "builtin") if getattr(job.data, key) is not None]
     if len(sources) > 1:
         raise ConfigError(
             "CH104",
@@ -245,8 +245,8 @@ def _check_together(job: Job) -> None:
             where=job.where("data", sources[1]),
             fix="Keep one.",
         )
-    if job.data.builtin is not None:
-        _check_builtin(job)
+    if sources and sources[0] not in ("csv", "parquet"):
+        _check_columns(job, sources[0])
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
             "CH103",
@@ -275,15 +275,23 @@ def _check_together(job: Job) -> None:
     _check_model(job)
 
 
-def _check_builtin(job: Job) -> None:
-    """Nothing, or CH104 for a setting of a table that a table which comes with choral does not take."""
-    of_a_file = ("classes", "ignore", "device_column", "limit_column", "person", "delimiter")
-    if key := next((key for key in of_a_file if getattr(job.data, key) is not None), None):
+def _check_columns(job: Job, source: str) -> None:
+    """Nothing, or CH104 for a setting of a table where the rows are arrays, images, or come with choral."""
+    of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
+    more = {"builtin": ["classes"], "npz": ["columns", "image_shape"], "images": ["columns", "classes", "label_bounds"]}
+    if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
         raise ConfigError(
             "CH104",
-            f'[data] has builtin = "{job.data.builtin}" and {key}, which only your own table can have.',
+            f'[data] has {source} = "{getattr(job.data, source)}" and {key}, which only your own table can have.',
             where=job.where("data", key),
             fix=f"Leave {key} out, or name your table with csv or parquet.",
+        )
+    if job.data.images is not None and len(job.data.image_shape or ()) not in (2, 3):
+        raise ConfigError(
+            "CH103",
+            "[data] has images and no image_shape of two or three numbers.",
+            where=job.where("data", "images"),
+            fix="Set image_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
         )
 
 

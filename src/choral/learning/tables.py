@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
+from choral.learning.arrays import SiteArrays
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -88,6 +89,9 @@ def load(
     """
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     labels: Labels
+    sites = source if isinstance(source, SiteArrays) else None
+    if sites is not None:
+        source, classes = (sites.features, sites.labels), sites.classes or classes
     if isinstance(source, tuple) and len(source) == 2:
         if column := device_column or limit_column or person:
             raise ConfigError(
@@ -120,9 +124,11 @@ def load(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
     owners = None if person is None else names_in(person, [table for _, table in tables])
-    shares = holders(
-        tables, labels, owners, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
-    )
+    if sites is not None and len(sites.sizes) > 1:
+        shares = sites.shares()
+    else:
+        dealt = {"devices": devices, "partition": partition, "skew": skew, "seed": seed}
+        shares = holders(tables, labels, owners, device_column=device_column, **dealt)  # type: ignore[arg-type]
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
     notes = (*looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.once import OnceEngine
+from choral.backends.outside import OutsideEngine
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import RecordingTransport, Wire
 from choral.errors import ConfigError, SumError
@@ -279,9 +280,10 @@ class Simulated(OneProcess):
         return found
 
 
-def engine_of(study: Study) -> Vectorised | OnceEngine:
-    """The engine over the study's training rows: for noise in every step, or once."""
-    engine = OnceEngine if study.plan.once else Vectorised
+def engine_of(study: Study) -> Vectorised | OnceEngine | OutsideEngine:
+    """The engine over the study's training rows: for noise in every step, or once; for JAX, or another framework."""
+    every_step = Vectorised if study.model.trainer is None else OutsideEngine
+    engine: type[Vectorised | OnceEngine | OutsideEngine] = OnceEngine if study.plan.once else every_step
     return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 

@@ -73,7 +73,8 @@ def plan_of(
         plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
         plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing)
-    return _with_probes(job, _with_noise(job, plan, secure), secure, model), secure
+    optimised = replace(plan, **_optimiser(job))
+    return _with_probes(job, _with_noise(job, optimised, secure), secure, model), secure
 
 
 def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
@@ -176,8 +177,14 @@ def _convex(model: Model) -> bool:
 
 def _settings(job: Job) -> set[str]:
     """The names of the numbers that a job gives."""
-    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise))
+    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise), *_optimiser(job).items())
     return {name for name, value in (*_given(job).items(), *more) if value is not None}
+
+
+def _optimiser(job: Job) -> dict[str, Any]:
+    """What [local] says of what a device makes of its noisy gradients."""
+    names = ("momentum", "proximal", "schedule")
+    return {name: value for name in names if (value := getattr(job.local, name)) is not None}
 
 
 def _cohort(job: Job, devices: int) -> int:
@@ -252,6 +259,7 @@ def _conditions(
     return {
         "link": model.link,
         "classes": model.classes,
+        "features": model.features,
         "devices": devices,
         "cohort": _cohort(job, devices),
         "rows": rows,

@@ -81,7 +81,7 @@ class Result(TrainedModel):
 
 def model_shape(model: Model) -> ModelShape:
     """The kind of a model and its size, for run.json."""
-    return ModelShape(kind=model.name, hidden=tuple(model.widths[1:-1]), parameters=model.size)
+    return ModelShape(kind=model.name, hidden=tuple(model.hidden), parameters=model.size)
 
 
 def model_card(model: Model, data: tables.Dataset) -> ModelCard:

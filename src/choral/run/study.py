@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from choral.config import Job
 from choral.errors import ChoralError, ConfigError, TableError
 from choral.learning import tables
+from choral.learning.arrays import read_images, read_npz
 from choral.learning.models import KINDS, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
@@ -163,13 +164,14 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
             keep_tables=keep_tables,
         )
         return data, "UCI Adult"
-    path = settings.csv or settings.parquet
+    path = settings.csv or settings.parquet or settings.npz or settings.images
     if source is None and path is None:
         raise ConfigError(
-            "CH103", "[data] names no data.", where=job.where("data"), fix='Set csv, parquet, or builtin = "adult".'
-        )
+            "CH103", "[data] names no data.", where=job.where("data"),
+            fix='Set csv, parquet, npz, images, or builtin = "adult".',
+        )  # fmt: skip
     data = tables.load(
-        job.pattern(str(path)) if source is None else source,
+        _found(job, str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
@@ -188,6 +190,15 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
+
+
+def _found(job: Job, path: str) -> DataSource:
+    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
+    if job.data.npz is not None:
+        return read_npz(job.pattern(path))
+    if job.data.images is not None:
+        return read_images(job.pattern(path), job.data.image_shape or ())
+    return job.pattern(path)
 
 
 def _split(job: Job, data: Dataset, seed: int) -> Split:
@@ -246,15 +257,15 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
     Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
-    if kind in KINDS and not flat:
+    if kind in KINDS and not flat and not KINDS[kind].images:
         raise TableError(
             "CH312",
             f'rows have {by(shape)} features, and the model "{kind}" takes them one after the other.',
             where=job.where("model", "kind"),
-            fix="Give rows × columns, features.reshape(len(features), -1), or your own model: choral.model.",
+            fix='Use kind = "cnn", features.reshape(len(features), -1), or your own model: choral.model.',
         )
     if kind in KINDS:
-        return KINDS[kind].make(shape[0], classes, tuple(job.model.hidden or ()))
+        return KINDS[kind].make(shape, classes, tuple(job.model.hidden or ()))
     try:
         made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
