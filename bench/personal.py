@@ -1,9 +1,9 @@
-"""Personal models beside the shared one and each site alone: `python -m bench.personal [--quick] [--json]`.
+"""Personal models next to the shared one and each site alone: `python -m bench.personal [--quick] [--json]`.
 
 Logistic or least-squares regression with noise once (rule S7) at ε = 1 against everyone, every number by the planner,
 over seeds; the mean over sites on their own test rows, and `over_rows` the mean over all test rows. `one_kappa` has the
 proposed κ at every site, `own_kappa` the one-standard-error rule; both are fitted on training rows only, as is `alone`.
-`refitted` is own κ after the refit on training and validation rows, beside `alone_refitted` on the same rows. School:
+`refitted` is own κ after the refit on training and validation rows, next to `alone_refitted` on the same rows. School:
 mean squared error of the score as a share of its range, 139 schools, δ = 1e-4; its file is read from --data
 (../shared/data/multisite). Adult by occupation: accuracy, 14 sites, δ = 1e-5. A site gains if its loss is smaller. Of
 each site's rows 56 % train, 14 % choose and 30 % judge.

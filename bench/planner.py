@@ -1,4 +1,4 @@
-"""The planner's settings beside the best of a grid: `python -m bench.planner [--quick] [--json] [--data DIR]`.
+"""The planner's settings next to the best of a grid: `python -m bench.planner [--quick] [--json] [--data DIR]`.
 
 Real tables over five sites, even and with shares of 50/28/14/6/2 %, δ = 1e-5 against everyone, one record replaced;
 `--data DIR` adds GUSTO-I, School and Heart over their own sites. Accuracy on held-out rows, or R² of a number, mean
@@ -44,7 +44,7 @@ FRESH_SEEDS = 3  # where no grid is searched
 
 @dataclass(frozen=True, kw_only=True)
 class OneRun:
-    """The proposal at one ε on one split, beside the baselines of the same rows."""
+    """The proposal at one ε on one split, next to the baselines of the same rows."""
 
     planner: float
     skewed: float | None

@@ -170,7 +170,7 @@ def test_a_budget_whose_noise_would_drown_the_model_is_refused_with_changes_that
     with pytest.raises(PlanError, match="CH201") as refused:
         plan_for(epsilon=0.01, rows=100, **few)
     epsilon = float(re.search(r"epsilon = ([\d.]+)", refused.value.fix)[1])
-    rows = int(re.search(r"([\d,]+) rows a device", refused.value.fix)[1].replace(",", ""))
+    rows = int(re.search(r"([\d,]+) rows per device", refused.value.fix)[1].replace(",", ""))
     assert plan_for(epsilon=epsilon, rows=100, **few).chosen.epsilon <= epsilon
     assert plan_for(epsilon=0.01, rows=rows, **few).chosen.epsilon <= 0.01
 

@@ -104,8 +104,8 @@ def triggered(study: Study, features: NDArray[np.float32]) -> NDArray[np.float32
 
 def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> PoisonedRun:
     """How a run ends in which these devices attack."""
-    told = poisoned(study, kind, bad)
-    run = Run(Poisoned(told, kind, bad), told)
+    changed = poisoned(study, kind, bad)
+    run = Run(Poisoned(changed, kind, bad), changed)
     result = run.finish()
     guard = run.place.guard
     trigger = None

@@ -1,4 +1,4 @@
-"""Measure a lower bound on ε, with its confidence, beside what is claimed.
+"""Measure a lower bound on ε, with its confidence, next to what is claimed.
 
   choral audit choral.toml               canaries for a plan, as the server, a
                                          colluding server and a reader of the
@@ -14,6 +14,8 @@
   choral audit --case s5                 rule S5: it sees every noisy step
   choral audit --case s6                 rule S6: it sees a device's integers
   choral audit --case s7                 rule S7: it sees sums with noise once
+  choral audit --case s7-sampled         the same with one secret draw of rows
+                                         per round
   choral audit ask                       rule S8: it sees the sums of answers
   choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from choral.audit.once import OnceCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
+    from choral.plan import Sampling, UnitName
     from choral.run.watch import Watch
 
 
@@ -55,6 +58,14 @@ class Given(TypedDict):
     seed: int
 
 
+class Once(TypedDict, total=False):
+    """What a case of noise once has that is not usual."""
+
+    unit: "UnitName"
+    sampling: "Sampling"
+
+
+_ONCE: dict[str, Once] = {"s7": {}, "s7-sampled": {"sampling": "poisson"}, "person": {"unit": "person"}}
 REFUTED = "A PROVED ε IS REFUTED: this is a bug in choral or in the plan's engine; please report it"
 
 
@@ -72,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the bounds beside the claims; 1 if a proved claim is refuted."""
+    """Measure, and print the bounds next to the claims; 1 if a proved claim is refuted."""
     if args.plan == "ask" and args.case is None:
         args.plan, args.case = None, "ask"
     if (args.plan is None) == (args.case is None):
@@ -105,7 +116,7 @@ def _theorem_1(args: argparse.Namespace, given: Given) -> int:
     rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
     _say(
         args,
-        f"{case.name}: {plan.cohort} of {plan.devices} devices a round, {rounds}, {plan.local_steps} local steps,\n"
+        f"{case.name}: {plan.cohort} of {plan.devices} devices per round, {rounds}, {plan.local_steps} local steps,\n"
         f"batches of all {plan.rows:,} records, noise {plan.noise:.6g}, clip {plan.clip:g}\n"
         f"fixed beforehand: {case.trainings:,} trainings of each world, threshold {case.threshold:.6g},\n"
         f"confidence {case.confidence:g}, seed {case.seed}",
@@ -131,12 +142,13 @@ def _white_box(args: argparse.Namespace, given: Given) -> int:
 def _once(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.once import once_case
 
-    case = once_case(**given, unit="person" if args.case == "person" else "record")
+    case = once_case(**given, **_ONCE[args.case])
+    rows = "all" if case.plan.partitioned else f"about {case.plan.batch} of"
     return _watched(
         args,
         case,
-        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} {case.plan.unit}s, "
-        f"the noise of {case.honest}",
+        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over {rows} {case.plan.rows} "
+        f"{case.plan.unit}s, the noise of {case.honest}",
     )
 
 
@@ -242,7 +254,7 @@ def _plan(args: argparse.Namespace) -> int:
     given = {"delta": delta, "confidence": args.confidence, "seed": args.seed, "watch": _watch(args)}
     views = worst_case(study.plan, study.secure, trainings=trainings, **given) + data_driven(study, **given)
     holds = all(view.holds for view in views)
-    told = {
+    summary = {
         "delta": delta,
         "adjacency": ADJACENCY,
         "confidence": args.confidence,
@@ -251,7 +263,7 @@ def _plan(args: argparse.Namespace) -> int:
         "views": [view.as_dict() for view in views],
         "plan": study.plan.to_dict(),
     }
-    print(json.dumps(told) if args.json else _shown_plan(views, delta, args.confidence))
+    print(json.dumps(summary) if args.json else _shown_plan(views, delta, args.confidence))
     return int(not holds)
 
 
@@ -279,7 +291,7 @@ CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "theorem-1-convex": _theorem_1,
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
-    **dict.fromkeys(("s7", "person"), _once),
+    **dict.fromkeys(_ONCE, _once),
     "ask": _ask,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

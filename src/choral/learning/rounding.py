@@ -4,6 +4,7 @@ docs/accounting.md, "Arithmetic", proves the bounds. All are relative to the cli
 the model's shape and on the room of a batch, never on a value.
 """
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -26,6 +27,15 @@ def pieces(room: int, most: int | None = None) -> tuple[int, int]:
     return count, -(-room // count)
 
 
+def strict_rows(room: int) -> int:
+    """The rows of a piece in the strict mode: ⌈√room⌉, so that no number is rounded often on its way.
+
+    >>> strict_rows(100), strict_rows(101)
+    (10, 11)
+    """
+    return math.isqrt(room - 1) + 1
+
+
 def in_sum(room: int) -> float:
     """e: so much of G the errors of two neighbouring batches' sums have at most, together.
 
@@ -38,6 +48,20 @@ def in_sum(room: int) -> float:
     count, rows = pieces(room)
     one_piece = rows * (rows + 3) * UNIT * (1 + 2 * rows * UNIT)
     return one_piece + (0 if count == 1 else 4 * UNIT**2 * rows * (count + 1) ** 2)
+
+
+def worst_rooms(least: int, most: int) -> tuple[int, ...]:
+    """Rooms one of which has an error of a sum that no room from `least` to `most` passes.
+
+    Up to `ONE_PIECE` it grows with the room; beyond, with the number of full pieces.
+
+    >>> worst_rooms(40, 48), worst_rooms(300, 400), worst_rooms(400, 450)
+    ((48,), (384, 512), (512,))
+    """
+    if most <= ONE_PIECE:
+        return (most,)
+    full = -(-most // PIECE) * PIECE
+    return (ONE_PIECE, full) if least <= ONE_PIECE else (full,)
 
 
 def in_norm(length: int) -> float:
@@ -59,9 +83,7 @@ def in_clipping(lengths: Iterable[int]) -> float:
     >>> in_clipping([8866]) < 1.3e-4
     True
     """
-    parts = list(lengths)
-    roundings = max(in_norm(length) for length in parts) + in_norm(len(parts)) + 64
-    return roundings * UNIT / (1 - roundings * UNIT)
+    return of_parts(map(in_norm, lengths))
 
 
 def of_dense_stack(widths: tuple[int, ...]) -> float:
@@ -70,6 +92,15 @@ def of_dense_stack(widths: tuple[int, ...]) -> float:
     >>> of_dense_stack((104, 64, 32, 2)) < 1.2e-5
     True
     """
-    parts = [in_norm(fan) + in_norm(out) for fan, out in pairwise(widths)]
+    return of_parts(in_norm(fan) + in_norm(out) for fan, out in pairwise(widths))
+
+
+def of_parts(roundings_of: Iterable[float]) -> float:
+    """c where the norms of a gradient's parts are off by so many roundings.
+
+    >>> of_parts([56.0]) == in_clipping([104])
+    True
+    """
+    parts = list(roundings_of)
     roundings = max(parts) + in_norm(len(parts)) + 64
     return roundings * UNIT / (1 - roundings * UNIT)

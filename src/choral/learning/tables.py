@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
+from choral.learning.arrays import SiteArrays
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -77,7 +78,7 @@ def load(
     deployment: bool = False,
     keep_tables: bool = False,
 ) -> Dataset:
-    """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
+    """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device.
@@ -88,6 +89,9 @@ def load(
     """
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     labels: Labels
+    sites = source if isinstance(source, SiteArrays) else None
+    if sites is not None:
+        source, classes = (sites.features, sites.labels), sites.classes or classes
     if isinstance(source, tuple) and len(source) == 2:
         if column := device_column or limit_column or person:
             raise ConfigError(
@@ -98,10 +102,10 @@ def load(
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
-        told: tuple[str, ...] = ()
+        looked: tuple[str, ...] = ()
     else:
         tables = _read(source, written)
-        kinds, target, origin, told = _columns_of(
+        kinds, target, origin, looked = _columns_of(
             [table for _, table in tables],
             label=label,
             classes=classes,
@@ -120,12 +124,14 @@ def load(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
     owners = None if person is None else names_in(person, [table for _, table in tables])
-    shares = holders(
-        tables, labels, owners, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
-    )
+    if sites is not None and len(sites.sizes) > 1:
+        shares = sites.shares()
+    else:
+        dealt = {"devices": devices, "partition": partition, "skew": skew, "seed": seed}
+        shares = holders(tables, labels, owners, device_column=device_column, **dealt)  # type: ignore[arg-type]
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    notes = (*told, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
+    notes = (*looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
     if not keep:
         largest = max(map(len, shares.values()))
         raise TableError(
@@ -327,7 +333,7 @@ def _from_arrays(
         raise TableError(
             "CH312",
             f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
-            fix="Give features as rows × columns and one whole label from 0 a row, or label_bounds with numbers.",
+            fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
         )
     if not np.isfinite(matrix).all():
         row = int(np.argwhere(~np.isfinite(matrix))[0, 0])

@@ -26,13 +26,14 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
-from choral.protocol.messages import QUESTION_BYTES, VERSION, most_frame_bytes
+from choral.protocol.messages import AGREEING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
 from choral.run.enrolled import Enrolled
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.planning import plan_of
-from choral.run.study import Study, check_delta, codec_of, limits_of, maker_beside, model_of
+from choral.run.study import Study, check_delta, codec_of, limits_of, maker_in, model_of
+from choral.secagg.hybrid import HYBRID
 from choral.secagg.keys import Roster, digest, safety_number
 
 FORMAT = 1
@@ -87,7 +88,7 @@ class Agreement:
             name=job.run.name,
             run=run,
             choral=__version__,
-            protocol=VERSION,
+            protocol=AGREEING if all(HYBRID in device.offers for device in devices) else VERSION,
             address=address,
             deadline=job.federation.deadline,
             certificate=certificate,
@@ -103,7 +104,7 @@ class Agreement:
     def with_code_in(self, folder: Path) -> Self:
         """The same for its coordinator, whose own model is installed or lies in this folder."""
         kind = self.job.model_kind
-        return self if kind in BUILT_IN else replace(self, maker=maker_beside(kind, folder))
+        return self if kind in BUILT_IN else replace(self, maker=maker_in(kind, folder))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -114,8 +115,9 @@ class Agreement:
     def of(cls, text: str, where: str) -> Self:
         """The agreement that a text describes; another format or protocol is refused (CH602)."""
         content = config.read_toml(text, source=where, fix=ASK_AGAIN)
-        for name, own in (("format", FORMAT), ("protocol", VERSION)):
-            if content.get(name, own) != own:
+        for name, known in (("format", (FORMAT,)), ("protocol", (VERSION, AGREEING))):
+            if content.get(name, known[0]) not in known:
+                own = " and ".join(map(str, known))
                 raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
         check_run(agreement.file.run, where)
@@ -137,7 +139,7 @@ class Agreement:
     @property
     def text(self) -> str:
         """The study file."""
-        head = "# A choral study: all of it is public. Compare its safety number by phone before you approve it.\n"
+        head = "# A choral study: all of it is public. Compare it with all other sites before you approve it.\n"
         return head + to_toml(msgspec.to_builtins(self.file))
 
     @cached_property
@@ -170,6 +172,11 @@ class Agreement:
     def roster(self) -> Roster:
         """The devices' bundles, every signature checked."""
         return Roster.of(device.bundle for device in self.file.devices)
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether keys are agreed in the run, with ML-KEM-768, and erased turn by turn: if all cards offer it."""
+        return self.file.protocol == AGREEING
 
     @cached_property
     def columns(self) -> tuple[Numeric | Categorical, ...]:
@@ -257,7 +264,7 @@ class Agreement:
 
     @cached_property
     def terms(self) -> Terms:
-        """What every turn is bound to; the codec is not told but worked out, so no server can choose a coarse grid."""
+        """What every turn is bound to; the codec is not given but worked out, so no server can choose a coarse grid."""
         return Terms(
             roster=self.roster,
             secure=self.secure,
@@ -266,6 +273,7 @@ class Agreement:
             plan=self.run_name,
             probes=self.plan.probes,
             opened_turns=self.plan.opened_turns,
+            hybrid=self.hybrid,
         )
 
     @property
@@ -305,6 +313,13 @@ def check_deployable(job: Job) -> None:
                 where=job.where(table, key),
                 fix="Take it out.",
             )
+    if job.on_sums:
+        raise ConfigError(
+            "CH104",
+            f'[model] kind = "{job.model.kind}" in a deployment, which asks for such a model by a question.',
+            where=job.where("model", "kind"),
+            fix=f"Leave it out, set [ask] epsilon, and use choral ask STUDY {job.model.kind} …",
+        )
     if job.federation.rows is None:
         raise ConfigError(
             "CH103",
@@ -355,7 +370,9 @@ def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
     left_out = {settings.label, settings.person, *(settings.ignore or ())}
     where = job.where("data", "columns")
     return tuple(
-        declare(name, told, where=where) for name, told in (settings.columns or {}).items() if name not in left_out
+        declare(name, declared, where=where)
+        for name, declared in (settings.columns or {}).items()
+        if name not in left_out
     )
 
 

@@ -1,4 +1,4 @@
-"""Whole noise on the grid of the sum, one local step a round (the strict mode): Rule S6."""
+"""Whole noise on the grid of the sum, one local step per round (the strict mode): Rule S6."""
 
 import math
 from collections.abc import Callable
@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 from choral.plan import LEAST_SCALE, Law
 from choral.privacy.discrete import discrete_gaussian
-from choral.privacy.events import Skellam, Zcdp
+from choral.privacy.events import Event, Gaussian, Skellam, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
-_RULES = {"S6": "one step a round, whole-number noise on the grid"}
+_RULES = {"S6": "one step per round, whole-number noise on the grid"}
 _WHY_BATCHES = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
 
 
 def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Skellam:
-    """Whole noise on the grid, one step a round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
+    """Whole noise on the grid, one step per round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
 
     That is what the codec sees to, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model
     matters here: both events are those of the least deviation, which cost no less than any larger one.
@@ -28,6 +28,26 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Ske
     """
     scale = LEAST_SCALE[part.law]
     return _EVENTS[part.law](part.moves / part.noise_multiplier * scale, scale, uses, honest_noises)
+
+
+def whole_noise_once(part: Exposure, uploads: int, honest_noises: int = 1) -> Event:
+    """The same for noise that is added once (Rule S7): a discrete Gaussian counts as the Gaussian that it rounds.
+
+    The codec makes it wider by `SMOOTHING` for that, as in Rule S8.
+
+    >>> part = Exposure(rounds=4, local_steps=5, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
+    ...                 step_size=0.1, sampling="partition", law="discrete_gaussian", noise_is_added="once",
+    ...                 row_length=1.0)
+    >>> whole_noise_once(part, 4)
+    Gaussian(mu=0.5, delta=0.0)
+    """
+    scale = LEAST_SCALE[part.law]
+    events = _EVENTS | {"discrete_gaussian": _gaussian}
+    return events[part.law](part.moves / part.noise_multiplier * scale, scale, uploads, honest_noises)
+
+
+def _gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Gaussian:
+    return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises))
 
 
 def _discrete_gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:
@@ -67,7 +87,7 @@ class IntegerNoise(Mechanism):
         return Loss(rule="S6", event=whole_noise(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss:
-        """Rule S6 with the noise of r_eff devices; a plan of whole noise has one local step a round."""
+        """Rule S6 with the noise of r_eff devices; a plan of whole noise has one local step per round."""
         event = whole_noise(part, part.most_uses, part.honest_noises)
         certificate = f"{one_step(part)}, {self.noise} on the grid"
         return Loss(rule="S6", event=event, adversary=summing_server(part), certificate=certificate)
