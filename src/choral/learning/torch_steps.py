@@ -64,7 +64,7 @@ def require_full_products() -> None:
 
 
 class TorchModule:
-    """A module as a function of a flat vector of parameters: `learning.models.Outside` in PyTorch."""
+    """A module as a function of a flat vector of parameters: `learning.models.OtherFramework` in PyTorch."""
 
     def __init__(self, module: nn.Module, loss: Loss, *, classes: int, axes: int = 1) -> None:
         refuse_layers(module)
