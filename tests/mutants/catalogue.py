@@ -70,6 +70,14 @@ MUTANTS = [
         "total, _ = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
         "factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
         "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
+    bug("a convolution that is not clipped", LOCAL + "layered_clipped_sum", "clip_factor(norms, clip)",
+        "jnp.ones_like(norms)",
+        "tests/learning/test_layered.py::"
+        "test_one_record_moves_the_sum_by_no_more_than_its_clip_and_what_float32_adds"),
+    bug("momentum that the codec has no room for", PLAN + "Plan.stretch", "1 / (1 - self.momentum)", "1.0",
+        "tests/plan/test_local_optimiser.py::test_no_update_leaves_the_range_that_the_codec_counts_on"),
+    bug("momentum under a rule that forbids it", PLAN + "Plan._require_optimiser", "self.once", "False",
+        "tests/plan/test_local_optimiser.py::test_they_are_refused_where_a_rule_forbids_them_by_its_name"),
     bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),

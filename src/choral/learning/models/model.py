@@ -27,7 +27,7 @@ MOST_PARAMETERS = 2**31 - 1
 _shape: Callable[..., Any] = jax.ShapeDtypeStruct
 
 
-class Outside(Protocol):
+class OtherFramework(Protocol):
     """A model's losses and outputs by another framework than JAX, as functions of a flat vector of parameters."""
 
     def outputs(self, parameters: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -70,7 +70,7 @@ class Model:
     link: Link = "softmax"
     shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
     trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
-    outside: Outside | None = None  # what computes its losses and outputs, where that is not JAX
+    outside: OtherFramework | None = None  # what computes its losses and outputs, where that is not JAX
     of_rows: "Model | None" = None  # the model of one row, where an example is all rows of a person
     fixed: "Model | None" = None  # the model itself, where the logarithm of an adaptive clip is one more parameter
 
