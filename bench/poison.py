@@ -62,7 +62,7 @@ def with_skewed_labels(records: Records, seed: int) -> Records:
 
 
 @functools.cache
-def clean_accuracy(epsilon: float, seed: int, skewed: bool) -> float:  # noqa: FBT001 - part of a cache's key
+def clean_accuracy(epsilon: float, seed: int, skewed: bool) -> float:
     """The accuracy of a run with probes in which nobody attacks."""
     return attacked(study(epsilon, seed, robust=True, skewed=skewed), None, ()).accuracy
 
