@@ -45,6 +45,7 @@ class Known:
     own: NDArray[np.float64]
     most: int
     noise: float
+    signs: NDArray[np.float64]  # one fixed pattern that all attackers share, in every round
     rng: np.random.Generator
 
 
@@ -55,9 +56,9 @@ SENT: dict[Kind, Callable[[Known], NDArray[np.float64]]] = {
     "backdoor": lambda known: BOOST * known.own,
     "sign_flip": lambda known: -LOUD * known.own,
     "gaussian": lambda known: known.rng.normal(0, LOUD * known.noise, known.own.shape),
-    "shift": lambda known: known.own + ASIDE * known.noise,
-    # A. Baruch et al. (2019): within the spread of the honest, so that no single number looks odd.
-    "little": lambda known: known.honest.mean(axis=0) - known.honest.std(axis=0),
+    "shift": lambda known: known.own + ASIDE * known.noise * known.signs,
+    # M. Baruch et al. (2019): within the spread of the honest, so that no single number looks odd.
+    "little": lambda known: known.honest.mean(axis=0) - np.sign(known.honest.mean(axis=0)) * known.honest.std(axis=0),
 }
 
 
@@ -98,9 +99,12 @@ class Poisoned(Simulated):
         honest = np.array([own for device, own in found.items() if device not in self.bad], np.float64)
         codec = self.study.codec
         most, noise = codec.largest - 1, noise_in_grid(self.study.plan, codec)
+        # A constant would cancel: a softmax does not change where all its outputs rise alike.
+        signs = np.random.default_rng(self.study.seed).choice([-1.0, 1.0], honest.shape[1])
         for device in self.bad & found.keys():
             rng = np.random.default_rng([self.study.seed, turn.round, turn.attempt, device])
-            known = Known(honest=honest, own=found[device].astype(np.float64), most=most, noise=noise, rng=rng)
+            own = found[device].astype(np.float64)
+            known = Known(honest=honest, own=own, most=most, noise=noise, signs=signs, rng=rng)
             found[device] = np.rint(np.clip(send(known), -most, most)).astype(np.int64)
         return found
 

@@ -73,6 +73,7 @@ def load(
     skew: float = 0.5,
     seed: int = 0,
     written: Format = OPEN,
+    own_labels: Mapping[str, str] | None = None,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -80,7 +81,8 @@ def load(
     """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
-    names the column that says whose a row is: rows of one person are dealt to one device.
+    names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
+    device that predicts something else, the column of its file that is its label.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
@@ -100,7 +102,7 @@ def load(
         kinds: list[Numeric | Categorical] = []
         told: tuple[str, ...] = ()
     else:
-        tables = _read(source, written)
+        tables = _labelled(_read(source, written), label, own_labels or {}, columns or {})
         kinds, target, origin, told = _columns_of(
             [table for _, table in tables],
             label=label,
@@ -236,6 +238,38 @@ def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
         (name, read_parquet(path) if parquet else read_csv(path, written))
         for name, path, parquet in zip(names, paths, is_parquet, strict=True)
     ]
+
+
+def _labelled(
+    tables: list[tuple[str, Table]], label: str, own: Mapping[str, str], declared: Collection[str]
+) -> list[tuple[str, Table]]:
+    """The tables, each with its device's own column in the label's place."""
+    if not own:
+        return tables
+    known = {name for name, _ in tables}
+    if stranger := next((name for name in own if name not in known), None):
+        raise ConfigError(
+            "CH102",
+            f'[data.labels] names "{stranger}", which has no file.',
+            fix=f"Devices have the names of their files: {', '.join(sorted(known)[:8])}.",
+        )
+    for column in own.values():
+        check_own_label(column, declared)
+    return [(name, table.labelled(label, own.get(name), own.values())) for name, table in tables]
+
+
+def check_own_label(column: str, declared: Collection[str]) -> None:
+    """Nothing, or CH102 for a label that is also a column that the model reads.
+
+    >>> check_own_label("died", ["age"])
+    """
+    if column in declared:
+        raise ConfigError(
+            "CH102",
+            f'the label "{column}" is a declared column.',
+            why="A model that reads its own label learns nothing else.",
+            fix="Name a column that the study does not read.",
+        )
 
 
 def _columns_of(

@@ -23,7 +23,7 @@ from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_declared, read_one
+from choral.learning.tables import Dataset, check_own_label, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
 from choral.protocol.messages import QUESTION_BYTES, VERSION, most_frame_bytes
@@ -186,7 +186,11 @@ class Agreement:
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
-        return read_one(path, written.over(self.job.data.written))
+        table = read_one(path, written.over(self.job.data.written))
+        if written.outcome is None:
+            return table
+        check_own_label(written.outcome, [column.name for column in self.columns])
+        return table.labelled(self.target.name, written.outcome)
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
@@ -297,7 +301,10 @@ def check_deployable(job: Job) -> None:
             where=job.where("run", "seed"),
             fix="Take it out.",
         )
-    for table, key in (("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("privacy", "limits")):
+    for table, key in (
+        ("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("data", "labels"),
+        ("privacy", "limits"),
+    ):  # fmt: skip
         if getattr(getattr(job, table), key) is not None:
             raise ConfigError(
                 "CH104",
