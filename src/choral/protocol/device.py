@@ -239,6 +239,10 @@ class Device:
         pairs = {peer: pair.data for peer, pair in self._pairs.items()}
         attempts = self._charged(turn.round) + 1
         kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
+        known = self.vault.memory.receipt
+        if receipt.entries > (0 if known is None else known[0]) + 1:
+            # The ledger knows charges that the vault does not: an old copy was put back, and may have forgotten turns.
+            kept["opened"] = max(self.vault.memory.opened, self.terms.opened_turns)
         self.vault.change(**kept, receipt=(receipt.entries, receipt.seal), pairs=pairs)
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
