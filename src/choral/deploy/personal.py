@@ -16,7 +16,8 @@ from choral.deploy.agent import model_path
 from choral.deploy.enrolment import keep
 from choral.deploy.site import Home
 from choral.errors import StorageError, TableError
-from choral.learning.personal import KAPPA, Personal, Rows, Standing, in_words, personal, side_by_side
+from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
+from choral.learning.private_head import Rows
 from choral.learning.reading import Table
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement

@@ -238,7 +238,7 @@ def _recentred(link: Link, outputs: Matrix, labels: Labels, shared: Matrix) -> M
         return gradient, np.einsum("nkp,nkl,nlq->pq", columns, curves, columns, optimize=True) + np.diag(weight)
 
     scale, *shifts = _newton(start, value, derivatives)
-    centre: Matrix = scale * shared
+    centre: Matrix = float(scale) * shared
     centre[-1] += shifts
     return centre
 
