@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-# Core: what a user gets. Dev: what the tests need besides. Each is installed once, from the hashes of its lock.
+# Core: what a user gets. Dev: what the tests need in addition. Each is installed once, from the hashes of its lock.
 .venv/core: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'choral needs Python 3.11 or newer: make PYTHON=python3.11 ...' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -48,7 +48,7 @@ format: .venv/dev  ## rewrite the code in the house's form
 bench-setup: .venv/dev ## install the peers, each into its own environment under .bench
 	$(BIN)/python -m bench.setup
 
-bench: bench-setup ## every figure, beside the peers
+bench: bench-setup ## every figure, next to the peers
 	$(BIN)/python -m bench
 
 bench-quick: bench-setup ## the same in a few minutes

@@ -1,1 +1,1 @@
-"""Ratios against peers and limits, each measured beside the other in one run."""
+"""Ratios against peers and limits, measured next to each other in one run."""

@@ -65,7 +65,7 @@ def main() -> int:
     """Run the benchmarks, write after each, and render."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer repeats and smaller work, in a few minutes")
-    parser.add_argument("--only", nargs="*", choices=names(), help="measure these anew, and keep the rest of the file")
+    parser.add_argument("--only", nargs="*", choices=names(), help="measure these again, and keep the rest of the file")
     args = parser.parse_args()
     place = HERE / ("quick.json" if args.quick else "results.json")
     kept = json.loads(place.read_text())["benchmarks"] if args.only and place.exists() else {}

@@ -1,4 +1,4 @@
-"""How long `choral account` takes, from the start of its process, against its limits; its accountant beside a peer's.
+"""How long `choral account` takes, from the start of its process, against its limits; its accountant next to a peer's.
 
 python -m bench.accounting [--json]
 """

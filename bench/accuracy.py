@@ -1,4 +1,4 @@
-"""Accuracy at equal proved ε, beside Opacus on every device: `python -m bench.accuracy [--quick] [--json]`.
+"""Accuracy at equal proved ε, compared with Opacus on every device: `python -m bench.accuracy [--quick] [--json]`.
 
 Both sides have the same rows, split, start, cohorts, steps, step size and clip, on Poisson batches of the same mean
 size, and five seeds. The baseline is Opacus inside each device, averaged after every round. It is trained twice:
@@ -48,7 +48,7 @@ TASKS = {
 
 
 def clusters(rows: int = 40_000) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Four classes of three Gaussian clusters each, in ten of twenty directions, 5 % of the labels drawn anew.
+    """Four classes of three Gaussian clusters each, in ten of twenty directions, 5 % of the labels drawn again.
 
     >>> features, labels = clusters(1000)
     >>> features.shape, sorted(set(labels.tolist()))

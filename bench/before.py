@@ -1,4 +1,4 @@
-"""The present state beside an earlier one: `python -m bench.before REVISION [--json]`, in turns, in one run.
+"""The present state next to an earlier one: `python -m bench.before REVISION [--json]`, in turns, in one run.
 
 Each side runs its own code and its own worker: rounds of the engine by `bench.peers.ours`, whole secure sums by
 `bench.secure_sum`. A ratio is the time of this state over that of the earlier one: 1.05 means 5 % slower.

@@ -1,4 +1,4 @@
-"""A round between processes: choral over Flower beside plain Flower FedAvg, on the same loopback deployment.
+"""A round between processes: choral over Flower next to plain Flower FedAvg, on the same loopback deployment.
 
     python -m bench.deployment [--quick] [--json]
     python -m bench.deployment --memory 10000000 --json

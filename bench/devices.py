@@ -1,11 +1,11 @@
-"""Whole devices protected (rule S4) beside a trusted server: `python -m bench.devices [--quick] [--json]`.
+"""Whole devices protected (rule S4) compared with a trusted server: `python -m bench.devices [--quick] [--json]`.
 
 Every device of Adult is in every round, and a tenth of them drops out. `choral` adds a share of the noise on each
 device and opens the sum in the codec's integers, with Gaussian noise or in whole numbers. `trusted` clips the same
 updates, adds them up exactly and adds one Gaussian of the same deviation at the server, as DP-FedAvg does (McMahan et
 al. 2018). The noise of a full sum is MULTIPLIER times the clip in both; where devices drop out, both have the noise of
 those that are left. `adaptive` has a clip that follows the median length of the updates, from one that is FAR times too
-small or too large, beside the fixed one that was chosen well. Accuracy on held-out rows, in percent, over seeds.
+small or too large, next to the fixed one that was chosen well. Accuracy on held-out rows, in percent, over seeds.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def study_of(devices: int, model: str, seed: int, law: str, *, far: float = 1.0,
 def accuracy(study: Study, *, trusted: bool) -> float:
     """The accuracy of one training, in percent."""
     plan, rng = study.plan, np.random.default_rng([study.seed, 0xD09])
-    # A recipe of its own for the trusted server: clipped updates without any noise.
+    # A separate recipe for the trusted server: clipped updates without any noise.
     recipe = replace(Recipe.of(plan), update_noise=0.0, strict=False) if trusted else None
     given: dict[str, Any] = {"model": study.trained, "records": study.split.train, "codec": study.codec}
     engine = Vectorised(**given, plan=plan, seed=study.seed, recipe=recipe)

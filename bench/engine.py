@@ -1,7 +1,7 @@
-"""The engine beside its peers: `python -m bench.engine [--quick] [--json]`; see bench/README.md for what is compared.
+"""The engine next to its peers: `python -m bench.engine [--quick] [--json]`; see bench/README.md for what is compared.
 
 Both sides do the same work in turns, in one run, on the same two cores. A ratio is the median over turns that stood
-side by side; times are wall-clock, and CPU time is given beside them. `--quick` takes less than a minute.
+side by side; times are wall-clock, and CPU time is given with them. `--quick` takes less than a minute.
 """
 
 import argparse

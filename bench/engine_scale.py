@@ -1,7 +1,7 @@
 """Time and memory of the engine against n, r and d: `python -m bench.engine_scale [--rounds 100] [--json]`.
 
 The rows lie in a file that is mapped, as a table larger than memory would, so the anonymous memory of the process is
-all that it holds besides the data. The last line is the large run: 100,000 devices, 1,000 of them a round.
+all that it holds in addition to the data. The last line is the large run: 100,000 devices, 1,000 of them per round.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 from bench.harness import Contender
 from bench.work import CROSS_DEVICE, Work
 
-LIMIT = 4 * 2**30  # bytes besides the data
+LIMIT = 4 * 2**30  # bytes in addition to the data
 LARGE = CROSS_DEVICE.but(devices=100_000, cohort=1000)
 TABLE = [
     *(CROSS_DEVICE.but(devices=n) for n in (3_000, 10_000, 30_000, 100_000)),
@@ -46,7 +46,7 @@ def anonymous_bytes(status: str) -> int:
 
 
 def measure(work: Work, rounds: int) -> dict[str, Any]:
-    """Seconds a round and the most memory of a run of so many rounds."""
+    """Seconds per round and the most memory of a run of so many rounds."""
     with Contender("ours") as ours:
         watch = Watch(ours.process.pid)
         watch.start()

@@ -1,7 +1,7 @@
 """What it takes to have it: megabytes on disk, and in memory during a round. `python -m bench.footprint [--json]`
 
 An installation is a package with all that it requires, without extras. Peers on PyTorch have its CPU build here where
-the package index offers it; from the public index on Linux they get several gigabytes of CUDA packages besides. Memory
+the package index offers it; from the public index on Linux they also get several gigabytes of CUDA packages. Memory
 is the most that a contender's process held during two rounds of the Adult network; with Ray, its main process only.
 """
 

@@ -1,4 +1,4 @@
-"""How long a newcomer waits for `choral --help`, `import choral` and `choral demo`, beside a bare interpreter.
+"""How long a newcomer waits for `choral --help`, `import choral` and `choral demo`, next to a bare interpreter.
 
 python -m bench.front_door --json
 """

@@ -1,5 +1,5 @@
 # ruff: noqa: E402
-"""Milliseconds a round on an accelerator, and where they go: `PYTHONPATH=src python3 bench/gpu.py [--json]`.
+"""Milliseconds per round on an accelerator, and where they go: `PYTHONPATH=src python3 bench/gpu.py [--json]`.
 
 Needs JAX and NumPy only. `round` is a round of a run that reports at its end, `round_waited_for` one that the host
 waits for; what follows are its parts, each timed alone on inputs that are ready, and `updates_*` are the local steps in
@@ -77,7 +77,7 @@ def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> 
 
 
 def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
-    """Milliseconds a round of a run that reports at its end only: the host draws while the processor trains."""
+    """Milliseconds per round of a run that reports at its end only: the host draws while the processor trains."""
     cohorts = [cohort_of(work, number) for number in range(repeats)]
     best = float("inf")
     for _ in range(3):  # the first one compiles what is left

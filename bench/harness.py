@@ -96,7 +96,7 @@ def _use_few_cores() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Seconds a round of one contender, over the repeats of one run."""
+    """Seconds per round of one contender, over the repeats of one run."""
 
     wall: tuple[float, ...]
     cpu: tuple[float, ...]

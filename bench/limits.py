@@ -1,4 +1,4 @@
-"""What this machine can do at most: `python -m bench.limits [--quick] [--json]`; figures of others stand beside these.
+"""What this machine can do at most: `python -m bench.limits [--quick] [--json]`; others are compared with it.
 
 Matrix products (float32, the two cores of every contender), copies of memory (read and written bytes both counted), and
 AES-256 on one core, in the mode of the protocol and in the one with the widest instructions. The best of the repeats.
@@ -28,13 +28,13 @@ def best(task: Callable[[], object], repeats: int) -> float:
 
 
 def products(repeats: int, size: int = 2048) -> float:
-    """Floating-point operations a second of large matrix products."""
+    """Floating-point operations per second of large matrix products."""
     left, right = (np.random.default_rng(seed).random((size, size), dtype=np.float32) for seed in (0, 1))
     return 2 * size**3 / best(lambda: left @ right, repeats)
 
 
 def copies(repeats: int, size: int = 2**28) -> float:
-    """Bytes a second that a copy reads and writes, far beyond any cache."""
+    """Bytes per second that a copy reads and writes, far beyond any cache."""
     source = np.ones(size // 4, np.float32)
     target = np.empty_like(source)
     return 2 * size / best(lambda: np.copyto(target, source), repeats)

@@ -1,7 +1,7 @@
 """A table of a million rows that a column spreads over 5,000 devices: `python -m bench.loading [--quick] [--json]`.
 
-CPU seconds and memory of `choral.learning.tables.load`, in a process of its own, and of the split for training and
-test; memory is what the process takes besides what it took before, over the size of the file.
+CPU seconds and memory of `choral.learning.tables.load`, in a separate process, and of the split for training and
+test; memory is what the process takes in addition to what it took before, over the size of the file.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The secure sum beside Fed-BioMed's LOM, in one run: `python -m bench.lom [--quick] [--json]`.
+"""The secure sum next to Fed-BioMed's LOM, in one run: `python -m bench.lom [--quick] [--json]`.
 
 Ten devices, nobody drops out, pairs agreed before. `device` is from the finished update to what is sent, `server` from
 that to the mean; wall-clock, the best of interleaved repeats. LOM masks 64-bit words by ChaCha20 and can't do without a

@@ -1,4 +1,4 @@
-"""Noise once (rule S7) beside noise in every step: `python -m bench.once [--quick] [--json]`; AUC on held-out rows.
+"""Noise once (rule S7) next to noise in every step: `python -m bench.once [--quick] [--json]`; AUC on held-out rows.
 
 Logistic regression on Adult, and on GUSTO-I over its 16 regions where `--data DIR` has gusto.csv.xz. Every number is
 the planner's, except that noise once has 5 rounds per device where the planner proposes 20; δ = 1e-5, one record

@@ -1,11 +1,11 @@
-"""Personal models beside the shared one and each site alone: `python -m bench.personal [--quick] [--json]`.
+"""Personal models next to the shared one and each site alone: `python -m bench.personal [--quick] [--json]`.
 
 Logistic or least-squares regression with noise once (rule S7) at ε = 1, against everyone and against a lying server
 with its colluders, every number by the planner, over seeds; the mean over sites on their own test rows. `over_rows` is
 the mean over all test rows, and `over_larger_sites` that over sites with at least 30 test rows: the smallest occupation
 has five, and would count as much as one with thousands. `one_kappa` has the proposed κ at every site, `own_kappa` the
 one-standard-error rule; both are fitted on training rows only, as is `alone`. `refitted` is own κ after the refit on
-training and validation rows, beside `alone_refitted` on the same rows. School: mean squared error of the score as a
+training and validation rows, next to `alone_refitted` on the same rows. School: mean squared error of the score as a
 share of its range, 139 schools, δ = 1e-4 (choral refuses more than one over all rows); its file is read from --data
 (../shared/data/multisite). Adult by occupation: accuracy, 14 sites, δ = 1e-5, the declared ranges of the paper's
 figures. A site gains if its loss is smaller. Of each site's rows 56 % train, 14 % choose and 30 % judge.

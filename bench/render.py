@@ -24,7 +24,7 @@ SPEED = re.compile(
     r"\d[\d.,]*\s?(?:ms|µs|ns|s|seconds|minutes|[GM]B/s|[GT]FLOP/s|times (?:faster|slower|as fast))(?![\w/])"
 )
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
-# Pages whose figures have a results file of their own: paper/, held by tests/paper.
+# Pages whose figures have their own results file: paper/, held by tests/paper.
 ELSEWHERE = ("docs/paper.md",)
 
 Results = dict[str, Any]
@@ -59,7 +59,7 @@ def figure(found: Results, path: str, form: str) -> str:
 
 
 def filled(text: str, found: Results) -> str:
-    """The page with every mark filled anew."""
+    """The page with every mark filled again."""
     text = FIGURE.sub(lambda at: at[1] + figure(found, at[2], at[3]) + at[5], text)
     return TABLE.sub(lambda at: f"{at[1]}\n\n{tables.shown(at[2], found)}\n\n{at[4]}", text)
 

@@ -43,7 +43,7 @@ def rounds(cohort: int, length: int) -> dict[str, float]:
 
 
 def pieces() -> dict[str, float]:
-    """What a device does besides, in microseconds each, and what the list of all devices costs a device."""
+    """What else a device does, in microseconds each, and what the list of all devices costs a device."""
     one, other = Identity.fresh("device-000001"), Identity.fresh("device-000002")
     secure = sparse(COHORT)
     points, threshold = list(range(1, (secure.neighbours or 0) + 1)), secure.threshold

@@ -1,4 +1,4 @@
-"""The secure sum beside Flower's SecAgg+ and the speed of AES, in one run.
+"""The secure sum next to Flower's SecAgg+ and the speed of AES, in one run.
 
     python -m bench.secure_sum [--quick] [--json]
 
@@ -219,7 +219,7 @@ def best(repeats: int, work: Callable[[], Any]) -> float:
 
 
 def kernel(flower: Flower, dimensions: int, repeats: int) -> dict[str, float]:
-    """One peer's mask: ours beside Flower's and beside AES alone."""
+    """One peer's mask: ours next to Flower's and to AES alone."""
     vector = np.zeros(dimensions, "<u4")
     own = Identity.fresh("a")
     pairs = [own.pair(Identity.fresh(f"b{number}").bundle, b"bench") for number in range(PEERS)]

@@ -1,7 +1,7 @@
-"""Installs each peer into an environment of its own under .bench, so that no peer bends another's versions.
+"""Installs each peer into its own environment under .bench, so that no peer bends another's versions.
 
 A peer is a file `bench/peers/<name>.txt` of pip requirements; its environment is `.bench/<name>`. A peer that can't be
-installed here does not stop the others: the figures beside it become null, with that reason.
+installed here does not stop the others: the figures compared with it become null, with that reason.
 """
 
 import shutil

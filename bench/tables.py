@@ -82,14 +82,14 @@ def limits(found: Results) -> str:
 def floor_ms(work: Work, told: Mapping[str, float]) -> float:
     """The least milliseconds of a round, by products or by memory, whichever takes longer.
 
-    Products: its floating-point operations at the machine's best. Memory: every parameter read and written once a step.
+    Products: its floating-point operations at full speed. Memory: each parameter read and written once per step.
     """
     moved = 8 * work.cohort * work.steps * work.parameters
     return 1e3 * max(work.flops / told["flops"], moved / told["bytes_a_second"])
 
 
 def engine(found: Results) -> str:
-    """Local training beside every peer."""
+    """Local training next to every peer."""
     rows = []
     for name, (words, work) in WORKS.items():
         for peer, one in found["engine"]["details"].get(name, {}).items():
@@ -106,8 +106,8 @@ def engine(found: Results) -> str:
     head = [
         "work",
         "peer",
-        "ours, ms a round",
-        "peer, ms a round",
+        "ours, ms per round",
+        "peer, ms per round",
         "times (spread)",
         "times, CPU",
         "limit, ms (reached)",
@@ -138,8 +138,8 @@ def rounds_of(found: Results) -> str:
     rows = [(f"{row['n']:,}", f"{row['r']:,}", f"{row['d']:,}", row["rounds"], number(row["s_a_round"]),
              number(row["cpu_s_a_round"]), number(row["ns_a_parameter_step"]), f"{row['mib_besides_data']:,}")
             for row in found["engine_scale"]["rows"]]  # fmt: skip
-    head = ["devices n", "cohort r", "parameters d", "rounds", "s a round", "CPU s a round", "ns a parameter and step",
-            "MiB besides the data"]  # fmt: skip
+    head = ["devices n", "cohort r", "parameters d", "rounds", "s per round", "CPU s per round",
+            "ns per parameter and step", "MiB without the data"]  # fmt: skip
     return table(head, rows)
 
 
@@ -177,7 +177,7 @@ def aes_floor_ms(name: str, told: Mapping[str, float], length: int = 10**6) -> f
 
 
 def secure_sum(found: Results) -> str:
-    """A round of the secure sum beside Flower's SecAgg+."""
+    """A round of the secure sum next to Flower's SecAgg+."""
     told, rows = found["secure_sum"], []
     for key in (key for key in told if key.endswith("_vs_flower")):
         name = key.removesuffix("_vs_flower")
@@ -193,7 +193,7 @@ def secure_sum(found: Results) -> str:
 
 
 def lom(found: Results) -> str:
-    """A round beside Fed-BioMed's LOM."""
+    """A round next to Fed-BioMed's LOM."""
     told = found["lom"]
     rows = [(side, number(told.get(f"{side}_ms")), number(told.get(f"{side}_lom_ms")), number(told[f"{side}_vs_lom"]))
             for side in ("device", "server")]  # fmt: skip
@@ -206,7 +206,8 @@ def secure_sum_alone(found: Results) -> str:
     told = found["secure_sum"]
     beside = {key.removesuffix("_vs_flower") for key in told if key.endswith("_vs_flower")}
     above = {f"{one}_{word}" for one in beside for word in ("ms", "flower_ms", "spread")} | {"took_s"}
-    rows = [(name.replace("_", " "), number(value)) for name, value in told.items()
+    rows = [(name.replace("_", " ").replace("ns a parameter", "ns per parameter"), number(value))
+            for name, value in told.items()
             if isinstance(value, int | float) and name not in above and "vs_flower" not in name]  # fmt: skip
     return table(["what", "figure"], rows)
 
@@ -247,7 +248,7 @@ def _spread(one: Mapping[str, Any] | None, *, sign: bool = False) -> str | None:
 
 
 def accounting(found: Results) -> str:
-    """The accountant and the planner: from the start of a process, and beside dp-accounting's own."""
+    """The accountant and the planner: from the start of a process, and next to dp-accounting's own."""
     runs = {f"`choral account`, {name}": one for name, one in found["accounting"]["command"].items()}
     runs |= {f"`choral plan`, {name}": one for name, one in found["planning"].items() if isinstance(one, dict)}
     rows = [(name, number(one["wall_s"]), number(one["cpu_s"]), one["limit_s"]) for name, one in runs.items()]
@@ -256,12 +257,12 @@ def accounting(found: Results) -> str:
         (words, number(told[f"{name}_cpu_s"]), number(told[f"{name}_speedup"]), told[f"{name}_over_peer"])
         for name, words in (("epsilon", "one ε"), ("noise", "the noise for an ε"))
     ]
-    head = ["beside dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
+    head = ["compared with dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
     return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, beside)
 
 
 def deployment(found: Results) -> str:
-    """Seconds a round between processes over Flower, beside plain FedAvg."""
+    """Seconds per round between processes over Flower, next to plain FedAvg."""
     told = found["deployment"]
     rows = [
         (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
@@ -269,7 +270,9 @@ def deployment(found: Results) -> str:
         if isinstance(one, dict)
     ]
     about = f"{told['nodes']} sites, {told['rounds']} rounds; median, least and most."
-    return about + "\n\n" + table(["parameters", "choral, s a round", "plain FedAvg, s a round", "over FedAvg"], rows)
+    return (
+        about + "\n\n" + table(["parameters", "choral, s per round", "plain FedAvg, s per round", "over FedAvg"], rows)
+    )
 
 
 def _between(one: Mapping[str, Any], side: str) -> str:
@@ -278,7 +281,7 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 
 
 def others(found: Results) -> str:
-    """Benchmarks that have no table of their own, flat."""
+    """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
              "accuracy", "scale", "about", "gpu", "lom", "deployment"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]

@@ -1,6 +1,6 @@
-"""A contender in a process of its own: it prepares a work, then does rounds of it when asked. Standard library only.
+"""A contender in its own process: it prepares a work, then does rounds of it when asked. Standard library only.
 
-One JSON object a line goes in, one comes out; what libraries print goes to stderr. The harness is bench/harness.py.
+One JSON object per line goes in, one comes out; what libraries print goes to stderr. The harness is bench/harness.py.
 """
 
 import json

@@ -37,3 +37,15 @@ def _a_state_folder_of_the_tests(tmp_path_factory):
 def _a_state_folder_for_each_test(monkeypatch, tmp_path_factory):
     """No test sees which tables another one approved: many are made up of the same rows."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="session")
+def ended_study(tmp_path_factory):
+    """A deployed study to its end, in one process; tests that change a home of it work on a copy."""
+    from tests.run.consortium import Consortium, Sockets, agents
+
+    made = Consortium(tmp_path_factory.mktemp("ended"))
+    made.approve()
+    with agents(made.homes):
+        made.conductor(Sockets(made.homes)).run()
+    return made

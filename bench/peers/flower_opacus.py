@@ -24,7 +24,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from bench.harness import CORES
-from bench.peers.opacus import plain_model, private_step, train_with_engine
+from bench.peers.nets import dense_net
+from bench.peers.opacus import private_step, train_with_engine
 from bench.work import ADULT_MLP, Rows, Work, rows_of
 from bench.worker import serve
 
@@ -44,7 +45,7 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     rows = _rows()
     own = rows.of(int(context.node_config["partition-id"]))
-    model = plain_model(WORK)
+    model = dense_net(WORK)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     if message.content["config"]["form"] == "engine":
         train_with_engine(WORK, model, torch.from_numpy(rows.features[own]), torch.from_numpy(rows.labels[own]).long())
@@ -71,7 +72,7 @@ def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
 def prepare(values: dict[str, Any], grid: Grid) -> Callable[[int], None]:
     if Work.from_dict(values) != WORK:
         raise ValueError("this worker does the Adult MLP only")
-    arrays = ArrayRecord(plain_model(WORK).state_dict())
+    arrays = ArrayRecord(dense_net(WORK).state_dict())
     form = ConfigRecord({"form": sys.argv[1] if len(sys.argv) > 1 else "engine"})
 
     def rounds(count: int) -> None:

@@ -1,7 +1,7 @@
 """Opacus, a loop over the cohort: `hooks` (the default), `ghost` clipping, or `engine`, as its tutorial writes it.
 
 `hooks` and `ghost` are leaner than the tutorial: one private model serves all devices, batches are slices of a tensor,
-and there is no data loader and no accountant. `engine` has PrivacyEngine make the private model anew for each device.
+and there is no data loader and no accountant. `engine` has PrivacyEngine make the private model again for each device.
 """
 
 import sys
@@ -18,21 +18,11 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bench.work import Work, batches_of, cohort_of, first_weights, rows_of
+from bench.peers.nets import dense_net
+from bench.work import Work, batches_of, cohort_of, rows_of
 from bench.worker import serve
 
 Step = Callable[[torch.Tensor, torch.Tensor], None]
-
-
-def plain_model(work: Work) -> nn.Sequential:
-    """The work's network with its first weights."""
-    parts: list[nn.Module] = []
-    for weights, biases in first_weights(work):
-        layer = nn.Linear(*weights.shape)
-        layer.weight.data.copy_(torch.from_numpy(weights.T))
-        layer.bias.data.copy_(torch.from_numpy(biases))
-        parts += [layer, nn.ReLU()]
-    return nn.Sequential(*parts[:-1])
 
 
 def private_step(work: Work, model: nn.Module, *, ghost: bool) -> Step:
@@ -76,16 +66,23 @@ def best_threads(task: Callable[[], None]) -> None:
 
 def best_threads_for(work: Work, features: torch.Tensor, labels: torch.Tensor) -> None:
     """The same, for a private step of this work."""
-    step = private_step(work, plain_model(work), ghost=False)
+    step = private_step(work, dense_net(work), ghost=False)
     best_threads(lambda: step(features[: work.batch], labels[: work.batch]))
 
 
-def prepare_lean(values: dict[str, Any], *, ghost: bool) -> Callable[[int], list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Rounds with one private model, its weights put back before each device."""
+def prepare_lean(
+    values: dict[str, Any],
+    *,
+    ghost: bool,
+    make: Callable[[Work], nn.Module] = dense_net,
+    shape: tuple[int, ...] | None = None,
+) -> Callable[[int], list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Rounds with one private model, its weights put back before each device; rows of this shape, if one is given."""
     work = Work.from_dict(values)
     rows = rows_of(work)
     features, labels = torch.from_numpy(rows.features), torch.from_numpy(rows.labels).long()
-    model = plain_model(work)
+    features = features if shape is None else features.reshape(-1, *shape)
+    model = make(work)
     step = private_step(work, model, ghost=ghost)
     weights = list(model.parameters())
     shared = [weight.detach().clone() for weight in weights]
@@ -135,12 +132,12 @@ def prepare_engine(values: dict[str, Any]) -> Callable[[int], Any]:
     work = Work.from_dict(values)
     rows = rows_of(work)
     features, labels = torch.from_numpy(rows.features), torch.from_numpy(rows.labels).long()
-    shared = [weight.detach().clone() for weight in plain_model(work).parameters()]
+    shared = [weight.detach().clone() for weight in dense_net(work).parameters()]
     best_threads_for(work, features, labels)
     done = 0
 
     def device(own: slice) -> list[torch.Tensor]:
-        model = plain_model(work)
+        model = dense_net(work)
         weights = list(model.parameters())
         with torch.no_grad():
             torch._foreach_copy_(weights, shared)

@@ -29,17 +29,28 @@ class Grid:
 
 def backend_of(work: Work, *, sampling: str = "partition", **options: Any) -> Vectorised:  # noqa: ANN401
     """The engine for a work."""
-    rows = rows_of(work)
     hidden, classes = work.layers[1:-1], work.layers[-1]
     model = models.mlp(work.layers[0], hidden, classes) if hidden else models.logistic(work.layers[0], classes)
-    records = Records(
-        features=rows.features,
+    records = records_of(work)
+    plan = plan_of(work, records, sampling=sampling)
+    return Vectorised(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
+
+
+def records_of(work: Work, shape: tuple[int, ...] | None = None) -> Records:
+    """The rows of a work, in this shape."""
+    rows = rows_of(work)
+    return Records(
+        features=rows.features if shape is None else rows.features.reshape(-1, *shape),
         labels=rows.labels,
         offsets=rows.offsets,
         names=tuple(map(str, range(work.devices))),
-        classes=classes,
+        classes=work.layers[-1],
     )
-    plan = Plan(
+
+
+def plan_of(work: Work, records: Records, *, sampling: str = "partition") -> Plan:
+    """The work as a plan."""
+    return Plan(
         devices=work.devices,
         cohort=work.cohort,
         rounds=100,
@@ -51,7 +62,6 @@ def backend_of(work: Work, *, sampling: str = "partition", **options: Any) -> Ve
         local_steps=work.steps,
         sampling=sampling,  # type: ignore[arg-type]
     )
-    return Vectorised(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
 
 
 def flat_weights(work: Work) -> NDArray[np.float32]:

@@ -22,7 +22,8 @@ from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import nn
 
-from bench.peers.opacus import best_threads_for, plain_model
+from bench.peers.nets import dense_net
+from bench.peers.opacus import best_threads_for
 from bench.work import Work, rows_of
 from bench.worker import serve
 
@@ -32,7 +33,7 @@ class Private(nn.Module):
 
     def __init__(self, work: Work) -> None:
         super().__init__()
-        self.network = GradSampleModule(plain_model(work))
+        self.network = GradSampleModule(dense_net(work))
 
     def loss(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(self.network(features), labels)

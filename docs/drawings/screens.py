@@ -20,7 +20,7 @@ NUMBERED = (
     "statement", "uncovered", "signature", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check",
     "published",
 )  # fmt: skip
-_WIDTH, _TOP = 760, 640
+_WIDTH = 760
 _NUMBER = (
     "font: 700 15px/26px system-ui, sans-serif; display: inline-block; width: 26px; border-radius: 13px;"
     "text-align: center; background: #b34a00; color: #fff; margin-right: 8px"
@@ -33,6 +33,8 @@ arguments[0].forEach((id, place) => {
   document.getElementById(id).prepend(mark);
 });
 """
+
+_TOP = "return document.getElementById('uncovered').closest('section').getBoundingClientRect().top"
 
 
 def digests() -> dict[str, str]:
@@ -55,7 +57,8 @@ def take(pictures: Path) -> None:
         with chromium(f"{folder}/profile") as browser:
             for scheme in ("light", "dark"):
                 show(browser, report.as_uri(), width=_WIDTH, scheme=scheme)
-                _keep(browser, pictures / f"report-top-{scheme}.webp", _TOP)
+                top = browser.execute_script(_TOP)
+                _keep(browser, pictures / f"report-top-{scheme}.webp", top)
                 browser.execute_script(_MARK, NUMBERED, _NUMBER)
                 _keep(browser, pictures / f"report-{scheme}.webp")
                 show(browser, served.url, width=_WIDTH, scheme=scheme)

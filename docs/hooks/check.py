@@ -1,4 +1,4 @@
-"""What fails `make docs` besides a broken link: code that no test runs, public names and error codes without a word.
+"""What fails `make docs`, apart from broken links: code that no test runs, public names and error codes without a word.
 
 A hook of mkdocs, and plain functions for the tests: each gives the faults that it finds below a folder, as sentences.
 """
@@ -71,7 +71,7 @@ def undocumented(root: Path) -> list[str]:
 
 def _silent(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Iterator[str]:
     form = isinstance(node.body[0], ast.Expr) and getattr(node.body[0].value, "value", None) is ...
-    if not ast.get_docstring(node) and not form:  # the methods of a Protocol are told by its class
+    if not ast.get_docstring(node) and not form:  # the methods of a Protocol are explained by its class
         yield name
     for inner in [] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else node.body:
         if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
@@ -122,11 +122,13 @@ def codes(root: Path) -> dict[str, str]:
 
 def unexplained(root: Path) -> list[str]:
     """Error codes without an entry in docs/errors.toml, and entries without a code."""
-    told, listed = tomllib.loads((root / "docs/errors.toml").read_text()), codes(root)
+    explained, listed = tomllib.loads((root / "docs/errors.toml").read_text()), codes(root)
     missing = [
-        f"{code} ({line}) is not explained in docs/errors.toml" for code, line in listed.items() if code not in told
+        f"{code} ({line}) is not explained in docs/errors.toml"
+        for code, line in listed.items()
+        if code not in explained
     ]
-    return missing + [f"docs/errors.toml explains {code}, which is no code" for code in told if code not in listed]
+    return missing + [f"docs/errors.toml explains {code}, which is no code" for code in explained if code not in listed]
 
 
 def faults(root: Path) -> list[str]:

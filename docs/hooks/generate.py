@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from check import codes, front_door  # beside this file; mkdocs looks there for imports
+from check import codes, front_door  # next to this file, where mkdocs looks for imports
 
 ABOUT_ERRORS = """\
 Each error is one line: code, place, what, why and the way out, never a data value. Exit status 2: the input can't be
 used and nothing was started. 1: a run that was started has ended."""
 FILE = re.compile(r"^<!-- file: (\S+) -->$", re.M)
-ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have a page of their own
+ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own page
 
 
 def families(root: Path) -> dict[str, tuple[str, int, str]]:
@@ -143,14 +143,14 @@ def verbs_page() -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """(place in the site, Markdown) of every page that is made here."""
-    told = tomllib.loads((root / "docs/errors.toml").read_text())
+    explained = tomllib.loads((root / "docs/errors.toml").read_text())
     raisers = raised_by(root)
     yield "errors/index.md", error_index(root)
     for code, line in codes(root).items():
-        if code in told:  # the check beside this hook stops the build for one that is not
+        if code in explained:  # the check next to this hook stops the build for one that is not
             yield (
                 f"errors/{code}.md",
-                error_page(code, line, told[code], families(root)[code[2]], raisers.get(code, [])),
+                error_page(code, line, explained[code], families(root)[code[2]], raisers.get(code, [])),
             )
     yield "reference/index.md", front_page(root)
     yield "reference/verbs.md", verbs_page()

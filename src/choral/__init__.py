@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from choral.learning.models.model import own as model
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
+    from choral.learning.torch_door import own as torch
     from choral.plan import Budget as Budget
     from choral.plan import Plan as Plan
     from choral.plan import SecureSum as SecureSum
@@ -56,6 +57,7 @@ _ROOM_OF = {
     "rho_for": "choral.privacy.zcdp",
     "simulate": "choral.front",
     "study": "choral.front",
+    "torch": "choral.learning.torch_door:own",
     "verify": "choral.report.verify",
     "write_report": "choral.report",
 }
@@ -84,6 +86,7 @@ __all__ = [
     "rho_for",
     "simulate",
     "study",
+    "torch",
     "verify",
     "write_report",
 ]

@@ -90,9 +90,9 @@ def convergence(
 ) -> Convergence:
     """The bound of Theorem 2 (non-convex), or of the convex lemma, after K = Tτ steps.
 
-    >>> told = dict(kind="non_convex", initial_gap=0.0, step_size=0.018, smoothness=10.0, steps=1000, noise=0.3,
+    >>> numbers = dict(kind="non_convex", initial_gap=0.0, step_size=0.018, smoothness=10.0, steps=1000, noise=0.3,
     ...             dimension=1, cohort=1, batch=1)
-    >>> round(convergence(version="published", **told).bound, 6), round(convergence(**told).bound, 6)
+    >>> round(convergence(version="published", **numbers).bound, 6), round(convergence(**numbers).bound, 6)
     (0.0081, 0.0162)
     """
     require_one_of("kind", kind, KINDS)
@@ -199,5 +199,7 @@ def _error_at_zero(labels: Any, classes: int, rows: int) -> Any:  # noqa: ANN401
     import numpy as np
 
     if labels.shape != (rows,) or not np.isin(labels, np.arange(max(classes, 2))).all():
-        raise PlanError("CH204", "labels do not fit the features.", fix=f"Give one of 0 … {max(classes, 2) - 1} a row.")
+        raise PlanError(
+            "CH204", "labels do not fit the features.", fix=f"Give one of 0 … {max(classes, 2) - 1} per row."
+        )
     return (0.5 - labels)[:, None] if classes == 1 else 1.0 / classes - np.eye(classes)[labels.astype(int)]

@@ -120,7 +120,7 @@ def rounds(
     server: ServerStep = MEAN,
     state: State | None = None,
 ) -> Iterator[Step]:
-    """Algorithm 1 from round `first` on, a Step a round; ends early when too few devices have budget left.
+    """Algorithm 1 from round `first` on, one Step per round; ends early when too few devices have budget left.
 
     A run that goes on after a crash draws the same cohorts, if it says who took part how often (`counts`), and moves
     the parameters as it would have done, if it brings the `state` of the server's step after round `first` − 1.

@@ -1,4 +1,4 @@
-"""The verbs of the front door: runs whose results also predict and report, with scikit-learn's manners."""
+"""The verbs of the front door: runs whose results also predict and report, with scikit-learn's interface."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -96,8 +96,8 @@ class AskedStudy:
         self.ask, self.plan = Ask(self._asked), Ask(inquiry.plan)
 
     def _asked(self, question: Question) -> Asked:
-        told = self.inquiry.ask(question)
-        return Asked(**{field.name: getattr(told, field.name) for field in fields(told)})
+        answered = self.inquiry.ask(question)
+        return Asked(**{field.name: getattr(answered, field.name) for field in fields(answered)})
 
     @property
     def folder(self) -> Path:

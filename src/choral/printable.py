@@ -13,7 +13,7 @@ LONGEST_NAME = 64
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-# The mixtures that Unicode's security report (UTS 39, "highly restrictive") finds safe besides a single script.
+# The mixtures that Unicode's security report (UTS 39, "highly restrictive") finds safe in addition to a single script.
 _TOGETHER = (
     {"LATIN", "CJK", "HIRAGANA", "KATAKANA"},
     {"LATIN", "CJK", "HANGUL"},

@@ -209,17 +209,19 @@ class Evidence:
     @property
     def suspicions(self) -> list[Suspicion]:
         """All that stands at half of a limit or more, the named ones first."""
-        found = [self._told(device, rule, tally) for (device, rule), tally in self._tallies.items()]
-        found += [self._told(device, "two as one", tally) for pair, tally in self._pairs.items() for device in pair]
+        found = [self._suspicion(device, rule, tally) for (device, rule), tally in self._tallies.items()]
+        found += [
+            self._suspicion(device, "two as one", tally) for pair, tally in self._pairs.items() for device in pair
+        ]
         worst: dict[tuple[str, Rule], Suspicion] = {}
         for one in found:
             known = worst.get((one.device, one.rule))
             if known is None or _weight(one) > _weight(known):
                 worst[one.device, one.rule] = one
-        told = [one for one in worst.values() if one.named_in or (one.value > one.limit / 2 and one.rounds > 1)]
-        return sorted(told, key=lambda one: (one.named_in is None, one.device, one.rule))
+        shown = [one for one in worst.values() if one.named_in or (one.value > one.limit / 2 and one.rounds > 1)]
+        return sorted(shown, key=lambda one: (one.named_in is None, one.device, one.rule))
 
-    def _told(self, device: str, rule: Rule, tally: _Tally) -> Suspicion:
+    def _suspicion(self, device: str, rule: Rule, tally: _Tally) -> Suspicion:
         return Suspicion(
             device=device,
             rule=rule,
@@ -232,10 +234,10 @@ class Evidence:
     @property
     def named(self) -> dict[str, int]:
         """Everybody who was named, with the round in which it happened first."""
-        told = [(device, tally) for (device, _), tally in self._tallies.items() if tally.named]
-        told += [(device, tally) for pair, tally in self._pairs.items() if tally.named for device in pair]
+        tallies = [(device, tally) for (device, _), tally in self._tallies.items() if tally.named]
+        tallies += [(device, tally) for pair, tally in self._pairs.items() if tally.named for device in pair]
         found: dict[str, int] = {}
-        for device, tally in told:
+        for device, tally in tallies:
             found[device] = min(tally.first, found.get(device, tally.first))
         return dict(sorted(found.items()))
 

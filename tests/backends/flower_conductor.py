@@ -68,7 +68,8 @@ class Lent:
     def expect(self, ids, *, deadline):
         self._ask(b"E" + json.dumps({"ids": list(ids), "deadline": deadline}).encode())
 
-    def gather(self, needed, *, patience):
+    def gather(self, needed, *, patience, looked=lambda: None):
+        looked()
         return frozenset(json.loads(self._ask(b"G" + json.dumps({"needed": needed, "patience": patience}).encode())))
 
     def present(self):

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from choral.cli.approval import screen
+from choral.cli.approval import outcome, screen
 from choral.deploy.preview import Preview
 
 SHOWN = Preview(
-    study="heart", safety_number="1" * 60, device="hill", devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
+    study="heart", safety_number="1" * 60, own_number="417093", hybrid=True, device="hill",
+    devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
     columns=("age", "pulse"), label="sick", classes=("no", "yes"), model="logistic", code_path="", code_sha256="",
     parameters=8, rows=1234, rounds=3, planned_rounds=3, upload_bytes=80, download_bytes=72, rule="S5",
     adjacency="one record replaced", adversary="everyone", law="gaussian", noise=0.25, noise_on="each step",
@@ -18,7 +19,7 @@ SHOWN = Preview(
 
 
 def text(**changes):
-    return "\n".join(screen(replace(SHOWN, **changes), recorded=False))
+    return "\n".join(screen(replace(SHOWN, **changes)))
 
 
 def test_costs_and_cap_name_rule_delta_adjacency_and_adversary():
@@ -58,11 +59,11 @@ def test_code_of_somebodys_own_is_shown_with_its_hash_and_a_warning():
 
 
 def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_without_a_yes():
-    lines = screen(SHOWN, recorded=False)
+    lines = screen(SHOWN)
     number = next(place for place, line in enumerate(lines) if line.startswith("NUMBER"))
     assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
-    assert lines[-1].startswith("NOTHING was recorded or sent. Add --yes")
-    assert screen(SHOWN, recorded=True)[-1] == "NEXT      choral device run"
+    assert outcome(recorded=False)[-1].startswith("NOTHING was recorded or sent. Add --yes")
+    assert outcome(recorded=True)[-1] == "NEXT      choral device run"
 
 
 def test_probes_and_opened_turns_are_told_before_they_are_approved():

@@ -85,7 +85,7 @@ def test_what_the_system_refuses_is_one_line_with_the_file_and_a_way_out(capsys,
     refuses(monkeypatch, PermissionError(errno.EACCES, "Permission denied", "runs/one"))
     assert main(["demo", "--json"]) == 1
     told = capsys.readouterr()
-    assert told.err.startswith("CH801 runs/one Permission denied. Mend the path")
+    assert told.err.startswith("CH801 runs/one Permission denied. Fix the path")
     assert told.err.count("\n") == 1
     assert json.loads(told.out)["error"]["code"] == "CH801"
 

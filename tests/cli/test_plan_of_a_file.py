@@ -64,7 +64,7 @@ def test_the_page_of_a_file_names_every_term_of_its_epsilon_and_writes_nothing(f
     path = file(GIVEN)
     before = sorted(tmp_path.rglob("*"))
     text = " ".join(answer(capsys, "plan", path).split())
-    assert "2 rounds · 3 of 4 devices a round" in text
+    assert "2 rounds · 3 of 4 devices per round" in text
     assert "(rule S5, δ = 0.0001, one record replaced)" in text
     assert "NEXT choral simulate choral.toml" in text
     assert json.loads(answer(capsys, "plan", path, "--json"))["plan"]["digest"] in text

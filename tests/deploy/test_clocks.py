@@ -30,6 +30,7 @@ ASK = {
     "cli/ask.py": "the name of a new run folder",
     "run/folder.py": "stamps in the run's folder",
     "deploy/site.py": "a stamp on an approval",
+    "deploy/presence.py": "until when a server waits, for people to read",
 }
 ROOM = Path(choral.__file__).parent
 

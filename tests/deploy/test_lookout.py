@@ -118,3 +118,23 @@ def test_an_agent_that_starts_anew_does_not_show_what_an_earlier_one_saw(hill):
         assert status(hill)["running"] and status(hill)["cut_off"] is None
         stop.set()
         thread.join()
+
+
+def test_whoever_has_signed_the_end_hears_of_no_trouble_when_the_server_ends(tmp_path):
+    signed, looking = [], Looking(tmp_path)
+    looking.lookout = Lookout(
+        looking.check,
+        lambda: REFUSED,
+        journal=Journal(looking.log),
+        tell=looking.lines.append,
+        over=lambda: bool(signed),
+    )
+    assert looking.look(SHUT) == [str(SHUT)]
+    assert not looking.lookout.finished.is_set()
+    assert looking.look() == ["the server can be reached again."]
+    signed.append(True)
+    assert looking.look() == []
+    assert not looking.lookout.finished.is_set()  # the server may still ask for the signature again
+    assert looking.look(SHUT) == []
+    assert looking.lookout.finished.is_set()
+    assert looking.events()[-1] == ("finished", None)

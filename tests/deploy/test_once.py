@@ -59,6 +59,7 @@ def rounds(consortium, count):
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
+        wire.agree(Turn(1, 0), range(3))
         for number in range(1, count + 1):
             total = wire.attempt(Turn(number, 0), range(3), model)
             model = model + np.float32(total.integers / total.count * study.terms.codec.grid)
@@ -101,6 +102,7 @@ def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded(consortiu
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
+        wire.agree(Turn(1, 0), range(3))
         with pytest.raises(SumError):
             wire.attempt(Turn(1, 0), range(3), np.full(study.settled.model.size, 1e4, np.float32))
     assert set(wire.findings.refusals.values()) <= {"CH605", "CH700"}
@@ -117,9 +119,7 @@ def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_pa
     limit = trusting.agreement.job.privacy.epsilon
     for one in shown:
         assert one.epsilon_sum_planned <= limit < one.epsilon_planned <= 8.0
-        assert f"ε = {up(one.epsilon_sum_planned)} for them if the secure sum holds" in "\n".join(
-            screen(one, recorded=True)
-        )
+        assert f"ε = {up(one.epsilon_sum_planned)} for them if the secure sum holds" in "\n".join(screen(one))
     rounds(trusting, 3)
     for home in trusting.homes.values():
         ledger = Ledger.read(home.ledger_path)
@@ -136,7 +136,9 @@ def test_the_integers_of_a_deployed_round_are_those_of_the_function_that_simulat
     monkeypatch.setattr("choral.secagg.codec._dither", lambda _, start, stop: np.full(stop - start, 0.5, np.float32))
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
-        total = Wire(terms, Agents(running, terms)).attempt(Turn(1, 0), range(3), model.start(0))
+        wire = Wire(terms, Agents(running, terms))
+        wire.agree(Turn(1, 0), range(3))
+        total = wire.attempt(Turn(1, 0), range(3), model.start(0))
     expected = np.zeros(model.size, np.int64)
     for table in consortium.tables.values():
         rows = study.encoded(study.table_in(table))

@@ -44,7 +44,7 @@ def test_labels_beyond_the_classes_of_the_model_are_refused_without_their_value(
 
 
 def test_a_model_with_a_trainer_of_its_own_is_not_for_the_engine():
-    with pytest.raises(TrainingError, match='CH701 the model "logistic" has a trainer of its own'):
+    with pytest.raises(TrainingError, match='CH701 the model "logistic" has its own trainer'):
         check_fit(replace(MODEL, trainer=lambda *_: None), records(), PLAN)
 
 

@@ -170,7 +170,7 @@ MALFORMED = {
     "two characters as a delimiter": (ROWS, {"written": Format(delimiter=";;")}, "CH102", "one character"),
     "a number that no float holds": (ROWS + f"1{'0' * 400},F,hi\n", {}, "CH303", "Fix the cell"),
     "no number of devices": (ROWS, {"devices": None}, "CH103", "devices = …"),
-    "more devices than rows": (ROWS, {"devices": 41}, "CH102", "at most one device a row"),
+    "more devices than rows": (ROWS, {"devices": 41}, "CH102", "at most one device per row"),
     "identifiers as a column": (
         "id,income\n" + "".join(f"p{i},{'hilo'[i % 2 :][:2]}\n" for i in range(1200)),
         {"columns": {}, "classes": None},

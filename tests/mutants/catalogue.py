@@ -194,7 +194,7 @@ MUTANTS = [
         "if not self.charges:\n    return True", "return True",
         "tests/privacy/test_filter.py::"
         "test_a_server_that_chooses_its_last_study_by_the_results_so_far_stays_within_the_limit"),
-    bug("leaks have no share of delta of their own", BALANCE + "_composed", "whole.delta > LEAK * delta",
+    bug("leaks have no separate share of delta", BALANCE + "_composed", "whole.delta > LEAK * delta",
         "whole.delta > delta", "tests/privacy/test_filter.py::test_leaks_can_not_be_traded_for_mu"),
     bug("an approval caps nothing", BALANCE + "check", "charge.plan in self.open_plans", "False",
         "tests/attacks/test_deployed_sites.py::"
@@ -302,7 +302,7 @@ MUTANTS = [
         "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
     bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * MARGIN", "2.5",
         "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
-    bug("rows that are longer than declared", "choral.learning.once:work_through",
+    bug("rows that are longer than declared", "choral.learning.once:shortened",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
@@ -380,8 +380,8 @@ MUTANTS = [
         "epsilon_of([price.everyone] * sums, delta)", "epsilon_of([price.everyone], delta)",
         "tests/run/test_modelling.py::test_the_charge_of_all_rounds_is_the_composition_that_is_printed"),
     # Probes
-    bug("the sum still counts beside probes", MECHANISMS + "with_secure_sum",
-        'if part.probes:\n    return f"each device answers {part.probes} probes of its own update, '
+    bug("the sum still counts next to probes", MECHANISMS + "with_secure_sum",
+        'if part.probes:\n    return f"each device answers {part.probes} probes of its update, '
         'so the server sees more than sums"', "pass",
         "tests/privacy/test_mechanisms.py::"
         "test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_secure_sum"),

@@ -147,7 +147,7 @@ FINDINGS: dict[str, tuple[str, tuple[str, ...]]] = {
            ("a batch added in one product", "pieces added in one float", "noise without what float32 adds")),
     "N2": ("a ledger that adaptive studies deceive",
            ("a study that was chosen by results is composed as a loss distribution",
-            "leaks have no share of delta of their own")),
+            "leaks have no separate share of delta")),
     "N3": ("noise with a coarse tail", ("deployed noise of 53 bits",)),
     "N4": ("a data file that nothing pins", ("a table whose order has changed", "an approval without its table")),
     "N5": ("figures without the charged δ", ("the charged δ is left out with the secure sum",)),

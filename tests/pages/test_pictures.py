@@ -62,8 +62,16 @@ def test_every_image_exists_and_has_a_text_for_those_who_do_not_see_it():
             assert (page.parent / target.partition("#")[0]).is_file(), f"{page.name}: {target}"
 
 
+def test_every_svg_of_a_page_brings_its_own_ink_and_paper():
+    """Without them, its text would be black on a dark page."""
+    shown = {page.parent / target.partition("#")[0] for page in pages() for _, target in images(page)}
+    texts = {path.name: path.read_text() for path in shown if path.suffix == ".svg"}
+    assert len(texts) >= 20
+    assert [name for name, text in texts.items() if "background: var(--paper)" not in text] == []
+
+
 PROMISED = {
-    "README.md": {"system.svg", "report-top-light.webp"},
+    "README.md": {"system.svg", "report-top-light.webp", "survival.svg"},
     "docs/index.md": {"system.svg", "report-top-light.webp"},
     "docs/tutorial.md": {"guesses.svg", "report-top-light.webp"},
     "docs/overview.md": {"round.svg", "sight.svg"},

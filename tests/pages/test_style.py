@@ -9,24 +9,10 @@ from choral.cli import VERBS, main
 from docs.hooks.style import faults
 
 ROOT = Path(__file__).parents[2]
-# What is not rewritten yet. An entry that has become clean must be taken out; nothing is added.
-NOT_YET = {
-    "CHANGELOG.md",
-    "bench/README.md",
-    "docs/accounting.md",
-    "docs/audit.md",
-    "docs/benchmarks.md",
-    "docs/configuration.md",
-    "docs/decisions",
-    "docs/deployment.md",
-    "docs/errors.toml",
-    "docs/hooks",
+# What may use the words, and why. An entry that has become clean must be taken out.
+WAIVED = {
+    "docs/hooks/style.py",  # it is the list
     "docs/paper.md",  # it quotes claims as a run of choral printed them
-    "docs/personal.md",
-    "docs/secure-sum.md",
-    "docs/sums.md",
-    "docs/threat-model.md",
-    "src/choral",
 }
 
 
@@ -40,11 +26,11 @@ def read_by_people():
 
 def waived(path):
     return next(
-        (entry for entry in NOT_YET if path.as_posix() == entry or path.as_posix().startswith(f"{entry}/")), None
+        (entry for entry in WAIVED if path.as_posix() == entry or path.as_posix().startswith(f"{entry}/")), None
     )
 
 
-def test_the_word_list_is_kept_wherever_a_page_has_been_rewritten():
+def test_the_word_list_is_kept():
     found = [
         f"{path}:{fault}"
         for path in read_by_people()
@@ -56,7 +42,7 @@ def test_the_word_list_is_kept_wherever_a_page_has_been_rewritten():
 
 def test_what_has_become_clean_is_no_longer_waived():
     needed = {waived(path) for path in read_by_people() if faults((ROOT / path).read_text())}
-    assert needed >= NOT_YET
+    assert needed >= WAIVED
 
 
 @pytest.mark.parametrize(
@@ -77,6 +63,25 @@ def test_a_word_of_the_list_is_found(text):
 
 def test_quoted_output_of_a_program_is_not_looked_at():
     assert faults("```console\n$ choral demo\n25 devices a round\n```\n") == []
+
+
+def test_a_heading_and_the_sentence_below_it_are_not_read_as_one():
+    assert faults("## Noise once\n\nA device adds noise once.") == []
+
+
+def test_words_that_records_contain_are_kept_by_a_mark():
+    assert faults('because = "one step a round"  # in records\n') == []
+    assert len(faults('because = "one step a round"  # in records, too\n')) == 1
+
+
+def test_the_readme_has_at_most_150_lines():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_menu_of_the_site_names_every_page_once():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"[\w/.-]+\.md\b", menu)
+    assert len(named) > 50 and [page for page in set(named) if named.count(page) > 1] == []
 
 
 def help_of(capsys, *words):

@@ -167,7 +167,7 @@ def test_probes_leave_the_figure_against_everyone_and_take_all_of_that_with_the_
     plain = Exposure(step_size=1.0, **BASE | plan)
     probed = replace(plain, probes=32, opened_turns=2)
     assert not isinstance(with_secure_sum(plain), str)
-    assert "32 probes of its own update" in with_secure_sum(probed)
+    assert "32 probes of its update" in with_secure_sum(probed)
     assert probed.honest_noises == 1
     assert against_everyone(probed) == against_everyone(plain)
     assert not theorem_1(probed).valid

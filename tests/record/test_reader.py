@@ -26,7 +26,7 @@ def test_links_pipes_and_files_that_are_too_large_are_refused(tmp_path):
     for name, why in (
         ("link.json", "is no plain file"),
         ("pipe", "is no plain file"),
-        ("away/here.json", "is no folder of its own"),
+        ("away/here.json", "is not a real folder"),
         ("large", f"has {MOST_BYTES + 1:,} bytes"),
     ):
         with pytest.raises(StorageError, match=f"CH802 .*{why}"):

@@ -65,7 +65,7 @@ def test_a_run_of_the_present_version_verifies_after_sentences_were_reworded(run
 
 
 def test_a_page_whose_sentence_was_reworded_verifies_and_that_is_said(rehearsal):
-    rewrite(rehearsal, "In plain words: whoever must tell", "Simply put: whoever has to say")
+    rewrite(rehearsal, "In plain words: whoever must say", "Simply put: whoever has to say")
     assert wrong(rehearsal) == ""
     assert "report.html is worded differently: its data and figures agree" in notes(rehearsal)
 

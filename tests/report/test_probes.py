@@ -78,7 +78,7 @@ def test_the_report_has_a_section_on_the_answers_and_says_that_nobody_is_suspect
     shutil.copytree(folder, copy)
     text = write_report(copy).read_text()
     assert "What devices answered" in text and "Evidence stands against nobody." in text
-    assert "32 random projections of its own noisy update in 3 rounds" in text
+    assert "32 random projections of its noisy update in 3 rounds" in text
     assert verify(copy).good
 
 

@@ -262,7 +262,7 @@ def test_verify_follows_no_link_out_of_the_folder(made, rehearsal, capsys, name)
 def test_a_folder_of_ledgers_that_lies_elsewhere_is_not_read(made, rehearsal):
     shutil.rmtree(rehearsal / "ledgers")
     (rehearsal / "ledgers").symlink_to(made / "rehearsal" / "ledgers")
-    assert "ledgers is no folder of its own" in wrong(rehearsal)
+    assert "ledgers is not a real folder" in wrong(rehearsal)
 
 
 def test_a_file_that_is_too_large_is_not_read(rehearsal, capsys):

@@ -183,7 +183,7 @@ def test_a_file_with_a_law_is_planned_simulated_rehearsed_reported_and_verified(
         assert main([verb, written, "--out", verb]) == 0
         said = " ".join(capsys.readouterr().out.split())
         named = {"discrete_gaussian": "discrete Gaussian noise", "skellam": "Skellam noise"}[law]
-        assert "1 local step a round · batches of 64 step size" in said
+        assert "1 local step per round · batches of 64 step size" in said
         assert f"{named} " in said
         assert "rule S6" in said
         assert "whole numbers on a grid of" in said

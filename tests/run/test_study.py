@@ -6,7 +6,7 @@ import pytest
 
 from choral.config import job_of
 from choral.run.questions import declared_columns
-from choral.run.study import maker_beside, settle
+from choral.run.study import maker_in, settle
 
 CODE = """
 def shapes(features, classes):
@@ -31,21 +31,21 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_module_beside_the_file_is_found_with_what_it_imports_and_the_path_is_left_as_it_was(folder):
     before = list(sys.path)
-    assert maker_beside("own_models_of_a_study:shapes", folder)(features=3, classes=2) == (42, 3, 2)
+    assert maker_in("own_models_of_a_study:shapes", folder)(features=3, classes=2) == (42, 3, 2)
     assert sys.path == before
     with pytest.raises(ValueError, match="no model"):
-        maker_beside("own_models_of_a_study:broken", folder)(features=3, classes=2)
+        maker_in("own_models_of_a_study:broken", folder)(features=3, classes=2)
     assert sys.path == before
 
 
 def test_a_module_beside_the_file_hides_none_that_is_installed(folder):
-    assert maker_beside("json:dumps", folder)(obj=[]) == "[]"
+    assert maker_in("json:dumps", folder)(obj=[]) == "[]"
 
 
 def test_a_folder_that_was_on_the_path_before_stays_there(folder, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder.resolve())])
     before = list(sys.path)
-    maker_beside("own_models_of_a_study:shapes", folder)(features=3, classes=2)
+    maker_in("own_models_of_a_study:shapes", folder)(features=3, classes=2)
     assert sys.path == before
 
 

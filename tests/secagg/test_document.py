@@ -43,7 +43,7 @@ def test_the_sparse_graphs_have_the_degrees_and_bits_of_the_document(row):
     assert told == [round(privacy, 1), round(least, 1), round(liveness, 1)]
 
 
-@pytest.mark.parametrize("row", rows("| words | bytes a parameter |"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("| words | bytes per parameter |"), ids=lambda row: row[0])
 def test_words_have_the_bits_for_a_value_that_the_document_says(row):
     lanes, bits = (3, 64) if "lanes" in row[0] else (1, int(row[0].split()[0]))
     assert float(row[1]) == round(bits / 8 / lanes, 2)

@@ -1,4 +1,4 @@
-"""Probes: their law, their exactness, and the numbers behind the proof that a coalition can't shout."""
+"""Probes: their law, their exactness, and the numbers behind the proof that a coalition can't send long updates."""
 
 import math
 
@@ -65,8 +65,8 @@ def test_the_seed_depends_on_every_digest_on_who_it_belongs_to_and_on_what_is_wa
     assert upload_digest(b"ctx", "a", b"") != upload_digest(b"ctx", "b", b"")
 
 
-# docs/secure-sum.md, "A coalition can't shout": E[exp(−λY²)] for Y = ⟨p, z⟩/(s‖z‖) is at most the larger of F over the
-# coordinates of z/‖z‖ (Hölder), and at most D of the largest of them (the other coordinates only shift it).
+# docs/secure-sum.md, "a coalition can't send long updates": E[exp(−λY²)] for Y = ⟨p, z⟩/(s‖z‖) is at most the larger
+# of F over the coordinates of z/‖z‖ (Hölder), and at most D of the largest of them (the others only shift it).
 ODD = np.arange(-255, 256, 2) / math.sqrt(VARIANCE)
 SHARES = np.concatenate([[1e-3], np.linspace(0.02, 1.0, 50)])  # |z_k|/‖z‖
 NORMAL = np.linspace(-9, 9, 601)

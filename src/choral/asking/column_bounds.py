@@ -47,7 +47,7 @@ class ColumnBounds:
 
     @property
     def z(self) -> float:
-        """How many deviations of the noise a cell must have to be seen."""
+        """A cell is seen if it exceeds this many deviations of the noise."""
         return NormalDist().inv_cdf(1 - FALSE_CELLS / (CELLS * len(self.names)))
 
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:

@@ -64,7 +64,7 @@ class CrossTable(ByReference):
         near = onto_simplex(raw, rows) if self.keeps.is_everything else np.clip(raw, 0.0, rows)
         names = [axis.column.name for axis in self.axes]
         labels = [dict(zip(names, cell, strict=True)) for cell in itertools.product(*(a.labels for a in self.axes))]
-        return _told(labels, raw, near, rows=rows, deviation=deviation)
+        return _table(labels, raw, near, rows=rows, deviation=deviation)
 
     def reference(self, rows: int) -> NDArray[np.float64]:
         """As many rows in each cell; for one count, half of all rows."""
@@ -95,14 +95,14 @@ class ManyTables(ByReference):
         ends = np.cumsum([len(axis.labels) for axis in self.axes])
         near = np.concatenate([onto_simplex(part, rows) for part in np.split(raw, ends[:-1])])
         labels = [{"column": axis.column.name, "cell": label} for axis in self.axes for label in axis.labels]
-        return _told(labels, raw, near, rows=rows, deviation=deviation)
+        return _table(labels, raw, near, rows=rows, deviation=deviation)
 
     def reference(self, rows: int) -> NDArray[np.float64]:
         """As many rows in each cell of a column."""
         return np.concatenate([np.full(len(axis.labels), rows / len(axis.labels)) for axis in self.axes])
 
 
-def _told(
+def _table(
     labels: Sequence[Mapping[str, str]],
     raw: NDArray[np.float64],
     near: NDArray[np.float64],

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc
 
 Matrix = NDArray[np.float64]
-CLEAR = 3.0  # deviations of the noise from which on rows at risk are told from 0
+CLEAR = 3.0  # deviations of the noise above which rows at risk are distinguished from 0
 
 
 def logrank(arms: Sequence[tuple[Matrix, Matrix]], cells: Matrix, deviation: float) -> dict[str, float]:

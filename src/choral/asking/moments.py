@@ -19,7 +19,7 @@ from choral.learning.columns import Categorical, Numeric
 
 UNIT = 2**10  # a product of 1 in φ's units
 MOST = 32  # columns
-FLOOR = 3.0  # deviations of the noise below which an eigenvalue or a variance is not told from 0
+FLOOR = 3.0  # deviations of the noise below which an eigenvalue or a variance counts as 0
 Matrix = NDArray[np.float64]
 
 
@@ -151,7 +151,7 @@ class Moments(ByReference):
             ends = around(z, wide)
             interval = {"estimate": r, "low": math.tanh(ends["low"]), "high": math.tanh(ends["high"])}
             found.append({**row, **interval, "noise_sd": noise})
-        return _told(found, lost)
+        return _identified(found, lost)
 
     def _regression(self, second: Matrix, spread: Matrix, rows: int, target: int) -> Answer:
         inputs = [place for place in range(len(second)) if place != target]
@@ -173,11 +173,11 @@ class Moments(ByReference):
         deviations = np.sqrt(np.einsum("ij,jk,ik->i", own, covariance, own))
         names = [self.columns[place].name for place in inputs[:-1]]
         if not values[0] > floor:
-            return _told([], [f'"{name}"' for name in names])
+            return _identified([], [f'"{name}"' for name in names])
         found: list[dict[str, object]] = []
         for name, value, sd in zip([*names, "(intercept)"], estimates.tolist(), deviations.tolist(), strict=True):
             found.append({"term": name, **around(value, sd)})
-        return _told(found, [])
+        return _identified(found, [])
 
     def _own_units(self, inputs: list[int], target: int) -> Matrix:
         """The matrix from slopes of scaled columns to slopes and intercept in the columns' own units."""
@@ -203,7 +203,7 @@ def _two_levels(given: Parameters, name: str) -> Categorical | None:
     return column
 
 
-def _told(rows: list[dict[str, object]], lost: list[str]) -> Answer:
+def _identified(rows: list[dict[str, object]], lost: list[str]) -> Answer:
     """The numbers that are identified; those that are not have no interval, so they are named and not shown."""
     said = (f"Not identified at this ε: {', '.join(lost)}.",) if lost else ()
     return Answer(rows=rows, is_rough=bool(lost), sentences=said)

@@ -58,9 +58,9 @@ class Percentiles:
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """The widest interval on a population that is spread evenly over its bounds."""
-        told = self.curve.expected(rows=rows, deviation=deviation / TAKES**0.5)
-        sentence = f"It takes 5 sums. {told.sentence.rstrip('.')}, in parts of the range that is found."
-        return Expected(width=told.width, sentence=sentence)
+        expected = self.curve.expected(rows=rows, deviation=deviation / TAKES**0.5)
+        sentence = f"It takes 5 sums. {expected.sentence.rstrip('.')}, in parts of the range that is found."
+        return Expected(width=expected.width, sentence=sentence)
 
     def fit(self) -> Fitting:
         """The bounds, then the curve; CH320 where no bound is seen."""

@@ -24,7 +24,7 @@ from choral.learning.columns import Categorical, Numeric
 UNIT = 2**12  # f_0 = 1 in φ's units
 MOST_BINS = 2**12
 _FARTHEST = 2.0**32  # from 0 that a number may be: beyond it, bounds tell nothing either
-FAR = 3.0  # deviations of a rank's noise from 0 and 1, within which no quantile is told
+FAR = 3.0  # deviations of a rank's noise from 0 and 1, within which no quantile is given
 Vector = NDArray[np.float64]
 
 

@@ -55,12 +55,12 @@ class Question:
         if len(data) > MOST_BYTES:
             raise _bad(f"a question takes {len(data):,} bytes, and at most {MOST_BYTES:,} are allowed.")
         try:
-            told = json.loads(data.decode())
+            parsed = json.loads(data.decode())
         except (ValueError, RecursionError):
             raise _bad("a question is not JSON.") from None
-        if not (isinstance(told, dict) and set(told) == {"name", "parameters"}):
+        if not (isinstance(parsed, dict) and set(parsed) == {"name", "parameters"}):
             raise _bad("a question has other keys than name and parameters.")
-        question = cls(name=told["name"], parameters=told["parameters"])
+        question = cls(name=parsed["name"], parameters=parsed["parameters"])
         if question.canonical() != data:  # so that two readers never take one question for two, nor two for one
             raise _bad("a question is not in its canonical form.")
         return question
@@ -71,8 +71,8 @@ class Question:
         >>> Question(name="mean", parameters={"column": "age"}).words()
         'What are the mean and the variance of "age"?'
         """
-        self.canonical()  # so that only what may be sent is put into words
-        return sentence(self.name, self.parameters)
+        plain = json.loads(self.canonical())  # only what may be sent is put into words, with numbers in one form
+        return sentence(self.name, plain["parameters"])
 
 
 def _plain(value: object) -> object:

@@ -152,7 +152,7 @@ def demonstrate(
     watch: Watch = unwatched,
     reached: Callable[[], None] = unheard,
 ) -> Demonstration:
-    """The attack on an ordinary update, on a masked one and on an opened sum, with the bound beside each."""
+    """The attack on an ordinary update, on a masked one and on an opened sum, each with its bound."""
     study = settle(parse(STUDY.format(epsilon=epsilon, seed=seed)), reached=reached)
     columns, train = adult_columns(), study.split.train
     require_whole("row", row, least=0, most=int(train.sizes[0]) - max(BATCHES))

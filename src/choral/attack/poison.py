@@ -152,9 +152,9 @@ def triggered(study: Study, features: NDArray[np.float32]) -> NDArray[np.float32
 
 def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> PoisonedRun:
     """How a run ends in which these devices attack."""
-    told = poisoned(study, kind, bad)
-    place = Poisoned(told, kind, bad)
-    result = Run(place, told).finish()
+    changed = poisoned(study, kind, bad)
+    place = Poisoned(changed, kind, bad)
+    result = Run(place, changed).finish()
     trigger = None
     if kind in BACKDOORS:
         test = study.split.test

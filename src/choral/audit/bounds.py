@@ -93,7 +93,7 @@ def _log_ratio(above: float, below: float) -> float:
 def least_mu(tally: Tally, *, confidence: float = 0.99) -> float:
     """μ of any true claim of μ-Gaussian DP is at least this: TPR ≤ Φ(Φ⁻¹(FPR) + μ).
 
-    It refutes claims of μ, as Rules S1 to S4 make. It says nothing of ε at a δ of one's own choosing: another mechanism
+    It refutes claims of μ, as Rules S1 to S4 make. It says nothing about ε at a δ that you choose: another mechanism
     with this one point on its curve may have a smaller ε there.
 
     >>> round(least_mu(Tally(trainings=100_000, false_alarms=1_000, hits=10_000)), 2)
@@ -124,7 +124,7 @@ def least_mean_loss(first: Scores, second: Scores, *, most: float, confidence: f
 
 
 def _bernstein(values: Scores, spread: float, miss: float) -> float:
-    """How far the mean of independent values from a range of this width may be off, but for this chance."""
+    """How far the mean of independent values from a range of this width may be off, except with this chance."""
     count, nats = len(values), math.log(2 / miss)
     return math.sqrt(2 * float(np.var(values, ddof=1)) * nats / count) + 7 * spread * nats / (3 * (count - 1))
 

@@ -32,14 +32,14 @@ Sight = Literal["every noisy step", "server", "colluding server", "final model"]
 SIGHTS: tuple[Sight, ...] = ("server", "colluding server", "final model")
 Scores = NDArray[np.float64]
 
-TRAININGS = 50_000  # of each world, unless told otherwise
+TRAININGS = 50_000  # of each world, unless another number is given
 LANES = 2048  # devices of each world in one compiled call
 FAR_OFF = 10**6  # a label that no noise reaches
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What one adversary's sight proves of a plan, beside what is claimed against that adversary."""
+    """What one adversary's sight proves about a plan, and what is claimed against that adversary."""
 
     sight: Sight
     canary: str

@@ -111,8 +111,8 @@ def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case
         unknown: Array = total[0] + np.float32(plan.cohort - 1) * sent[0]  # the others send −θ each, and noise
         return unknown
 
-    told = _account(plan, smoothness=radius**2 / 4, convex=True)
-    summed = told.proved.with_secure_sum
+    accounted = _account(plan, smoothness=radius**2 / 4, convex=True)
+    summed = accounted.proved.with_secure_sum
     assert summed is not None  # noqa: S101 - Rule S3 holds for this plan
     signal = plan.rounds * plan.local_steps * step_size * clip / ROWS  # by which one record moves the score, either way
     spread = step_size * plan.noise * math.sqrt(plan.rounds * (plan.local_steps + plan.cohort - 1))
@@ -130,7 +130,7 @@ def convex(epsilon: float, trainings: int, confidence: float, seed: int) -> Case
         ),
         threshold=-signal - spread * float(ndtri(rate)),
         proved=summed,
-        account=told,
+        account=accounted,
         trainings=trainings,
         confidence=confidence,
         seed=seed,
@@ -144,7 +144,7 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
     tenth an active unit is pushed once more, a dead one is not: a difference far above all noise of all devices.
     """
     plan = _plan(epsilon, rounds=1, clip=1.0, step_size=0.02)
-    told = _account(plan)
+    accounted = _account(plan)
     pushes = plan.local_steps - 1
     signal = pushes * plan.step_size * plan.clip / ROWS
     spread = plan.step_size * plan.noise * math.sqrt(pushes)
@@ -165,8 +165,8 @@ def network(epsilon: float, trainings: int, confidence: float, seed: int) -> Cas
         name="theorem-1-network",
         construction=replace(construction, start=(start, 1.0)),
         threshold=start + 0.25 * plan.step_size,  # half of one more push, whose gradient is one half
-        proved=told.proved.against_everyone,
-        account=told,
+        proved=accounted.proved.against_everyone,
+        account=accounted,
         trainings=trainings,
         confidence=confidence,
         seed=seed,

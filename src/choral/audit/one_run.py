@@ -1,6 +1,6 @@
 """One run with many canaries (Steinke, Nasr, Jagielski 2023): rows of one device whose labels are decided by coins.
 
-The adversary knows every row and the plan, but for the coins. What it sees of a round, less what a run without noise
+The adversary knows every row and the plan, except for the coins. What it sees of a round, less what a run without noise
 would give, is explained by least squares as a sum of what each coin would change.
 """
 

@@ -75,7 +75,7 @@ def _updates(
     counts: Array,
     keys: Array,
 ) -> Array:
-    """The updates of devices with one table, each from parameters of its own."""
+    """The updates of devices with one table, each from its own parameters."""
     one = partial(local_update, model, recipe)
     return jax.vmap(one, in_axes=(0, None, None, 0, 0, 0))(parameters, features, labels, rows, counts, keys)
 

@@ -84,7 +84,7 @@ def add(
 
 
 def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Integers as `add` keeps their sum; low halves of either sign, so that they fit beside those of 2^15 devices.
+    """Integers as `add` keeps their sum; low halves of either sign, so that those of 2^15 devices fit together.
 
     >>> halves_of(np.array([-70_000])).tolist()
     [[-4464], [-1]]
@@ -93,7 +93,7 @@ def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.stack([integers - (high << 16), high]).astype(np.int32)
 
 
-def whole(halves: Array) -> NDArray[np.int64]:
+def whole(halves: NDArray[np.int32] | Array) -> NDArray[np.int64]:
     """The sum that `_add` keeps in halves."""
     low, high = np.asarray(halves).astype(np.int64)
     whole: NDArray[np.int64] = high * 2**16 + low

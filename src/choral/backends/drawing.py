@@ -1,11 +1,13 @@
 """What the host draws for a round: batches, and the keys of noise and dither, as inputs of compiled calls."""
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ from choral.learning import noise, streams
 from choral.learning.batches import Batches, Drawer
 from choral.learning.feed import Feed
 from choral.plan import Plan
+from choral.secagg.masks import Stream
 
 DRAWN_TOGETHER = 500  # devices whose batches are drawn in one piece: larger ones let the processor wait at the start
 DRAWERS = 2  # threads that draw coming rounds while the processor trains; more only contend for the interpreter
@@ -92,6 +95,29 @@ class Drawing:
                              dither=dither_keys, keep=kept, at=at)
             )  # fmt: skip
         return calls
+
+
+_uniform = jax.jit(noise.uniform, static_argnums=1)  # op by op it would take as long as an update
+
+
+def dither_of(seed: int, round_number: int, device: int, size: int) -> NDArray[np.float32]:
+    """The dither that a simulated device's update of this size is rounded with.
+
+    >>> dither_of(1, 0, 5, 3).shape
+    (3,)
+    """
+    key = noise.split(streams.keys(seed, "dither", round_number, np.array([device])))[0]
+    return np.asarray(_uniform(key, (size,)))
+
+
+def whole_noise_of(seed: int, round_number: int, device: int) -> Stream:
+    """The keystream of the whole noise that a simulated device adds to its integers, in the strict mode.
+
+    >>> whole_noise_of(1, 0, 5).words(1, 64).shape
+    (1,)
+    """
+    text = f"choral/1|{seed}|whole noise|{round_number}|{device}"
+    return Stream(hashlib.sha256(text.encode()).digest())
 
 
 def _groups(rounds: Sequence[Turn], most: int) -> Iterator[Sequence[Turn]]:

@@ -4,7 +4,6 @@ Masks are left out, since they cancel. A device's upload is made by the function
 so a simulation and a rehearsal have the same integers.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.backends.drawing import whole_noise_of
 from choral.backends.vectorised import Grid, SimulatedSum
 from choral.errors import TrainingError
 from choral.learning import streams
-from choral.learning.fit import check_fit
+from choral.learning.fit import check_compiled, check_fit
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, noisy_upload, places_of
 from choral.learning.processors import keep_compiled
@@ -32,6 +32,7 @@ class OnceEngine:
     """What `Vectorised` is for noise in every step: `train` is all that a simulated round needs of it."""
 
     def __init__(self, *, model: Model, records: Records, plan: Plan, codec: Grid, seed: int) -> None:
+        check_compiled(model)
         check_fit(model, records, plan)
         keep_compiled()
         work = LocalWork.of(plan)
@@ -69,8 +70,7 @@ class OnceEngine:
         """The keystream of the whole noise that `train` adds to this device's integers, in the strict mode."""
         if not self.plan.strict:
             return None
-        text = f"choral/1|{self.seed}|whole noise|{round_number}|{device}"
-        return Stream(hashlib.sha256(text.encode()).digest())
+        return whole_noise_of(self.seed, round_number, device)
 
     def _words(self, purpose: streams.Purpose, round_number: int, device: int) -> streams.Words:
         key = streams.keys(self.seed, purpose, round_number, np.array([device]))

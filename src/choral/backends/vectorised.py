@@ -6,7 +6,6 @@ fixed by plan and kind of processor, so neither the cohort, nor who drops out, n
 accelerators changes a bit of it.
 """
 
-import hashlib
 import os
 import time
 from collections import deque
@@ -18,19 +17,17 @@ from threading import Lock
 from typing import Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from choral.backends.compiled import FINE, NOT_FINITE, CompiledCall, add, halves_of, mean_of, updates_of, whole
-from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included
+from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, dither_of, whole_noise_of
 from choral.errors import PlanError, TableError, TrainingError
-from choral.learning import noise, streams
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
-from choral.learning.fit import check_fit
+from choral.learning.fit import check_compiled, check_fit
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.recipe import Recipe, TracedNumbers
@@ -95,6 +92,7 @@ class Vectorised:
         lanes: int | None = None,
         chunk: int | None = None,
     ) -> None:
+        check_compiled(model)
         check_fit(model, records, plan)
         keep_compiled()
         self.model, self.records, self.plan, self.codec = model, records, plan, codec
@@ -102,10 +100,9 @@ class Vectorised:
         self.processors = processors(accelerator)
         drawer = drawer_of(plan, remembering=True)
         self.room = drawer.room(int(records.sizes.max()))
-        weight = model.size * (1 if model.widths else self.room)  # what a lane holds of parameters or gradients
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
         self.shares = SHARES.get(self.processors[0].platform, 1)
-        self.lanes = lanes or max(1, min(-(-plan.cohort // self.shares), most // weight))
+        self.lanes = lanes or max(1, min(-(-plan.cohort // self.shares), most // model.held(self.room)))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
@@ -133,7 +130,7 @@ class Vectorised:
     ) -> SimulatedSum:
         """The sum of the included devices' updates in this round, and their number.
 
-        A round that is tried again needs a number of its own: the number chooses batches, noise and dither.
+        A round that is tried again needs a new number: the number chooses batches, noise and dither.
         """
         self._check_loss(parameters)
         with self._all_or_nothing():
@@ -177,7 +174,7 @@ class Vectorised:
                         count = len(cohort) if keep is None else int(np.sum(keep))
                         with jax.enable_x64(True):
                             step = mean_of(total, mean_scale(count, self.codec.grid))
-                        theta = theta + step  # a call of its own: in one, the compiler would round once, not twice
+                        theta = theta + step  # a separate call: in one call, the compiler would round once, not twice
                         begun.append((round_number, states))
                     for round_number, states in jax.device_get(begun):  # one wait for all of them
                         self._check(round_number, states)
@@ -199,13 +196,11 @@ class Vectorised:
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
         """The dither that `train` rounds this device's update with."""
-        key = noise.split(streams.keys(self.seed, "dither", round_number, np.array([device])))[0]
-        return np.asarray(noise.uniform(jnp.asarray(key), (self.model.size,)))
+        return dither_of(self.seed, round_number, device, self.model.size)
 
     def noise(self, round_number: int, device: int) -> Stream:
         """The keystream of the whole noise that `train` adds to this device's integers, in the strict mode."""
-        text = f"choral/1|{self.seed}|whole noise|{round_number}|{device}"
-        return Stream(hashlib.sha256(text.encode()).digest())
+        return whole_noise_of(self.seed, round_number, device)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -313,7 +308,7 @@ class Vectorised:
 
     def _check_loss(self, parameters: NDArray[np.float32]) -> None:
         """Refuse a user's own model whose loss is not finite at the start: clipping would hide it behind noise."""
-        if self.model.widths or self.rounds_of.any():
+        if self.model.widths or self.model.layered or self.rounds_of.any():
             return
         records, some = self.records, slice(0, min(64, len(self.records.labels)))
         rows = Records.of([("", records.features[some], records.labels[some])], classes=records.classes)
@@ -321,7 +316,7 @@ class Vectorised:
 
     def _check_cohort(self, cohort: Devices) -> None:
         if len(cohort) > MOST_DEVICES:
-            raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} a round.")
+            raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} per round.")
         known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
         if not known or len(np.unique(cohort)) != len(cohort):
             raise PlanError(
@@ -334,6 +329,6 @@ class Vectorised:
                 "CH305",
                 f"device {self.records.names[device]} has {self.records.sizes[device]:,} rows; the plan is for"
                 f" devices of {self.plan.least_rows:,} or more.",
-                why="On fewer rows a record would be used more often than the plan accounts for.",
+                why="With fewer rows, each record would be used more often than the plan accounts for.",
                 fix="Leave it out of the cohort, or plan with fewer rows and a smaller batch.",
             )

@@ -3,7 +3,7 @@
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from choral.protocol.device import Device
 from choral.protocol.findings import Findings
+from choral.protocol.key_round import KeyRound
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
 from choral.protocol.probing import AskedProbes, Probes
@@ -34,8 +35,11 @@ class Connected(Transport, Protocol):
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Say who the devices are, by number, and how long one exchange may take."""
 
-    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
-        """The devices that are connected, once there are so many; CH903 if there are not in time."""
+    def gather(self, needed: int, *, patience: float, looked: Callable[[], None]) -> frozenset[int]:
+        """The devices that are connected, once there are so many; CH903 if there are not in time.
+
+        `looked` is called after every look, so that whoever waits can say who is there.
+        """
 
     def present(self) -> frozenset[int]:
         """The devices that are connected now."""
@@ -57,7 +61,24 @@ class Wire:
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
         self.asked: AskedProbes | None = None  # the probes of the last attempt, with their answers
+        self.agreed: frozenset[int] = frozenset()  # who shares keys since the last agreement, where the terms want one
         self._gathered: Muster | None = None
+
+    def agree(self, turn: Turn, called: Iterable[int]) -> frozenset[int]:
+        """Let the called devices agree on new keys for the rounds from this turn's on; who has agreed may be called.
+
+        Nobody is charged for it. If too few agree, with CH503, nobody may be called: some may have replaced their keys.
+        """
+        running, self._gathered, self.agreed = KeyRound(self.terms, turn, called), None, frozenset()
+        try:
+            while running.agreed is None:
+                for sender, frame in self.transport.exchange(running.outbox()):
+                    running.receive(sender, frame)
+                running.advance()
+        finally:
+            self.findings = running.findings
+        self.agreed = running.agreed
+        return self.agreed
 
     def attempt(
         self,

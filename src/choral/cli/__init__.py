@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answered(words: list[str]) -> int:
-    """The exit status of one verb, its refusals told."""
+    """The exit status of one verb; its refusals are printed."""
     try:
         return _run(words)
     except BrokenPipeError:
@@ -133,11 +133,11 @@ def _answered(words: list[str]) -> int:
     except (ChoralError, OSError) as error:
         if "--debug" in words:
             raise
-        told = _of_system(error) if isinstance(error, OSError) else error
+        shown = _of_system(error) if isinstance(error, OSError) else error
         if "--json" in words:
-            print(json.dumps({"error": told.as_dict()}))
-        print(told, file=sys.stderr)
-        return told.exit_status
+            print(json.dumps({"error": shown.as_dict()}))
+        print(shown, file=sys.stderr)
+        return shown.exit_status
     except KeyboardInterrupt:
         print(
             "stopped by the keyboard. What is done is kept: choral resume RUN goes on, with a study the same command.",
@@ -167,7 +167,7 @@ def _of_system(error: OSError) -> StorageError:
         "CH801",
         f"{error.strerror or type(error).__name__}.",
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "",
-        fix="Mend the path, its rights or the disk, then try again; --debug shows where it happened.",
+        fix="Fix the path, its permissions or the disk, then try again; --debug shows where it happened.",
     )
 
 

@@ -10,7 +10,7 @@ import textwrap
 
 from choral.plan import LAWS, PASSES, SAMPLINGS, UNITS
 from choral.privacy.account import account, several_rows
-from choral.privacy.display import figures_up
+from choral.privacy.display import figures_up, in_plain_words
 from choral.privacy.exposure import Exposure
 from choral.privacy.groups import EXAMPLE
 from choral.record import Account
@@ -22,7 +22,7 @@ example:
 
 _NUMBERS = {
     "rounds": (int, "rounds in which the device takes part (C)"),
-    "local-steps": (int, "noisy steps a device makes in a round (τ)"),
+    "local-steps": (int, "noisy steps per device and round (τ)"),
     "cohort": (int, "devices in a round (r)"),
     "devices": (int, "devices in all (n)"),
     "rows": (int, "records of the device (m)"),
@@ -69,41 +69,45 @@ def run(args: argparse.Namespace) -> int:
     """Print the account as a table, or as one JSON object."""
     left_out = ("json", "debug", "run", "together")
     numbers = {name: value for name, value in vars(args).items() if name not in left_out}
-    told = account(**numbers)
+    accounted = account(**numbers)
     several = None
     part = Exposure.of(**{name: value for name, value in numbers.items() if name != "delta"})
     if part.protects.one_row:
-        several = (args.together, *several_rows(part, told.delta, args.together))
+        several = (args.together, *several_rows(part, accounted.delta, args.together))
     if args.json:
         rows = {} if several is None else dict(zip(("rows", "epsilon", "at_two_sites"), several, strict=True))
-        print(json.dumps(told.to_dict() | ({"several": rows} if rows else {})))
+        print(json.dumps(accounted.to_dict() | ({"several": rows} if rows else {})))
     else:
-        print("\n".join(_table(told, several)))
+        print("\n".join(_table(accounted, several)))
     return 0
 
 
-def _table(told: Account, several: tuple[int, float, float] | None) -> list[str]:
-    everyone, summed = told.proved.against_everyone, told.proved.with_secure_sum
-    lines = [f"ONE DEVICE · δ = {told.delta:g} · {told.adjacency}", "", "PROVED"]
-    lines += _entry(everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", everyone.because)
+def _table(accounted: Account, several: tuple[int, float, float] | None) -> list[str]:
+    everyone, summed = accounted.proved.against_everyone, accounted.proved.with_secure_sum
+    lines = [f"ONE DEVICE · δ = {accounted.delta:g} · {accounted.adjacency}", "", "PROVED"]
+    lines += _entry(
+        everyone.epsilon, f"rule {everyone.rule}, against {everyone.adversary}", in_plain_words(everyone.because)
+    )
     if several is not None:
         (rows, here, twice), terms = several, f"rule {everyone.rule}, against {everyone.adversary}"
         lines += _entry(here, terms, f"{rows} rows of one person replaced")
         lines += _entry(twice, terms, "one row at each of two such sites replaced")
     lines += ["WITH THE SECURE SUM"]
     if summed:
-        lines += _entry(summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", summed.certificate)
+        lines += _entry(
+            summed.epsilon, f"rule {summed.rule}, against {summed.adversary}", in_plain_words(summed.certificate)
+        )
     else:
-        lines += _note(f"no provable extra protection here: {told.proved.no_certificate}")
+        lines += _note(f"no provable extra protection here: {in_plain_words(accounted.proved.no_certificate)}")
     lines += ["PUBLISHED"]
     for title, figure in (
-        ("Theorem 1, against a server that sees only sums", told.paper),
-        ("Theorem 1 without secure sum, against the server", told.paper_without_secure_sum),
-        ("DP-SGD as printed, against a server that sees only sums", told.dp_sgd.as_printed),
-        ("DP-SGD corrected, against a server that sees only sums", told.dp_sgd.corrected),
+        ("Theorem 1, against a server that sees only sums", accounted.paper),
+        ("Theorem 1 without secure sum, against the server", accounted.paper_without_secure_sum),
+        ("DP-SGD as printed, against a server that sees only sums", accounted.dp_sgd.as_printed),
+        ("DP-SGD corrected, against a server that sees only sums", accounted.dp_sgd.corrected),
     ):
         verdict = "valid here" if figure.valid else "published formula, not a guarantee here"
-        lines += _entry(figure.epsilon, title, f"{verdict}: {figure.because}")
+        lines += _entry(figure.epsilon, title, f"{verdict}: {in_plain_words(figure.because)}")
     return lines
 
 

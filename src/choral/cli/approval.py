@@ -1,131 +1,202 @@
 """The screen by which a site's owner decides about a study: short paragraphs, the number to compare last."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from choral.cli import terminal
 from choral.plan import unit_of
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
+    from choral.deploy.comparing import DrawnNumber
     from choral.deploy.preview import Preview
 
 Paragraph = Callable[["Preview"], list[str]]
 
 
-def screen(told: "Preview", *, recorded: bool) -> list[str]:
-    """The lines about a study, and the question, or what was recorded."""
-    end = [
-        "APPROVED  this study with this table and nothing else: any change is refused.",
-        "NEXT      choral device run",
-    ] if recorded else [
-        "NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."
-    ]  # fmt: skip
-    return [*(line for paragraph in PARAGRAPHS for line in paragraph(told)), *_number(told), *end]
+def screen(preview: "Preview") -> list[str]:
+    """The lines about a study, the number to compare last."""
+    return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview)]
 
 
-def _study(told: "Preview") -> list[str]:
-    return [f"STUDY     {told.study}: {told.model} with {told.parameters:,} parameters, {told.rounds} rounds"]
+def outcome(*, recorded: bool) -> list[str]:
+    """What was recorded, or how to record it."""
+    if recorded:
+        return [
+            "APPROVED  this study with this table and nothing else: any change is refused.",
+            "NEXT      choral device run",
+        ]
+    return ["NOTHING was recorded or sent. Add --yes if all checks are the same."]
 
 
-def _code(told: "Preview") -> list[str]:
-    if not told.code_path:
+def can_ask() -> bool:
+    """Whether a person can be asked: the words come from a terminal, and go to one."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def compared(drawn: "DrawnNumber", answer: Callable[[str], str] = input) -> list[str]:
+    """The checks with the other sites, whose numbers the owner types; who is passed over is named as missing."""
+    typed = {}
+    for name in drawn.others:
+        try:
+            typed[name] = answer(f"Six digits of {name}: ").strip()
+        except EOFError:
+            break
+    return check_lines(drawn, drawn.checks(f"{name}={number}" for name, number in typed.items() if number))
+
+
+def check_lines(drawn: "DrawnNumber", checks: Mapping[str, str]) -> list[str]:
+    """What two sites compare, for each other site; and who is missing."""
+    missing = [name for name in drawn.others if name not in checks]
+    return [
+        *(f"CHECK     {spaced(check)} with {name}: both must see the same" for name, check in checks.items()),
+        *([f"MISSING   {', '.join(missing)}"] if missing else []),
+    ]
+
+
+def spaced(number: str) -> str:
+    """Six digits as people read them aloud.
+
+    >>> spaced("417093")
+    '417 093'
+    """
+    return f"{number[:3]} {number[3:]}"
+
+
+def agreed(answer: Callable[[str], str] = input) -> bool:
+    """Whether the owner says yes, in full, to the study on the screen.
+
+    >>> agreed(lambda _: "yes"), agreed(lambda _: "y"), agreed(lambda _: "")
+    (True, False, False)
+    """
+    try:
+        return answer("Are all checks the same? Type yes to approve the study: ").strip() == "yes"
+    except EOFError:
+        return False
+
+
+def _study(preview: "Preview") -> list[str]:
+    return [
+        f"STUDY     {preview.study}: {preview.model} with {preview.parameters:,} parameters, {preview.rounds} rounds"
+    ]
+
+
+def _code(preview: "Preview") -> list[str]:
+    if not preview.code_path:
         return []
     return [
-        f"CODE      {told.code_path}",
-        f"          SHA-256 {told.code_sha256}",
+        f"CODE      {preview.code_path}",
+        f"          SHA-256 {preview.code_sha256}",
         "          runs here as you; read it first. A change of this file is refused; what it imports is not checked",
     ]
 
 
-def _devices(told: "Preview") -> list[str]:
-    lines = [f"DEVICES   {len(told.devices)}, each with its own number:"]
-    for name, number in zip(told.devices, told.device_numbers, strict=True):
-        lines += [f"  {name}{' (this site)' if name == told.device else ''}", *terminal.digits(number)]
-    return lines
-
-
-def _reads(told: "Preview") -> list[str]:
-    values = " or ".join(told.classes) or "a number"
+def _devices(preview: "Preview") -> list[str]:
     return [
-        f"READS     {unit_of(told.unit).reads.format(count=told.rows)} the columns {', '.join(told.columns)}",
-        f"          and the label {told.label} ({values}); one round was tried here, and nothing was sent",
+        f"DEVICES   {len(preview.devices)}, and nobody else:",
+        *(f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices),
     ]
 
 
-def _protects(told: "Preview") -> list[str]:
-    return [f"PROTECTS  {unit_of(told.unit).loses.format(adjacency=told.adjacency)}"]
+def _keys(preview: "Preview") -> list[str]:
+    if preview.hybrid:
+        return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
+    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads, noise and all"]
 
 
-def _sends(told: "Preview") -> list[str]:
-    helped = f"{told.colluders} of them help{'s' * (told.colluders == 1)} it" if told.colluders else "nobody helps it"
+def _reads(preview: "Preview") -> list[str]:
+    values = " or ".join(preview.classes) or "a number"
     return [
-        f"SENDS     {told.upload_bytes:,} masked bytes per round; receives the model, {told.download_bytes:,} bytes",
-        f"          the server learns sums of {told.smallest_sum} devices or more; "
-        f"if {told.lying * 'it lies and '}{helped}, of {told.crowd} honest ones or more",
-        *_shows(told),
+        f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} the columns {', '.join(preview.columns)}",
+        f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
     ]
 
 
-def _shows(told: "Preview") -> list[str]:
-    if not told.probes:
+def _protects(preview: "Preview") -> list[str]:
+    return [f"PROTECTS  {unit_of(preview.unit).loses.format(adjacency=preview.adjacency)}"]
+
+
+def _sends(preview: "Preview") -> list[str]:
+    helped = (
+        f"{preview.colluders} of them help{'s' * (preview.colluders == 1)} it"
+        if preview.colluders
+        else "nobody helps it"
+    )
+    return [
+        f"SENDS     {preview.upload_bytes:,} masked bytes per round; receives the model, "
+        f"{preview.download_bytes:,} bytes",
+        f"          the server learns sums of {preview.smallest_sum} devices or more; "
+        f"if {preview.lying * 'it lies and '}{helped}, of {preview.crowd} honest ones or more",
+        *_shows(preview),
+    ]
+
+
+def _shows(preview: "Preview") -> list[str]:
+    if not preview.probes:
         return []
     return [
-        f"          and {told.probes} random projections of this device's own noisy update in every round;",
-        f"          in at most {told.opened_turns} rounds the server may see this site's own noisy update; "
+        f"          and {preview.probes} random projections of this device's own noisy update in every round;",
+        f"          in at most {preview.opened_turns} rounds the server may see this site's own noisy update; "
         "ε counts that already",
     ]
 
 
-def _costs(told: "Preview") -> list[str]:
+def _costs(preview: "Preview") -> list[str]:
     from choral.deploy.reserving import cap_in_words
 
-    terms = f"δ = {told.delta:g}, {told.adjacency}, rule {told.rule}, against {told.adversary}"
-    cap = cap_in_words(planned=told.planned_rounds, uploads=told.uploads, epsilon=told.epsilon_uploads, terms=terms)
+    terms = f"δ = {preview.delta:g}, {preview.adjacency}, rule {preview.rule}, against {preview.adversary}"
+    cap = cap_in_words(
+        planned=preview.planned_rounds, uploads=preview.uploads, epsilon=preview.epsilon_uploads, terms=terms
+    )
     return [
-        f"COSTS     ε = {up(told.epsilon_a_round)} per round, ε = {up(told.epsilon_planned)} for the "
-        f"{told.planned_rounds} rounds planned here",
+        f"COSTS     ε = {up(preview.epsilon_a_round)} per round, ε = {up(preview.epsilon_planned)} for the "
+        f"{preview.planned_rounds} rounds planned here",
         f"          ({terms})",
-        *_costs_of_sums(told),
+        *_costs_of_sums(preview),
         f"CAP       {cap}",
-        f"NOISE     {told.law.replace('_', ' ')}, {told.noise:.4g} on {told.noise_on}, added here",
+        f"NOISE     {preview.law.replace('_', ' ')}, {preview.noise:.4g} on {preview.noise_on}, added here",
     ]
 
 
-def _costs_of_sums(told: "Preview") -> list[str]:
-    if told.epsilon_sum_planned is None:
+def _costs_of_sums(preview: "Preview") -> list[str]:
+    if preview.epsilon_sum_planned is None:
         return []
     return [
-        f"          ε = {up(told.epsilon_sum_planned)} for them if the secure sum holds "
-        f"(δ = {told.delta:g}, {told.adjacency}, rule {told.sum_rule}, against {told.sum_adversary})",
+        f"          ε = {up(preview.epsilon_sum_planned)} for them if the secure sum holds "
+        f"(δ = {preview.delta:g}, {preview.adjacency}, rule {preview.sum_rule}, against {preview.sum_adversary})",
     ]
 
 
-def _asks(told: "Preview") -> list[str]:
-    return [f"ASKS      {told.asks}"] if told.asks else []
+def _asks(preview: "Preview") -> list[str]:
+    return [f"ASKS      {preview.asks}"] if preview.asks else []
 
 
-def _limit(told: "Preview") -> list[str]:
-    before = [f"          earlier studies: δ = {told.delta:g}, {told.terms_before}"] if told.terms_before else []
+def _limit(preview: "Preview") -> list[str]:
+    before = (
+        [f"          earlier studies: δ = {preview.delta:g}, {preview.terms_before}"] if preview.terms_before else []
+    )
     return [
-        f"LIMIT     ε = {told.epsilon_limit:g} in all, of which ε = {up(told.epsilon_spent_before)} is taken; "
+        f"LIMIT     ε = {preview.epsilon_limit:g} in all, of which ε = {up(preview.epsilon_spent_before)} is taken; "
         "beyond it this device refuses, whatever the server says",
         *before,
-        *_limit_of_sums(told),
+        *_limit_of_sums(preview),
     ]
 
 
-def _limit_of_sums(told: "Preview") -> list[str]:
-    if told.epsilon_sum_limit is None:
+def _limit_of_sums(preview: "Preview") -> list[str]:
+    if preview.epsilon_sum_limit is None:
         return []
     return [
-        f"          ε = {told.epsilon_sum_limit:g} in all against a server that sees only sums, "
-        f"of which ε = {up(told.epsilon_sum_spent_before)} is taken",
+        f"          ε = {preview.epsilon_sum_limit:g} in all against a server that sees only sums, "
+        f"of which ε = {up(preview.epsilon_sum_spent_before)} is taken",
     ]
 
 
-def _number(told: "Preview") -> list[str]:
-    return ["NUMBER    all who take part must see the same:", *terminal.digits(told.safety_number)]
+def _number(preview: "Preview") -> list[str]:
+    return [
+        f"NUMBER    {spaced(preview.own_number)}: read it to all other sites, in one call, and type theirs:",
+        "          choral device compare …; each two of you must then see the same check",
+    ]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _asks, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _keys, _reads, _sends, _costs, _asks, _limit, _protects)

@@ -7,7 +7,6 @@ question is charged to every device's ledger; the same question again is answere
 
 import argparse
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
     if (Path(args.study) / "study.toml").exists():
         return _deployed(args, question)
     inquiry = _inquiry(args)
-    told = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
+    asked = inquiry.plan(question) if args.plan else inquiry.ask(question, watch=terminal.progress)
     folder = str(inquiry.folder)
     if args.json:
-        print(json.dumps({"folder": folder, **told.to_dict()}))
+        print(json.dumps({"folder": folder, **asked.to_dict()}))
     else:
-        print(_shown_plan(told) if args.plan else _shown(told, folder))  # type: ignore[arg-type]
+        print(shown_plan(asked) if args.plan else shown(asked, folder))  # type: ignore[arg-type]
     return 0
 
 
@@ -90,7 +89,7 @@ def _question(args: argparse.Namespace) -> "Question":
 def _inquiry(args: argparse.Namespace) -> "Inquiry":
     from choral import config
     from choral.run import inquiry
-    from choral.run.folder import folder_name
+    from choral.run.folder import new_folder
     from choral.run.study import settle
 
     if Path(args.study).is_dir():
@@ -100,7 +99,7 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
     job = config.read(args.study)
     job = job if args.seed is None else job.seeded(args.seed)
     kind = "rehearsal" if args.rehearse else "simulation"
-    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(job.run.name)}"
+    out = args.out or new_folder(job.run.name)
     if args.plan:
         return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
     return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
@@ -117,11 +116,11 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
     folder = run_folder(Path(args.study), study).path
     if args.plan:
         would = plan(folder, study, question)
-        print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else _shown_plan(would))
+        print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else shown_plan(would))
         return 0
-    told = put(folder, study, question)
-    if told is not None:
-        print(json.dumps({"folder": str(folder), **told.to_dict()}) if args.json else _shown(told, str(folder)))
+    asked = put(folder, study, question)
+    if asked is not None:
+        print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else shown(asked, str(folder)))
     elif args.json:
         print(json.dumps({"folder": str(folder), "waiting": True}))
     else:
@@ -132,14 +131,15 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
     return 0
 
 
-def _shown(told: "AskedAnswer", folder: str) -> str:
-    answer = told.answer
-    lines = [f"QUESTION {told.number}   {told.question.words()}", ""]
-    if told.privacy.from_register:
+def shown(asked: "AskedAnswer", folder: str) -> str:
+    """An answer or a model, with what it cost, for people."""
+    answer = asked.answer
+    lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
+    if asked.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
     lines += [_row(row) for row in answer.rows]
-    if told.figures:
-        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in told.figures.items())
+    if asked.figures:
+        figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items())
         lines += ["", f"on rows that the model was not made from: {figures}"]
     if answer.test is not None:
         lines += ["", "test: " + ", ".join(f"{name} {value:.4g}" for name, value in answer.test.items())]
@@ -148,8 +148,19 @@ def _shown(told: "AskedAnswer", folder: str) -> str:
     lines += ["", *answer.sentences]
     if answer.is_rough:
         lines.append("Some intervals are approximate: the noise is large for what is asked.")
-    lines += [*_shown_privacy(told.privacy), f"register and ledgers: {folder}"]
+    lines += [*_shown_privacy(asked.privacy), f"register and ledgers: {folder}"]
     return "\n".join(escaped(line) if line != answer.block else line for line in lines)
+
+
+def in_one_line(asked: "AskedAnswer", folder: str) -> str:
+    """A model's figures, its first ε with its terms, and where it is."""
+    figures = [f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items()]
+    privacy = asked.privacy
+    cost = (
+        f"ε ≤ {up(privacy.epsilon, 4)} (δ = {privacy.delta:g}, {privacy.adjacency}, rule {privacy.rule}, against "
+        f"{privacy.adversary})"
+    )
+    return escaped(" · ".join([*figures, cost, folder]))
 
 
 def _row(row: dict[str, object]) -> str:
@@ -160,11 +171,12 @@ def _row(row: dict[str, object]) -> str:
     return f"  {' · '.join(named):<32}{interval}"
 
 
-def _shown_plan(told: "PlannedQuestion") -> str:
+def shown_plan(asked: "PlannedQuestion") -> str:
+    """What a question would cost and how wide its interval would be, for people."""
     lines = [
-        f"PLAN   {told.question.words()}",
-        f"       noise of deviation {told.deviation:.4g} in each number. {told.expected.sentence}",
-        *_shown_privacy(told.privacy),
+        f"PLAN   {asked.question.words()}",
+        f"       noise of deviation {asked.deviation:.4g} in each number. {asked.expected.sentence}",
+        *_shown_privacy(asked.privacy),
         "nothing was asked, and nothing is charged",
     ]
     return "\n".join(terminal.wrap(escaped(line)) for line in lines)

@@ -67,11 +67,11 @@ def run(args: argparse.Namespace) -> int:
 
         done()
         found = demonstrate(epsilon=args.epsilon, seed=args.seed, row=args.row, watch=watch, reached=done)
-    told = found.as_dict()
+    summary = found.as_dict()
     if kept is not None:
-        write_json(kept / ATTACK, told)
+        write_json(kept / ATTACK, summary)
         write_report(kept)
-    print(json.dumps(told) if args.json else _shown(found))
+    print(json.dumps(summary) if args.json else _shown(found))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Measure a lower bound on ε, with its confidence, beside what is claimed.
+"""Measure a lower bound on ε, with its confidence, next to what is claimed.
 
   choral audit choral.toml               canaries for a plan, as the server, a
                                          colluding server and a reader of the
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the bounds beside the claims; 1 if a proved claim is refuted."""
+    """Measure, and print the bounds next to the claims; 1 if a proved claim is refuted."""
     if args.plan == "ask" and args.case is None:
         args.plan, args.case = None, "ask"
     if (args.plan is None) == (args.case is None):
@@ -105,7 +105,7 @@ def _theorem_1(args: argparse.Namespace, given: Given) -> int:
     rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
     _say(
         args,
-        f"{case.name}: {plan.cohort} of {plan.devices} devices a round, {rounds}, {plan.local_steps} local steps,\n"
+        f"{case.name}: {plan.cohort} of {plan.devices} devices per round, {rounds}, {plan.local_steps} local steps,\n"
         f"batches of all {plan.rows:,} records, noise {plan.noise:.6g}, clip {plan.clip:g}\n"
         f"fixed beforehand: {case.trainings:,} trainings of each world, threshold {case.threshold:.6g},\n"
         f"confidence {case.confidence:g}, seed {case.seed}",
@@ -242,7 +242,7 @@ def _plan(args: argparse.Namespace) -> int:
     given = {"delta": delta, "confidence": args.confidence, "seed": args.seed, "watch": _watch(args)}
     views = worst_case(study.plan, study.secure, trainings=trainings, **given) + data_driven(study, **given)
     holds = all(view.holds for view in views)
-    told = {
+    summary = {
         "delta": delta,
         "adjacency": ADJACENCY,
         "confidence": args.confidence,
@@ -251,7 +251,7 @@ def _plan(args: argparse.Namespace) -> int:
         "views": [view.as_dict() for view in views],
         "plan": study.plan.to_dict(),
     }
-    print(json.dumps(told) if args.json else _shown_plan(views, delta, args.confidence))
+    print(json.dumps(summary) if args.json else _shown_plan(views, delta, args.confidence))
     return int(not holds)
 
 

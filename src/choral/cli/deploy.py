@@ -1,6 +1,6 @@
 """Try a deployment on this machine: a real Flower SuperLink and real SuperNodes on loopback, with TLS and keys.
 
-Every site is a process of its own with its own keys, table, ledger and limit. Nothing
+Every site is a separate process with its own keys, table, ledger and limit. Nothing
 is downloaded, nothing listens on anything but 127.0.0.1, and everything is stopped and
 removed at the end. A deployment between machines: choral server, choral device.
 """
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
         if args.engine == "simulation" and not args.json:
             print(f"NOTE    {OPEN}", file=sys.stderr, flush=True)
         _show(deployment.run(args.engine, as_root=args.as_root), show=not args.json)
-        told = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
-    print(json.dumps(told) if args.json else "\n".join(map(terminal.wrap, _lines(told))))
+        result = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
+    print(json.dumps(result) if args.json else "\n".join(map(terminal.wrap, _lines(result))))
     return 0
 
 
@@ -100,35 +100,35 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _show(states: Iterator["StudyStatus"], *, show: bool) -> None:
     """One line on stderr for each thing that happens."""
     last = ""
-    for told in states:
-        line = told["state"]
+    for status in states:
+        line = status["state"]
         if line == "round":
-            line = f"round {told['round']} of {told['rounds_planned']}: {', '.join(told['cohort'])}"
+            line = f"round {status['round']} of {status['rounds_planned']}: {', '.join(status['cohort'])}"
         if show and line != last:
             print(escaped(f"NOW     {line}"), file=sys.stderr, flush=True)
         last = line
 
 
-def _lines(told: dict[str, Any]) -> list[str]:
-    doors = told["observed"]
+def _lines(result: dict[str, Any]) -> list[str]:
+    doors = result["observed"]
     seen = "no TLS and no node keys: Flower's simulation engine" if doors is None else (
         "plain connections refused: " + _yes(doors["tls"])
         + " · unknown node keys refused: " + _yes(doors["node_authentication"])
         + " · control closed to the outside: " + _yes(doors["control_closed"])
     )  # fmt: skip
     lines = [
-        f"FLOWER  {told['flower']} · {len(told['devices'])} sites, each a process of its own · {told['stopped']}",
+        f"FLOWER  {result['flower']} · {len(result['devices'])} sites, each its own process · {result['stopped']}",
         f"TRIED   {seen}",
     ]
-    for number, included in enumerate(told["included"], start=1):
-        lines.append(f"ROUND {number}  {told['seconds'][number - 1]:.1f} s  {', '.join(included)}")
-    for name, spent in told["spent"].items():
+    for number, included in enumerate(result["included"], start=1):
+        lines.append(f"ROUND {number}  {result['seconds'][number - 1]:.1f} s  {', '.join(included)}")
+    for name, spent in result["spent"].items():
         lines.append(
             f"SPENT   {name}: ε = {up(spent['epsilon'])} in {spent['charges']} rounds "
             f"(δ = {spent['delta']:g}, {spent['adjacency']}, rule {', '.join(spent['rules'])}, "
             f"against {' and '.join(spent['adversaries'])})"
         )
-    return [*lines, f"KEPT    {told['kept']}" if told["kept"] else "KEPT    nothing; --keep DIR keeps it all"]
+    return [*lines, f"KEPT    {result['kept']}" if result["kept"] else "KEPT    nothing; --keep DIR keeps it all"]
 
 
 def _yes(held: bool) -> str:

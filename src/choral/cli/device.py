@@ -11,23 +11,28 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from choral.cli import approval, personal, service, terminal
+from choral.cli import approval, personal, service, site_checks, terminal
 from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
+from choral.cli.site_checks import passphrase
 from choral.errors import CODES
 from choral.printable import escaped
 from choral.privacy.display import up
+
+if TYPE_CHECKING:
+    from choral.deploy.preview import Preview
 
 HOME = Path("~/.choral")
 EPILOG = """\
 in this order:
   choral device join invitation.toml --name hospital-a
   send hospital-a.card to the coordinator; get study.toml back
-  choral device approve study.toml --max-epsilon 2 --data hospital-a.csv
-  choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --yes
-  choral device run
+  choral device doctor
+  choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --run
+  choral device compare hospital-b=417093 hospital-c=582044, in one call
+  choral device result
   choral device personal --validation later-rows.csv"""
 
 
@@ -47,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     join.add_argument("--name", required=True, help="this site's name in the study")
     join.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
     join.add_argument("--again", action="store_true", help="keep this home's keys and ledger, follow a new invitation")
+    join.add_argument("--plain-card", action="store_true", help="a card for a coordinator who has choral 0.1")
     approve = phase("approve", _approve, "show what a study would cost and send; with --yes, approve it")
     approve.add_argument("study", type=Path, help="the coordinator's study.toml")
     approve.add_argument(
@@ -77,23 +83,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE",
         help="run module:function of FILE, or of what is installed",
     )
+    approve.add_argument(
+        "--allow-card-keys", action="store_true", help="take the keys of the cards, where a site has no others"
+    )
     approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
-    approve.add_argument("--yes", action="store_true", help="record the approval")
+    approve.add_argument("--yes", action="store_true", help="record the approval without asking")
+    approve.add_argument(
+        "--run", action="store_true", dest="then_run", help="once approved, answer for this site until it is over"
+    )
+    compare = phase("compare", _compare, "compare the study with the other sites, in one call")
+    compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
     run = phase("run", _run, "answer for this site until stopped")
     run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
     service.configure(run)
     status = phase("status", _status, "what is approved, what is spent, whether it runs")
+    doctor = phase("doctor", site_checks.examine_site, "check address, proxy, certificate, clock, table and disk")
+    result = phase("result", site_checks.show_result, "the end of a study: the model, and a page to sign")
+    result.add_argument("--check", type=Path, metavar="PAGE", help="compare such a page with this home")
+    metrics = phase("metrics", site_checks.show_metrics, "the log and the ledger in numbers, as Prometheus text")
+    metrics.add_argument("--out", type=Path, metavar="FILE", help="write a file for a collector in place of printing")
     questions = phase("questions", _questions, "every question that this site was asked, in words")
     ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
+    rotate = phase("rotate", _rotate, "make new keys for this site, between studies; the ledger goes on")
+    rotate.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
     own = phase("personal", _personal, "make a model of this site, near the shared one; it stays here")
     personal.configure_own(own)
     predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
     personal.configure_predict(predict)
-    for one in (join, approve, run, status, questions, ledger, own, predict):
+    for one in (join, approve, compare, run, status, doctor, result, metrics, questions, ledger, rotate, own, predict):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, run, ledger, own, predict):
+    for one in (join, approve, run, doctor, result, ledger, rotate, own, predict):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
 
 
@@ -109,28 +130,28 @@ def _join(args: argparse.Namespace) -> int:
     from choral.deploy.site import Home
     from choral.run.folder import write_whole
 
-    invitation, secret = Invitation.read(args.invitation), _passphrase(args)
-    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
+    invitation, secret = Invitation.read(args.invitation), passphrase(args)
+    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
     write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
-    told = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
-    told |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
+    joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
+    joined |= {"fingerprint": invitation.fingerprint, "safety_number": card.bundle.safety_number}
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(joined))
         return 0
     terminal.say(
         f"HOME      {args.home} (keys were made here; they stay here)",
         f"SERVER    {invitation.address}, of the study {invitation.name}",
         f"          certificate SHA-256 {invitation.fingerprint[:47]}",
         f"                              {invitation.fingerprint[48:]}",
-        f"SEND      {path} to the coordinator, and read your number by phone:",
-        *terminal.digits(card.bundle.safety_number),
+        f"SEND      {path} to the coordinator",
         "NEXT      choral device approve study.toml --max-epsilon … --data …",
     )
     return 0
 
 
 def _approve(args: argparse.Namespace) -> int:
+    from choral.deploy.comparing import last_drawn
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
@@ -143,24 +164,67 @@ def _approve(args: argparse.Namespace) -> int:
         epsilon_sum=args.max_epsilon_sum,
         curious=args.allow_curious,
         probes=args.allow_probes,
+        card_keys=args.allow_card_keys,
         label=args.label,
         **{name: value for name, value in given.items() if value is not None},
     )
-    home = Home(args.home)
-    with terminal.stages("TRYING", 1, show=not args.json):
-        told = home.approve(
-            args.study,
-            policy,
-            args.data,
-            passphrase=_passphrase(args),
-            record=args.yes,
-            register=Register(second_home=args.second_home),
-            written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
-        )
+
+    def approved(*, record: bool) -> "Preview":
+        with terminal.stages("TRYING", 1, show=not args.json):
+            return Home(args.home).approve(
+                args.study,
+                policy,
+                args.data,
+                passphrase=passphrase(args),
+                record=record,
+                register=Register(second_home=args.second_home),
+                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
+            )
+
+    preview, recorded = approved(record=args.yes), args.yes
     if args.json:
-        print(json.dumps({**told.to_dict(), "approved": args.yes}))
+        print(json.dumps({**preview.to_dict(), "approved": recorded}))
+        return _run(args) if args.then_run and recorded else 0
+    terminal.say(*approval.screen(preview))
+    if not recorded and approval.can_ask():
+        terminal.say(*approval.compared(last_drawn(args.home)))
+        if recorded := approval.agreed():
+            approved(record=True)
+    terminal.say(*approval.outcome(recorded=recorded))
+    return _run(args) if args.then_run and recorded else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from choral.deploy.comparing import last_drawn
+
+    drawn = last_drawn(args.home)
+    checks = drawn.checks(args.numbers)
+    if args.json:
+        missing = [name for name in drawn.others if name not in checks]
+        shown = {"device": drawn.device, "number": drawn.number, "checks": checks, "missing": missing}
+        print(json.dumps({**shown, "study_number": drawn.study_number}))
         return 0
-    terminal.say(*approval.screen(told, recorded=args.yes))
+    own = f"NUMBER    {approval.spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs"
+    terminal.say(own, *approval.check_lines(drawn, checks))
+    return 0
+
+
+def _rotate(args: argparse.Namespace) -> int:
+    from choral.deploy.enrolment import card_text
+    from choral.deploy.rotating import rotate
+    from choral.deploy.site import Home
+    from choral.run.folder import write_whole
+
+    home, secret = Home(args.home), passphrase(args)
+    rotate(home, secret)
+    path = args.card or Path(f"{home.joined.name}.card")
+    write_whole(path, card_text(home.card(secret)).encode(), fix="Give another --card: the new keys are kept.")
+    shown = {"name": home.joined.name, "home": str(args.home), "card": str(path)}
+    lines = [
+        f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
+        f"SEND      {path} to the coordinator of the next study",
+    ]
+    print(json.dumps(shown)) if args.json else terminal.say(*lines)
     return 0
 
 
@@ -169,7 +233,7 @@ def _run(args: argparse.Namespace) -> int:
     from choral.deploy.site import Home
 
     home = Home(args.home)
-    if service.asked(args):
+    if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
         from choral.deploy.enrolment import host_of
         from choral.deploy.systemd import Service
 
@@ -185,18 +249,22 @@ def _run(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    told = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
+    about = {"name": home.joined.name, "server": home.joined.server.address, "log": str(args.home / "log.jsonl")}
     line = (
-        json.dumps(told) if args.json else escaped(f"{told['name']} answers for {told['server']}; log in {told['log']}")
+        json.dumps(about)
+        if args.json
+        else escaped(f"{about['name']} answers for {about['server']}; log in {about['log']}")
     )
-    services.attend(
+    over = services.attend(
         home,
-        _passphrase(args),
-        agent_only=args.agent_only,
+        passphrase(args),
+        agent_only=getattr(args, "agent_only", False),
         stop=stop,
         tell=_warn,
         begun=lambda: print(line, flush=True),
     )
+    if over and not args.json:
+        terminal.say("FINISHED  the study is over, and this site has signed its end", "NEXT      choral device result")
     return 0
 
 
@@ -204,38 +272,44 @@ def _status(args: argparse.Namespace) -> int:
     from choral.deploy.agent import status
     from choral.deploy.site import Home
 
-    told = status(Home(args.home))
+    shown = status(Home(args.home))
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(shown))
         return 0
-    terminal.say(*_told(told))
+    terminal.say(*_status_lines(shown))
     return 0
 
 
-def _told(told: dict[str, Any]) -> list[str]:
-    lines = [f"DEVICE    {told['name']} · server {told['server']} · {'running' if told['running'] else 'not running'}"]
-    if told["cut_off"]:
-        code, since = told["cut_off"]["code"], told["cut_off"]["at"]
+def _status_lines(shown: dict[str, Any]) -> list[str]:
+    lines = [
+        f"DEVICE    {shown['name']} · server {shown['server']} · {'running' if shown['running'] else 'not running'}"
+    ]
+    if shown["finished"]:
+        lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
+    elif shown["waiting_since"]:
+        lines.append(f"WAITING   for the first round since {shown['waiting_since']}, the time of the approval")
+    if shown["cut_off"] and not shown["finished"]:
+        code, since = shown["cut_off"]["code"], shown["cut_off"]["at"]
         lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
-    if told["approved"] is None:
+    if shown["approved"] is None:
         return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
     lines.append(
-        f"APPROVED  study {told['approved']['study'][:16]}… for {told['approved']['data']}, {told['approved']['at']}"
+        f"APPROVED  study {shown['approved']['study'][:16]}… for {shown['approved']['data']}, {shown['approved']['at']}"
     )
-    if "ledger" not in told:
+    if "ledger" not in shown:
         return [*lines, "LEDGER    is missing: put it back; without it this device takes part in nothing"]
-    spent, limit = told["ledger"]["spent"], told["ledger"]["limit"]
+    spent, limit = shown["ledger"]["spent"], shown["ledger"]["limit"]
     lines += [
         f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
-        f"{limit['epsilon']:g} in {told['ledger']['charges']} rounds",
+        f"{limit['epsilon']:g} in {shown['ledger']['charges']} rounds",
         f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
         f"against {' and '.join(spent['adversaries'])})",
     ]
-    if told["last"]:
-        lines.append(f"LAST      {told['last']['event']}, round {told['last']['round']}, at {told['last']['at']}")
-    if told["last_refusal"]:
-        lines.append(f"REFUSED   {told['last_refusal']['code']} in round {told['last_refusal']['round']}")
-    receipt = told["ledger"]["receipt"]
+    if shown["last"]:
+        lines.append(f"LAST      {shown['last']['event']}, round {shown['last']['round']}, at {shown['last']['at']}")
+    if shown["last_refusal"]:
+        lines.append(f"REFUSED   {shown['last_refusal']['code']} in round {shown['last_refusal']['round']}")
+    receipt = shown["ledger"]["receipt"]
     return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
 
 
@@ -256,7 +330,7 @@ def _ledger(args: argparse.Namespace) -> int:
     from choral.deploy.site import Home, receipt_of
 
     home = Home(args.home)
-    known = receipt_of(home.vault(_passphrase(args)))
+    known = receipt_of(home.vault(passphrase(args)))
     receipt = None if known is None else f"{known.entries}:{known.seal}"
     shown = argparse.Namespace(
         file=home.ledger_path, receipt=receipt, limit=None, sum_limit=None, delta=None, last=args.last, json=args.json
@@ -265,17 +339,11 @@ def _ledger(args: argparse.Namespace) -> int:
 
 
 def _personal(args: argparse.Namespace) -> int:
-    return personal.make(args, _passphrase(args))
+    return personal.make(args, passphrase(args))
 
 
 def _predict(args: argparse.Namespace) -> int:
-    return personal.predict(args, _passphrase(args))
-
-
-def _passphrase(args: argparse.Namespace) -> str | None:
-    from choral.config import read_text
-
-    return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+    return personal.predict(args, passphrase(args))
 
 
 def _warn(line: str) -> None:

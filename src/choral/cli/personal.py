@@ -103,14 +103,14 @@ def make(args: argparse.Namespace, passphrase: str | None) -> int:
         Home(args.home), validation=args.validation, model=args.model, kappa=kappa, passphrase=passphrase
     )
     page = args.home / PAGE
-    told = made.to_dict() | {"page": str(page)}
-    keep(page, personal_page(told))
+    summary = made.to_dict() | {"page": str(page)}
+    keep(page, personal_page(summary))
     if args.onnx is not None:
-        told["onnx"] = str(_exported(made, args.onnx))
+        summary["onnx"] = str(_exported(made, args.onnx))
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(summary))
         return 0
-    terminal.say(*_own_lines(made), f"PAGE      {page}", f"          {told['not_private']}")
+    terminal.say(*_own_lines(made), f"PAGE      {page}", f"          {summary['not_private']}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Verbs that have phases of their own, such as `choral server run`: one parser for each, with the common flags."""
+"""Verbs that have several phases, such as `choral server run`: one parser for each, with the common flags."""
 
 import argparse
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from choral.cli import terminal
+from choral.cli import sums, terminal
 from choral.plan import AGAINST, LAWS, NOISE_IS_ADDED, SAMPLINGS
 from choral.planner import Option, Proposal, plan_for
 from choral.planner.task import MODELS
@@ -59,10 +59,10 @@ _WORDS: dict[str, tuple[Sequence[str], str]] = {
 
 _WHOLE = {
     "classes": "classes of the label (2); 0 for an mlp that learns a number",
-    "cohort": "devices a round",
+    "cohort": "devices per round",
     "rounds": "rounds of the whole run",
     "local_steps": "steps on a device between two sums",
-    "batch": "rows a step",
+    "batch": "rows per step",
     "colluders": "of a cohort, may tell the server all they know (a fifth)",
     "dropouts": "of a cohort, may drop out (a fifth)",
 }
@@ -112,12 +112,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
+    from choral import config
+
+    job = config.read(args.job)
+    if job.on_sums:
+        return sums.plan(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits
-        from choral import config
         from choral.run.study import settle
 
         done()
-        study = settle(config.read(args.job), reached=done)
+        study = settle(job, reached=done)
     if args.json:
         print(json.dumps(_as_object(args.job, study)))
     else:
@@ -151,6 +155,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     from choral.privacy.exposure import rounds_each
     from choral.run.planning import left_open
     from choral.run.statement import planned_statement
+    from choral.run.sum_study import advice
 
     rows, proposed = study.split.train.sizes, ", ".join(left_open(study.job))
     allowed = _in_words(study.costs.allowed_rounds)
@@ -165,6 +170,7 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     planned = planned_statement(study.costs)
     if weighed := _probes_weighed(study, planned):
         yield f"ROBUST {weighed}"
+    yield from (f"SUMS   {line}" for line in advice(study))
     yield f"DIGEST {study.plan.digest}"
     if planned:
         yield ""
@@ -214,42 +220,42 @@ def _in_words(numbers: "NDArray[np.integer[Any]]") -> str:
     return " to ".join(f"{one:,}" for one in dict.fromkeys(_range(numbers).values()))
 
 
-def _page(told: Proposal, *, plain: bool) -> Iterator[str]:
-    plan, chosen = told.plan, told.chosen
+def _page(proposal: Proposal, *, plain: bool) -> Iterator[str]:
+    plan, chosen = proposal.plan, proposal.chosen
     yield from _wrapped(
         "PLAN",
-        f"ε ≤ {figures_up(told.budget.epsilon, 6)} (δ = {told.budget.delta:g}, {adjacency_of(plan)}, "
+        f"ε ≤ {figures_up(proposal.budget.epsilon, 6)} (δ = {proposal.budget.delta:g}, {adjacency_of(plan)}, "
         f"rule {chosen.rule}, against {chosen.adversary}): {plan.rounds} rounds · {plan.cohort} of {plan.devices} "
-        f"devices a round · local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · "
+        f"devices per round · local steps {plan.local_steps} · batch {plan.batch:,}, {plan.sampling} · "
         f"clip {plan.clip:g} · step size {plan.step_size:g} · {mechanism_of(plan).noise} {figures_up(plan.noise, 5)}",
         plain,
     )
     if plan.protects.one_row:
-        here, twice = several_rows(chosen.part, told.budget.delta)
+        here, twice = several_rows(chosen.part, proposal.budget.delta)
         yield from _wrapped(
             "ROWS",
             f"{EXAMPLE} rows of one person cost ε = {figures_up(here)}, one row at each of two such sites "
             f"ε = {figures_up(twice)} (δ as above, rule {against_everyone(chosen.part).rule}, against {EVERYONE})",
             plain,
         )
-    if told.prospect:
-        yield from _wrapped("VERDICT", told.prospect.sentence, plain, hang=9)
+    if proposal.prospect:
+        yield from _wrapped("VERDICT", proposal.prospect.sentence, plain, hang=9)
     yield ""
     yield _head("WHY", plain)
-    for line in told.explanation:
+    for line in proposal.explanation:
         yield from _wrapped("", line, plain, hang=4)
     yield ""
     yield _head("ALTERNATIVES", plain) + "   guide: smaller learns better"
-    yield from _table((chosen, *told.alternatives))
+    yield from _table((chosen, *proposal.alternatives))
     yield ""
     yield _head("ε AGAINST ROUNDS", plain) + f"   of one device; {chosen.rule}, against {_short(chosen)}"
-    yield from _chart(told.epsilon_by_round, "rounds", told.budget.epsilon)
+    yield from _chart(proposal.epsilon_by_round, "rounds", proposal.budget.epsilon)
     yield ""
-    if told.epsilon_by_colluders:
+    if proposal.epsilon_by_colluders:
         yield _head("ε AGAINST COLLUDERS", plain) + "   of the option that trusts the secure sum"
-        yield from _chart(told.epsilon_by_colluders, "colluders", told.budget.epsilon)
+        yield from _chart(proposal.epsilon_by_colluders, "colluders", proposal.budget.epsilon)
         yield ""
-    for line in told.advice:
+    for line in proposal.advice:
         yield from _wrapped("NOTE", line, plain)
 
 

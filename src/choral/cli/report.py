@@ -1,7 +1,7 @@
 """Write the report of a run again: report.html for people, privacy.yaml for
 registries.
 
-A run writes both when it ends; this verb makes them anew from the run's
+A run writes both when it ends; this verb makes them again from the run's
 folder, and report.html also for a run that was stopped or is under way.
 """
 

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from choral.report.png import why_not
 
     names = list(FIGURES) if args.figure == "all" else [args.figure]
-    with _told(show=not (args.json or args.quiet)) as tell:
+    with _progress(show=not (args.json or args.quiet)) as tell:
         found = {name: reproduce(name, args.out, repeats=args.repeats, quick=args.quick, tell=tell) for name in names}
     if args.json:
         print(json.dumps(found if args.figure == "all" else found[args.figure]))
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _told(*, show: bool) -> Iterator[Callable[[str], None]]:
+def _progress(*, show: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows one line in place of the last; none of it stays on the screen."""
     stream = unfiltered(sys.stderr) if show and sys.stderr.isatty() else None
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from choral.deploy.serving import StudyStatus
     from choral.run.agreement import Agreement
 
+MOST_MISSING = 8  # names in one line
 EPILOG = """\
 in this order:
   choral server init STUDY --config choral.toml --address fl.example.org:9092
@@ -74,9 +75,9 @@ def _init(args: argparse.Namespace) -> int:
         args.study, args.config, args.address, certificate=args.certificate, key=args.key, authority=args.authority
     )
     path = args.study / "invitation.toml"
-    told = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
+    invited = {"study": invitation.name, "address": invitation.address, "fingerprint": invitation.fingerprint}
     if args.json:
-        print(json.dumps({**told, "invitation": str(path)}))
+        print(json.dumps({**invited, "invitation": str(path)}))
         return 0
     terminal.say(
         f"STUDY        {invitation.name}, at {invitation.address}",
@@ -98,25 +99,45 @@ def _enrol(args: argparse.Namespace) -> int:
         return 0
     plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.limited_by(0)
     terminal.say(
-        f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
-        *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
+        f"ENROLLED  {len(study.roster)} devices",
+        *(f"  {one.id}" for one in study.roster),
+        "KEYS      " + _keys(study),
         f"PLAN      {study.settled.model.name} with {study.settled.model.size:,} parameters · {plan.rounds} rounds · "
-        f"{plan.cohort} of {plan.devices} devices a round · {mechanism_of(plan).noise} {plan.noise:.4g}",
+        f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
         f"rule {by.rule}, against {by.adversary})",
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
         f"server and {secure.colluders} colluding devices",
-        f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
-        *terminal.digits(study.safety_number),
+        *_may_be_missing(plan.cohort, secure.smallest_sum),
+        f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call: choral device compare",
         f"NEXT      choral server run {args.study}",
     )
     return 0
+
+
+def _keys(study: "Agreement") -> str:
+    if study.hybrid:
+        return "X25519 with ML-KEM-768, erased after every turn"
+    older = ", ".join(device.id for device in study.file.devices if not device.offers)
+    keys = f"those of the cards, which every site must allow; no others are offered by {older}"
+    if all(not device.offers for device in study.file.devices):
+        return keys
+    return f"{keys}. If one of them has an older choral, all need a plain card: choral device join --again --plain-card"
+
+
+def _may_be_missing(cohort: int, needed: int) -> list[str]:
+    """How many sites of a round may be absent or drop out; people must know it before they promise anything."""
+    spare = cohort - needed
+    if spare:
+        return [f"MISSING   {spare} of the {cohort} sites of a round may be missing or drop out"]
+    return [f"MISSING   nobody: a round needs all of its {cohort} sites, and waits while one is absent or down"]
 
 
 def _described(study: "Agreement") -> dict[str, object]:
     rule = study.settled.costs.limited_by(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
+        "hybrid_keys": study.hybrid,
         "safety_number": study.safety_number,
         "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
         "plan": study.plan.to_dict(),
@@ -155,20 +176,22 @@ def _run(args: argparse.Namespace) -> int:
     if args.test is not None:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
-    told: StudyStatus = {}
+    current: StudyStatus = {}
     shown: set[tuple[Any, ...]] = set()
-    for told in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
+    for current in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
         if not args.json and not shown:
             terminal.say(*_opened(args.study))
-        step = tuple(told.get(key) for key in ("state", "round", "attempt"))
+        step = tuple(current.get(key) for key in ("state", "round", "attempt"))
+        if current["state"] == serving.WAITING:
+            step = (*step, *current["connected"])
         if not args.json and step not in shown:
             shown.add(step)
-            print(terminal.wrap(_line(told)), flush=True)
+            print(terminal.wrap(_line(current)), flush=True)
     if args.json:
-        print(json.dumps(told))
-    elif told["state"] == "finished":
-        terminal.say(f"SAVED     {told['folder']}/", f"NEXT      choral report {told['folder']}")
-    return 0 if told["state"] == "finished" else 1
+        print(json.dumps(current))
+    elif current["state"] == "finished":
+        terminal.say(f"SAVED     {current['folder']}/", f"NEXT      choral report {current['folder']}")
+    return 0 if current["state"] == "finished" else 1
 
 
 def _opened(study: Path) -> list[str]:
@@ -180,36 +203,56 @@ def _opened(study: Path) -> list[str]:
     ]
 
 
-def _line(told: "StudyStatus") -> str:
+def _line(current: "StudyStatus") -> str:
     """One line about where a run stands."""
     from choral.record import merit
 
-    now = {"finished": told.get("stopped"), "failed": told.get("reason")}.get(told["state"]) or told["state"]
-    if told["state"] == "round":
-        again = f", attempt {told['attempt'] + 1}" if told["attempt"] else ""
-        now = f"round {told['round']} of {told['rounds_planned']}{again}"
-    test = " · {} {:.3f}".format(*merit(told["test"])) if told.get("test") else ""
-    left = "" if not told["seconds_left"] or told["state"] != "round" else f" · about {told['seconds_left']:.0f} s left"
-    return f"{told['study']}: {now}{test}{left}"
+    state = current["state"]
+    ended = {"finished": current.get("stopped"), "failed": current.get("reason")}
+    now = ended.get(state) or state
+    if state == "round":
+        again = f", attempt {current['attempt'] + 1}" if current["attempt"] else ""
+        now = f"round {current['round']} of {current['rounds_planned']}{again}"
+    test = " · {} {:.3f}".format(*merit(current["test"])) if current.get("test") else ""
+    seconds = current["seconds_left"]
+    left = f" · about {seconds:.0f} s left" if seconds and state == "round" else ""
+    return f"{current['study']}: {now}{_waiting(current)}{test}{left}"
+
+
+def _waiting(current: "StudyStatus") -> str:
+    """Whom a server waits for, and for how long."""
+    from choral.deploy.presence import countdown
+
+    if "until" not in current:
+        return ""
+    absent = [name for name in current["devices"] if name not in current["connected"]]
+    missing = f"; missing: {', '.join(absent[:MOST_MISSING])}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
+    return (
+        f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}; "
+        f"gives up in {countdown(current['until'])}"
+    )
 
 
 def _status(args: argparse.Namespace) -> int:
+    from choral.deploy.presence import Presence, standing
     from choral.deploy.serving import status
 
-    told = status(args.study)
+    current = status(args.study)
     if args.json:
-        print(json.dumps(told))
+        print(json.dumps(current))
         return 0
-    refused = told.get("gone", {})
+    refused = current.get("gone", {})
+    seen = Presence(connected=current.get("connected", []), last_seen=current.get("last_seen", {}))
+    over = current["state"] in ("finished", "not started")
     terminal.say(
-        f"RUN       {_line(told)}{' · stopping after this round' if told['stopping'] else ''}",
-        "DEVICES   rounds taken part in",
+        f"RUN       {_line(current)}{' · stopping after this round' if current['stopping'] else ''}",
+        f"DEVICES   rounds taken part in{'' if over else ', and who is connected'}",
         *(
-            f"  {name:<20} {told['took_part'].get(name, 0):>4}"
-            + (f"  refused for good: {refused[name]}" if name in refused else "")
-            for name in told["devices"]
+            f"  {name:<20} {current['took_part'].get(name, 0):>4}"
+            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'])}")
+            for name in current["devices"]
         ),
-        f"FOLDER    {told['folder']}",
+        f"FOLDER    {current['folder']}",
     )
     return 0
 

@@ -18,7 +18,7 @@ def configure(phase: argparse.ArgumentParser) -> None:
     way = phase.add_mutually_exclusive_group()
     way.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
     way.add_argument("--install-service", action="store_true", help="write that unit to where systemd looks for it")
-    phase.add_argument("--user", action="store_true", help="with either: a service of your own, without root")
+    phase.add_argument("--user", action="store_true", help="with either: a service for your user, without root")
 
 
 def asked(args: argparse.Namespace) -> bool:

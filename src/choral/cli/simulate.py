@@ -1,4 +1,4 @@
-"""Train by a choral.toml on the fast engine: one compiled call a round, masks left out since they cancel."""
+"""Train by a choral.toml on the fast engine: one compiled call per round, masks left out since they cancel."""
 
 import argparse
 

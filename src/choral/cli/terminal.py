@@ -63,7 +63,7 @@ def digits(number: str) -> list[str]:
 
 
 class Filtered:
-    r"""A stream that shows text only: whatever else is written to it, but for the ends of lines, is written out.
+    r"""A stream that shows text only: whatever else is written to it, except for the ends of lines, is written out.
 
     >>> Filtered(sys.stdout).write("safe\x1b[2J\n")
     safe\x1b[2J
@@ -163,7 +163,7 @@ def stages(label: str, total: int, *, show: bool = True) -> Iterator[Callable[[]
             left = round((time.monotonic() - began) * (total - finished) / finished)
             shown.update(task, advance=1, left=f"{left // 60:02}:{left % 60:02} left")
             if finished == total:
-                shown.stop()  # so that what comes next can have a bar of its own
+                shown.stop()  # so that what comes next can have its own bar
 
         yield done
 

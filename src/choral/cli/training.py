@@ -3,15 +3,14 @@
 import argparse
 import json
 import sys
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral import __version__
-from choral.cli import personal, terminal
+from choral.cli import personal, sums, terminal
 from choral.printable import escaped
-from choral.privacy.display import up
+from choral.privacy.display import in_plain_words, up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,16 +63,18 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
+    if job.on_sums:
+        return sums.start(kind, job, args)
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
         from choral.output.logs import RunLog
-        from choral.run.folder import RunFolder, folder_name
+        from choral.run.folder import RunFolder, new_folder
         from choral.run.runs import Run
         from choral.run.study import settle
 
         log = None if args.log is None else RunLog(args.log)
         done()
         study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
-    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(study.name)}"
+    out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
         return follow(run, args)
@@ -179,8 +180,8 @@ def plan_lines(study: "Study") -> list[str]:
     ends = f"ε ≤ {limits[-1]:g}" if len(limits) == 1 else f"its own ε ({limits[0]:g} to {limits[-1]:g})"
     lines = [
         f"PLAN   {study.model.name} with {study.model.size:,} parameters · {plan.rounds} rounds · "
-        f"{plan.cohort} of {plan.devices} devices a round",
-        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} a round · {mechanism.sized(plan)}",
+        f"{plan.cohort} of {plan.devices} devices per round",
+        f"       {plan.local_steps} local step{'s' * (plan.local_steps > 1)} per round · {mechanism.sized(plan)}",
         f"       step size {plan.step_size:g} · clip {plan.clip:g} · {mechanism.noise} {plan.noise:.4g}",
     ]
     if plan.weighed:
@@ -235,8 +236,8 @@ def _recalls(measured: "Measured | None") -> str:
     """The share of each class that the model finds, on one line."""
     if not measured or not measured.recall:
         return ""
-    told = [f"{escaped(name)} {value:.2f}" for name, value in measured.recall.items()]
-    return f"\n  {'recall':{OTHERS}} {' · '.join(told[:MOST_CLASSES] + ['…'] * (len(told) > MOST_CLASSES))}"
+    recalls = [f"{escaped(name)} {value:.2f}" for name, value in measured.recall.items()]
+    return f"\n  {'recall':{OTHERS}} {' · '.join(recalls[:MOST_CLASSES] + ['…'] * (len(recalls) > MOST_CLASSES))}"
 
 
 def _budgets(devices: "Sequence[SpentByDevice]", of_sums: bool) -> str:
@@ -294,14 +295,15 @@ def claims(privacy: "Statement") -> str:
     if summed:
         lines += [
             f"           ε = {up(summed.epsilon)} with the secure sum, against {summed.adversary}",
-            f"           (rule {summed.rule}, {terms}; {summed.certificate})",
+            f"           (rule {summed.rule}, {terms}; {in_plain_words(summed.certificate)})",
         ]
     else:
-        lines.append(f"           no provable extra protection by the secure sum here: {privacy.no_certificate}")
-    told = "valid here" if published.valid else f"not a guarantee here: {published.because}"
+        reason = in_plain_words(privacy.no_certificate)
+        lines.append(f"           no provable extra protection by the secure sum here: {reason}")
+    valid = "valid here" if published.valid else f"not a guarantee here: {in_plain_words(published.because)}"
     lines += [
         f"PUBLISHED  ε = {up(published.epsilon)} against a curious server, nobody colluding",
-        f"           ({published.rule}, {terms}; {told})",
+        f"           ({published.rule}, {terms}; {valid})",
     ]
     return "\n".join(lines)
 

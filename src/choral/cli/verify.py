@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
 
     watch = partial(terminal.progress, show=not args.json)
     verdict = verify(args.run_folder, watch, roster=args.roster, receipts=args.receipts)
-    print(json.dumps(_told(verdict)) if args.json else _page(verdict))
+    print(json.dumps(_as_dict(verdict)) if args.json else _page(verdict))
     return 0 if verdict.good else 1
 
 
-def _told(verdict: "Verdict") -> dict[str, object]:
+def _as_dict(verdict: "Verdict") -> dict[str, object]:
     checks = [
         {"check": finding.check, "wrong": list(finding.wrong), "notes": list(finding.notes)} for finding in verdict
     ]

@@ -1,4 +1,4 @@
-"""choral.toml as a Job: one table a room, unknown keys are errors, every complaint names its line and the way out."""
+"""choral.toml as a Job: one table per room, unknown keys are errors, every complaint names its line and the way out."""
 
 import difflib
 import glob
@@ -20,6 +20,7 @@ from choral.config.settings import (
     PrivacySettings,
     RunSettings,
 )
+from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS
@@ -50,11 +51,25 @@ class Job:
 
     @property
     def model_kind(self) -> str:
-        """The kind of model: the one that is named, else the plainest for the label."""
+        """The kind of model that is trained: the one that is named, else the plainest for the label."""
         number = self.data.label_bounds is not None
-        return self.model.kind or next(
+        return (None if self.on_sums else self.model.kind) or next(
             name for name, kind in KINDS.items() if (kind.numbers if number else kind.classes)
         )
+
+    @property
+    def model_kind_said(self) -> str:
+        """The kind of model that the job asks for, trained or made from sums."""
+        return self.model.kind or self.model_kind
+
+    @property
+    def on_sums(self) -> bool:
+        """Whether its model is made from sums, which are questions, and nothing is trained.
+
+        >>> parse('privacy.epsilon = 2.0').on_sums
+        False
+        """
+        return self.model.kind in ON_SUMS
 
     def sampling(self, *, once: bool) -> Sampling:
         """How batches are drawn: as is said, else as is usual for the noise."""
@@ -72,7 +87,7 @@ class Job:
         return step_of(own.server or DEFAULT, {name: getattr(own, key) for name, key in numbers.items()}, where=where)
 
     def seeded(self, seed: int) -> "Job":
-        """The same job with this seed, which a run keeps beside the job's text.
+        """The same job with this seed, which a run keeps with the job's text.
 
         >>> parse("privacy.epsilon = 2.0").seeded(7).run.seed
         7
@@ -179,7 +194,7 @@ def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
     }
     job = Job(**tables, source=source, text=text)
     _check_together(job)
-    return job
+    return replace(job, ask=questions_for(job)) if job.on_sums and not job.ask.allowed else job
 
 
 def _table(kind: type[T], name: str, values: Mapping[str, Any], source: str, text: str) -> T:
@@ -222,7 +237,7 @@ def _did_you_mean(word: str, known: Mapping[str, object], otherwise: str) -> str
 
 
 def _check_together(job: Job) -> None:
-    sources = [key for key in ("csv", "parquet", "builtin") if getattr(job.data, key) is not None]
+    sources = [key for key in ("csv", "parquet", "npz", "images", "builtin") if getattr(job.data, key) is not None]
     if len(sources) > 1:
         raise ConfigError(
             "CH104",
@@ -230,8 +245,8 @@ def _check_together(job: Job) -> None:
             where=job.where("data", sources[1]),
             fix="Keep one.",
         )
-    if job.data.builtin is not None:
-        _check_builtin(job)
+    if sources and sources[0] not in ("csv", "parquet"):
+        _check_columns(job, sources[0])
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
             "CH103",
@@ -260,15 +275,23 @@ def _check_together(job: Job) -> None:
     _check_model(job)
 
 
-def _check_builtin(job: Job) -> None:
-    """Nothing, or CH104 for a setting of a table that a table which comes with choral does not take."""
-    of_a_file = ("classes", "ignore", "device_column", "limit_column", "person", "delimiter")
-    if key := next((key for key in of_a_file if getattr(job.data, key) is not None), None):
+def _check_columns(job: Job, source: str) -> None:
+    """Nothing, or CH104 for a setting of a table where the rows are arrays, images, or come with choral."""
+    of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
+    more = {"builtin": ["classes"], "npz": ["columns", "image_shape"], "images": ["columns", "classes", "label_bounds"]}
+    if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
         raise ConfigError(
             "CH104",
-            f'[data] has builtin = "{job.data.builtin}" and {key}, which only a table of your own has.',
+            f'[data] has {source} = "{getattr(job.data, source)}" and {key}, which only your own table can have.',
             where=job.where("data", key),
             fix=f"Leave {key} out, or name your table with csv or parquet.",
+        )
+    if job.data.images is not None and len(job.data.image_shape or ()) not in (2, 3):
+        raise ConfigError(
+            "CH103",
+            "[data] has images and no image_shape of two or three numbers.",
+            where=job.where("data", "images"),
+            fix="Set image_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
         )
 
 
@@ -327,11 +350,11 @@ def _check_quantile(job: Job) -> None:
             f'Use server = "{DEFAULT}", or leave clip_quantile out.',
         ),
     )
-    for refused, beside, fix in reasons:
+    for refused, other, fix in reasons:
         if refused:
             raise ConfigError(
                 "CH104",
-                f"[local] has clip_quantile with {beside}.",
+                f"[local] has clip_quantile with {other}.",
                 where=job.where("local", "clip_quantile"),
                 why="The clip of whole updates alone can follow their lengths, and the server's step then moves it.",
                 fix=fix,
@@ -339,6 +362,7 @@ def _check_quantile(job: Job) -> None:
 
 
 def _check_model(job: Job) -> None:
+    check_on_sums(job)
     kind, data, built_in = job.model_kind, job.data, KINDS.get(job.model_kind)
     if built_in and built_in.hidden and not job.model.hidden:
         what = f'[model] kind = "{kind}" needs hidden sizes.'
@@ -349,9 +373,9 @@ def _check_model(job: Job) -> None:
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
             fix="Must be "
-            + ", ".join(f'"{name}"' for name in KINDS)
+            + ", ".join(f'"{name}"' for name in (*KINDS, *ON_SUMS))
             + ' or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys(BUILT_IN), ""),
+            + _did_you_mean(kind, dict.fromkeys((*BUILT_IN, *ON_SUMS)), ""),
         )
     if built_in and not built_in.classes and data.label_bounds is None:
         raise TableError(

@@ -15,6 +15,7 @@ from choral.plan import (
     PARTICIPATIONS,
     PASSES,
     SAMPLINGS,
+    SCHEDULES,
     SUM_KINDS,
     UNITS,
     WEIGHINGS,
@@ -24,6 +25,7 @@ from choral.plan import (
     Participation,
     Passes,
     Sampling,
+    Schedule,
     SumKind,
     Unit,
     UnitName,
@@ -92,6 +94,9 @@ class LocalSettings:
     passes: Passes = _setting(Text(choices=PASSES), "continue")
     pull: float | None = _setting(Number(above=0, suggest="50"))
     parts: int | None = _setting(Whole(least=1, suggest="10"))
+    momentum: float | None = _setting(Number(above=0, below=1, or_equal=True, suggest="0.9"))
+    proximal: float | None = _setting(Number(above=0, or_equal=True, suggest="0.1"))
+    schedule: Schedule | None = _setting(Text(choices=SCHEDULES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +105,9 @@ class DataSettings:
 
     csv: str | None = _setting(Text(suggest='"sites/*.csv"'))
     parquet: str | None = _setting(Text(suggest='"sites/*.parquet"'))
+    npz: str | None = _setting(Text(suggest='"sites/*.npz"'))
+    images: str | None = _setting(Text(suggest='"sites/*"'))
+    image_shape: list[int] | None = _setting(ListOf(item=Whole(least=4), suggest="[28, 28]"))
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
     labels: dict[str, str] | None = _setting(Texts())
@@ -128,12 +136,18 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, or "module:function" for one's own."""
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function".
+
+    "additive" and "hazard" are made from sums, which are questions, and not trained.
+    """
 
     kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
     row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
     slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
+    time: str | None = _setting(Text(suggest='"days"'))
+    until: float | None = _setting(Number(above=0, suggest="1800"))
+    bins: int | None = _setting(Whole(least=2, suggest="24"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +162,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AskSettings:
-    """[ask]: what may be asked before and besides training, and what all questions together may cost."""
+    """[ask]: what may be asked before and during training, and what all questions together may cost."""
 
     epsilon: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))
     epsilon_sum: float | None = _setting(Number(above=0, below=1e4, suggest="0.5"))

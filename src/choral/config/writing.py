@@ -46,7 +46,7 @@ def toml_of(value: object) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_of, value)) + "]"
     if isinstance(value, float):
-        return repr(float(value))  # NumPy's own floats are floats, too, and write their type beside their value
+        return repr(float(value))  # NumPy's own floats are floats, too, and write their type with their value
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from choral import __version__
 from choral.backends import relay
 from choral.deploy import pinned
-from choral.deploy.enrolment import keep
+from choral.deploy.enrolment import STUDY, keep
+from choral.deploy.pinned import Approval
 from choral.deploy.reserving import reserve_in
-from choral.deploy.site import LOG, Approval, Home
+from choral.deploy.site import LOG, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
 from choral.privacy.ledger import Charge, Ledger, Receipt
@@ -34,12 +36,12 @@ from choral.run.questions import AskTerms, CheckedQuestion, no_questions, prepar
 from choral.run.signatures import receipt_text
 from choral.secagg.masks import Stream
 
-CUT_OFF, REACHED = "cut_off", "reached"  # events of the lookout, which a status shows
+CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
 class Journal:
-    """What happened on a device, a JSON object a line: codes, turns and numbers, never a value or a text of others."""
+    """What happened on a device, one JSON object per line: codes, turns and numbers, no value and no text of others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,11 +63,11 @@ class Journal:
                 lines = file.read().split(b"\n")
         except OSError:
             return []
-        told = []
+        newest = []
         for line in reversed(lines):
             with contextlib.suppress(ValueError):
-                told.append(json.loads(line))
-        return told
+                newest.append(json.loads(line))
+        return newest
 
 
 class Agent:
@@ -206,7 +208,7 @@ class Agent:
         return receipt
 
     def serve(self, stop: threading.Event | None = None) -> None:
-        """Answer at the home's socket until told to stop."""
+        """Answer at the home's socket until asked to stop."""
         most = len(relay.FRAME) + self.study.frame_bytes
         relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most)
 
@@ -225,23 +227,38 @@ def model_path(home: Home, study: Agreement) -> Path:
 
 def status(home: Home) -> dict[str, Any]:
     """What a site's owner wants to know of it: approval, budget, whether the agent runs, and what happened last."""
-    told: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": answers(home)}
+    shown: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": answers(home)}
     try:
         approval = home.approval
-        told["approved"] = {"study": approval.study, "at": approval.at, "data": Path(approval.data).name}
-        told["policy"] = msgspec.to_builtins(approval.policy)
+        shown["approved"] = {"study": approval.study, "at": approval.at, "data": Path(approval.data).name}
+        shown["policy"] = msgspec.to_builtins(approval.policy)
     except TrustError:
-        told["approved"] = told["policy"] = None
+        shown["approved"] = shown["policy"] = None
     if home.ledger_path.exists():
         statement = Ledger.read(home.ledger_path).statement().to_dict()
-        told["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
+        shown["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
     lines = Journal(home.path / LOG).last()
-    told["last"] = next((line for line in lines if "round" in line), None)
-    told["last_refusal"] = next((line for line in lines if line["event"] == "refusal"), None)
+    shown["last"] = next((line for line in lines if "round" in line), None)
+    shown["last_refusal"] = next((line for line in lines if line["event"] == "refusal"), None)
     seen = next((line for line in lines if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
     # Known only while somebody looks: what a stopped agent saw last says nothing about now.
-    told["cut_off"] = seen if told["running"] and seen["event"] == CUT_OFF else None
-    return told
+    shown["cut_off"] = seen if shown["running"] and seen["event"] == CUT_OFF else None
+    shown["finished"], shown["waiting_since"] = _progress(home, shown["approved"], lines)
+    return shown
+
+
+def _progress(
+    home: Home, approved: dict[str, str] | None, lines: Sequence[Mapping[str, Any]]
+) -> tuple[bool, str | None]:
+    """Whether the approved study is over here, and since when the site waits for its first round."""
+    if approved is None:
+        return False, None
+    study = Agreement.read(home.path / STUDY)
+    begun = study.digest.hex() == approved["study"] and any(
+        line["event"] == "charged" and line["at"] >= approved["at"] for line in lines
+    )
+    over = home.receipt_path(study).exists()
+    return over, None if begun or over else approved["at"]
 
 
 def answers(home: Home, *, timeout: float = 2.0) -> bool:

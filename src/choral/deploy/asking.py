@@ -16,7 +16,15 @@ from choral.protocol.messages import QUESTIONS, Turn
 from choral.record import AnsweredQuestion, AnswerPrivacy, read_json, read_sum_models
 from choral.run.agreement import LONGEST_ANSWER, Agreement
 from choral.run.answer_register import AnswerRegister
-from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
+from choral.run.answers import (
+    AskedAnswer,
+    PlannedQuestion,
+    answer_of,
+    answer_of_model,
+    answer_privacy,
+    answered,
+    planned,
+)
 from choral.run.folder import write_json, write_whole
 from choral.run.modelling import MadeModel, fit, from_register, keep_model, measured, planned_model
 from choral.run.places import Opened
@@ -48,7 +56,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
                 line.figures for line in read_sum_models(folder) if line.question.encode() == question.canonical()
             ]
             privacy = _privacy(study, terms, register, sums=len(made.sums))
-            return told_model(made, privacy, figures[0] if figures else {})
+            return answer_of_model(made, privacy, figures[0] if figures else {})
     elif (found := register.find(question.canonical())) is not None:
         return answer_of(terms, found, _privacy(study, terms, register))
     else:
@@ -57,9 +65,11 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
     path = folder / WAITING / hashlib.sha256(data).hexdigest()
     failure = path.with_suffix(".failed")
     if failure.exists():
-        told = read_json(failure)
+        failed = read_json(failure)
         failure.unlink()
-        raise RunError(str(told["code"]), str(told["what"]), fix="Put it again to try again: that is another charge.")
+        raise RunError(
+            str(failed["code"]), str(failed["what"]), fix="Put it again to try again: that is another charge."
+        )
     if (folder / "result.json").exists():
         raise StorageError("CH800", "is finished.", where=str(folder), fix="Another study can ask more.")
     path.parent.mkdir(exist_ok=True)
@@ -103,7 +113,7 @@ class WaitingQuestions:
         self.folder, self.study, self.transport, self.public = folder, study, transport, public
 
     def answer_waiting(self, here: Sequence[int]) -> None:
-        """Ask what waits; what fails is told to whoever put it, and stops no round."""
+        """Ask what waits; what fails is reported to whoever asked it, and stops no round."""
         for path in sorted((self.folder / WAITING).glob("*")):
             if path.suffix:
                 continue

@@ -23,15 +23,15 @@ def decide(study: Path, device: str, *, excluded: bool, because: Path) -> Decisi
     if device not in names:
         raise ConfigError("CH102", f'"{device}" is no device of the study.', fix=f"Devices: {', '.join(names)}.")
     answers = study / "runs" / agreement.file.run / PROBES
-    told = Decision(
+    unsigned = Decision(
         device=device,
         excluded=excluded,
         because=_digest_of(because),
         answers=hashlib.sha256(answers.read_bytes()).hexdigest() if answers.exists() else None,
         at=now(),
     )
-    signed = sign((study / KEY).read_text(), _text(agreement, told))
-    made = Decision(**told.to_dict() | {"signature": signed.hex()})  # type: ignore[arg-type]
+    signed = sign((study / KEY).read_text(), _text(agreement, unsigned))
+    made = Decision(**unsigned.to_dict() | {"signature": signed.hex()})  # type: ignore[arg-type]
     append_line(study / DECISIONS, made, fix="Free some space, then decide again.")
     return made
 

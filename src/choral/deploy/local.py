@@ -95,14 +95,14 @@ class LocalDeployment:
                 states = services.simulate_study(self.study_folder, doors=doors, as_root=as_root)
             else:
                 states = services.serve_study(self.study_folder, as_root=True)
-            for told in states:
+            for status in states:
                 if engine == "superlink" and self.observed is None:
                     self.observed = observe.observe(self.invitation.address, authority=authority)
                 sites.check()
-                yield told
-                if told["state"] == "failed":
+                yield status
+                if status["state"] == "failed":
                     raise DeploymentError(
-                        "CH900", f"the run ended: {told['reason']}", fix="--keep DIR keeps every log."
+                        "CH900", f"the run ended: {status['reason']}", fix="--keep DIR keeps every log."
                     )
 
     def await_agents(self, sites: "Children") -> None:

@@ -4,10 +4,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from choral.deploy.agent import CUT_OFF, REACHED, Journal
+from choral.deploy.agent import CUT_OFF, FINISHED, REACHED, Journal
 from choral.errors import ChoralError
 
-_EVERY = 30.0  # seconds between two looks
+EVERY = 30.0  # seconds between two looks
+_SOON = 3.0  # the same once the study is over: the server is about to end
 RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
 
 Tell = Callable[[str], None]
@@ -17,9 +18,16 @@ class Lookout:
     """Looks by `check`, which raises what is in the way; `refused` is in the way if the node gives up nevertheless."""
 
     def __init__(
-        self, check: Callable[[], None], refused: Callable[[], ChoralError], *, journal: Journal, tell: Tell
+        self,
+        check: Callable[[], None],
+        refused: Callable[[], ChoralError],
+        *,
+        journal: Journal,
+        tell: Tell,
+        over: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._check, self._refused, self._journal, self._tell = check, refused, journal, tell
+        self._check, self._refused, self._journal, self._tell, self._over = check, refused, journal, tell, over
+        self.finished = threading.Event()  # the site has signed the end of its study, and the server is gone
         self._gave_up: float | None = None
         self._now: tuple[str, str] | None = None  # the kind of what is in the way, and an empty one if nothing is
 
@@ -28,15 +36,21 @@ class Lookout:
         self._gave_up = time.monotonic()
 
     def watch(self, stop: threading.Event) -> None:
-        """Look at once and then again and again; a thread of its own, since an address may take long to be found."""
+        """Look at once and then repeatedly; this needs its own thread, since an address may take long to be found."""
         while not stop.is_set():
             self.look()
-            stop.wait(_EVERY)
+            if self.finished.is_set():
+                return
+            stop.wait(_SOON if self._over() else EVERY)
 
     def look(self) -> None:
         """Look once, and tell what has changed: to people in words, to the log by its code."""
         error = self._found()
-        # A kind is told by its way out: how much a clock is wrong, say, changes all the time.
+        if error is not None and self._over():  # whoever has signed the end misses nothing when the server ends
+            self._journal.note(FINISHED)
+            self.finished.set()
+            return
+        # What to do about it identifies a kind: how much a clock is wrong, for example, changes all the time.
         kind = ("", "") if error is None else (error.code, error.fix)
         if kind == self._now:
             return

@@ -1,4 +1,4 @@
-"""The coordinator's public table, on which the model of a deployment is measured; sites tell no figure of their own."""
+"""The coordinator's public table, on which the model of a deployment is measured; sites report no figures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ TEST = "test.*"
 
 
 def keep_test(folder: Path, table: Path) -> None:
-    """Put a public table that fits the declared columns beside the study, to measure the model on after each round."""
+    """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
     _read_test(table, Agreement.read(folder / STUDY))
     for old in folder.glob(TEST):
         old.unlink()

@@ -35,7 +35,7 @@ class Register:
         if not self.second_home and (other := next(others, None)) is not None:
             raise TableError(
                 "CH314",
-                "this table was approved in another home, which has a ledger of its own.",
+                "this table was approved in another home, which has its own ledger.",
                 where=other.home,
                 why="The same people would lose privacy by both ledgers, and neither counts the other.",
                 fix=f"Approve it in that home; or add {ALLOW}, if you mean to spend both budgets on these people.",
@@ -47,7 +47,7 @@ class Register:
         others = [known for known in tables.get(table, ()) if known.identity != holder.identity]
         tables[table] = [*others, holder]
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fix = "Free some space, mend the folder's rights, or set XDG_STATE_HOME."
+        fix = "Free some space, fix the folder's permissions, or set XDG_STATE_HOME."
         write_whole(self.path, msgspec.json.format(msgspec.json.encode(tables)), mode=0o600, fix=fix)
 
     def _tables(self) -> dict[str, list[Holder]]:

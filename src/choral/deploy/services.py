@@ -15,6 +15,7 @@ from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of,
 from choral.deploy.lookout import Lookout, Tell
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
+from choral.deploy.site_result import finished
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
 from choral.run.watch import unheard
@@ -95,21 +96,21 @@ def _watched(folder: Path, study: Agreement, children: "Children", link: "Contro
         children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
         if link.state(run).over:
             return
-        if (told := status(folder, study)) != shown:
-            shown = told
-            yield told
+        if (current := status(folder, study)) != shown:
+            shown = current
+            yield current
         time.sleep(LOOK)
 
 
 def _ended(folder: Path, study: Agreement) -> StudyStatus:
-    told = status(folder, study)
-    if told["state"] not in ("finished", "failed"):
+    current = status(folder, study)
+    if current["state"] not in ("finished", "failed"):
         raise DeploymentError(
             "CH900",
             "the server's app ended before its run.",
             fix=f"See {folder / FLOWER}; then choral server run goes on.",
         )
-    return told
+    return current
 
 
 def listens_at(address: str) -> str:
@@ -130,11 +131,13 @@ def attend(
     stop: threading.Event,
     tell: Tell,
     begun: Callable[[], None] = unheard,
-) -> None:
-    """Answer for a site until told to stop: the agent here, and Flower's node, which only calls out, beside it.
+) -> bool:
+    """Answer for a site until its study is over, or until asked to stop; whether the study is over.
 
-    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is told in
-    words as it begins and ends, and is in the log.
+    The agent is here, and next to it Flower's node, which only calls out.
+
+    `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
+    reported in words as it begins and ends, and is in the log.
     """
     with Agent(home, passphrase) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed
@@ -149,7 +152,7 @@ def attend(
         stack.callback(door.join)
         stack.callback(stop.set)
         door.start()
-        children = None
+        children, lookout = None, None
         if not agent_only:
             from choral.backends.flower import processes, reach  # Flower is an extra
 
@@ -159,7 +162,13 @@ def attend(
                 trusted = read_text(authority)
                 check_dates(reach.check_reach(address, authority=authority), trusted)
 
-            lookout = Lookout(look, lambda: reach.not_let_in(address), journal=agent.journal, tell=tell)
+            lookout = Lookout(
+                look,
+                lambda: reach.not_let_in(address),
+                journal=agent.journal,
+                tell=tell,
+                over=lambda: finished(home, agent.study),
+            )
             children = stack.enter_context(processes.Children())
             processes.connect(
                 children,
@@ -172,6 +181,8 @@ def attend(
             )
             threading.Thread(target=lookout.watch, args=(stop,), name="lookout", daemon=True).start()
         while not stop.wait(LOOK):
+            if lookout is not None and lookout.finished.is_set():
+                break
             if children is not None:
                 children.check()
             if not door.is_alive():
@@ -181,3 +192,4 @@ def attend(
             begun()
             begun = unheard
         begun()  # if it was stopped so early
+        return finished(home, agent.study)

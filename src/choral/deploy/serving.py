@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from choral import federation
 from choral.backends.wire import Connected, Wire
+from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
 from choral.deploy.enrolment import STUDY, private
+from choral.deploy.presence import Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
 from choral.errors import ChoralError, DeploymentError, RunError, StorageError
@@ -31,10 +33,13 @@ from choral.run.places import Opened, Place
 from choral.run.runs import Run
 
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
+WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
+LASTING = frozenset(
+    {"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603", "CH611"}
+)
 
 
 class ServerState(TypedDict, total=False):
@@ -49,6 +54,9 @@ class ServerState(TypedDict, total=False):
     round: int
     attempt: int
     cohort: list[str]
+    connected: list[str]
+    last_seen: dict[str, str]
+    until: str  # when a server that waits for its sites gives up for now
 
 
 class StudyStatus(ServerState, total=False):
@@ -59,6 +67,7 @@ class StudyStatus(ServerState, total=False):
     rounds_planned: int
     folder: str
     stopping: bool
+    excluded: list[str]
     rounds_done: int
     took_part: dict[str, int]
     seconds_left: float | None
@@ -92,6 +101,7 @@ class Deployed(Place):
         self.run_folder = run_folder(folder, self.agreement)
         self.transport, self.patience = transport, patience
         self.wire = Wire(self.terms, transport)
+        self.agreements = KeyAgreements(self.wire)
         self.names = self.terms.ids
         self.folder = folder
         self.out: set[int] = set()  # the gone, and whom the coordinator has excluded
@@ -104,6 +114,7 @@ class Deployed(Place):
             self.run_folder.path, self.agreement, transport, public=public_table(folder, self.agreement)
         )
         self._waited = False
+        self._seen = Sightings(self.names)
         self._last_turn = Turn(0, 0)
 
     def run(self) -> None:
@@ -170,12 +181,10 @@ class Deployed(Place):
         if len(left) < needed or self.stopped:
             return np.zeros(len(self.names), dtype=np.bool_)
         if not self._waited:  # for everybody once; a site that is down must not delay every round
-            self._state("waiting for devices")
             self._gather(len(self.names), self.agreement.file.deadline)
             self._waited = True
         here = self.transport.present().difference(self.out)
         if len(here) < needed:
-            self._state("waiting for devices")
             self._gather(needed + len(self.out), self.patience)
             here = self.transport.present().difference(self.out)
         if len(here) < needed:
@@ -184,12 +193,36 @@ class Deployed(Place):
                 f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
                 fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
             )
+        here = self._with_keys(here)
         self.questions.answer_waiting(sorted(here))
         return np.isin(np.arange(len(self.names)), list(here))
 
-    def _gather(self, needed: int, patience: float) -> None:
+    def _with_keys(self, here: frozenset[int]) -> frozenset[int]:
+        """Who of them shares keys; if somebody came who has none, all of them agree on new ones first."""
+        if self.terms.hybrid and self.agreements.needed(here):
+            self._state("agreeing on keys")
+            try:
+                self.agreements.make(here, self._last_turn.round)
+            finally:
+                self._note(self.agreements.findings)
+        return here & self.wire.agreed if self.terms.hybrid else here
+
+    def _note(self, found: Findings) -> None:
+        self.findings.add(found)
+        self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
+        self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
+
+    def _gather(self, needed: int, patience: float, state: str = WAITING) -> None:
+        """Wait for so many sites, and say who is missing whenever that changes, and until when the server waits."""
+        until = seconds_from_now(patience)
+        self._state(state, until=until)
+
+        def looked() -> None:
+            if self._seen.look(self.transport.present(), at=now()):
+                self._state(state, until=until)
+
         try:
-            self.transport.gather(needed, patience=patience)
+            self.transport.gather(needed, patience=patience, looked=looked)
         except DeploymentError as error:
             if error.code != "CH903":
                 raise
@@ -213,9 +246,7 @@ class Deployed(Place):
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
-            self.findings.add(self.wire.findings)
-            self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
-            self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
+            self._note(self.wire.findings)
             self.lost += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
@@ -223,7 +254,8 @@ class Deployed(Place):
         study, how = self.study, self.study.participation
         if turn.round >= study.plan.rounds or self.stopped:
             return None
-        willing = np.array(sorted(self.transport.present().difference(self.out)), dtype=np.intp)
+        here = self.transport.present().difference(self.out)
+        willing = np.array(sorted(here & self.wire.agreed if self.terms.hybrid else here), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(
@@ -258,9 +290,9 @@ class Deployed(Place):
         """The result, signed by all sites that are there; who is away costs its own signature only."""
         path = self.run_folder.path
         mark_closing(path, run.stopped)
-        self._state("asking the sites to sign")
+        self._state(SIGNING)
         if not self._waited:
-            self._gather(len(self.names), self.agreement.file.deadline)
+            self._gather(len(self.names), self.agreement.file.deadline, SIGNING)
         return close(
             path,
             self.terms,
@@ -290,16 +322,28 @@ class Deployed(Place):
         return {self.names[number]: code for number, code in sorted(codes.items()) if number < len(self.names)}
 
     def _state(
-        self, state: str, turn: Turn | None = None, cohort: Sequence[int] = (), error: ChoralError | None = None
+        self,
+        state: str,
+        turn: Turn | None = None,
+        cohort: Sequence[int] = (),
+        error: ChoralError | None = None,
+        until: str = "",
     ) -> None:
-        told: ServerState = {"state": state, "at": now(), "gone": self._named(self.gone)}
+        at = now()
+        if state != "starting":  # only then is it not known yet who the devices are
+            self._seen.look(self.transport.present(), at=at)
+        seen = self._seen.now
+        current: ServerState = {"state": state, "at": at, "gone": self._named(self.gone)}
+        current |= {"connected": seen["connected"], "last_seen": seen["last_seen"]}
+        if until:
+            current["until"] = until
         if error is not None:
-            told |= {"code": error.code, "reason": str(error)}
+            current |= {"code": error.code, "reason": str(error)}
         if claims := self.transport.unproved():
-            told["not_proved"] = dict(claims)
+            current["not_proved"] = dict(claims)
         if turn is not None:
-            told |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
-        write_json(self.run_folder.path / STATE, told)
+            current |= {"round": turn.round, "attempt": turn.attempt, "cohort": [self.names[one] for one in cohort]}
+        write_json(self.run_folder.path / STATE, current)
 
 
 def run_folder(folder: Path, study: Agreement) -> RunFolder:
@@ -319,15 +363,16 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
-    told: StudyStatus = {
+    shown: StudyStatus = {
         "study": study.file.name,
         "devices": names,
         "rounds_planned": study.plan.rounds,
         "folder": str(path),
         "stopping": (path / STOP).exists(),
+        "excluded": sorted(excluded_by(folder, study)),
     }
     if not (path / "run.json").exists():
-        return {**told, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
+        return {**shown, "state": "not started", "rounds_done": 0, "took_part": {}, "seconds_left": None}
     record = read_run(path)
     done = len(record.rounds)
     spent = record.rounds[-1].seconds if done else 0.0
@@ -336,7 +381,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     if (path / STATE).exists():
         state = converted(read_json(path / STATE), ServerState, path / STATE)
     return {
-        **told,
+        **shown,
         **state,
         "rounds_done": done,
         "took_part": dict(zip(names, map(int, counts), strict=True)),

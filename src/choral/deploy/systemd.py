@@ -59,7 +59,7 @@ class Service:
     command: tuple[str, ...]
     folder: Path
     port: int | None = None  # that it listens at
-    only_peer: str | None = None  # host that it talks to, besides its own machine
+    only_peer: str | None = None  # the only other host that it talks to
 
     @property
     def file(self) -> str:
@@ -98,7 +98,7 @@ class Service:
     def install(self, *, user: bool = False) -> Path:
         """Where the unit now lies, written at once; one that says something else is left alone (CH800)."""
         path, text = (_user_units() if user else SYSTEM_UNITS) / self.file, self.unit(user=user)
-        fix = "Check the folder." if user else "Do it as root, or with --user for a service of your own."
+        fix = "Check the folder." if user else "Do it as root, or with --user for a service of your user."
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             there = path.read_text(encoding="utf-8") if path.exists() else None

@@ -1,6 +1,6 @@
 """Declared columns, and the cells of a table as numbers between −1 and 1.
 
-Ranges and levels are declared by people, not learned from rows: a range computed from data is a release of its own.
+Ranges and levels are declared by people, not learned from rows: a range computed from data is itself a release.
 """
 
 import math
@@ -99,7 +99,7 @@ class Numeric:
         return (self.name,)
 
     def encode(self, cells: Collection[Cell], *, source: str) -> NDArray[np.float32]:
-        """One scaled number a cell."""
+        """One scaled number per cell."""
         numbers = np.clip(self._numbers(cells, source=source), self.low, self.high)
         if self.scale == "log":
             scaled = np.log1p(numbers - self.low) / math.log1p(self.high - self.low)

@@ -152,7 +152,7 @@ def _adam(model: Model, train: Records, validation: Records, seed: int) -> NDArr
     for _ in range(_MOST_EPOCHS):
         for _ in range(-(-count // _BATCH)):
             rows = rng.integers(0, count, _BATCH)  # of one size, so that devices share one compiled step
-            slope = np.asarray(_slope(model, place, train.features[rows], train.labels[rows]))
+            slope = _mean_slope(model, place, train.features[rows], train.labels[rows])
             step += 1
             first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope * slope
             place = place - _STEP * (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
@@ -161,6 +161,16 @@ def _adam(model: Model, train: Records, validation: Records, seed: int) -> NDArr
         if since == _PATIENCE:
             break
     return np.asarray(best, dtype=np.float32)
+
+
+def _mean_slope(
+    model: Model, place: NDArray[np.floating[Any]], rows: NDArray[np.float32], labels: Labels
+) -> NDArray[np.floating[Any]]:
+    """The gradient of the mean loss of these rows."""
+    if model.outside is not None:
+        weights = np.full(len(rows), 1 / len(rows), np.float32)
+        return model.outside.gradient(place.astype(np.float32), rows, labels, weights)
+    return np.asarray(_slope(model, place, rows, labels))
 
 
 @partial(jax.jit, static_argnames=("model",))

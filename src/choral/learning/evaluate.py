@@ -1,6 +1,6 @@
 """How good a model is: loss, accuracy, AUC, errors and ‖∇f‖² over all devices, in chunks, apart from training.
 
-These figures are computed from records without noise. In a deployment each is a release of its own.
+These figures are computed from records without noise. In a deployment each of them is itself a release.
 """
 
 import math
@@ -45,10 +45,10 @@ def evaluate(model: Model, parameters: NDArray[np.float32], records: Records) ->
     """
     total, right, squares, scores, count = 0.0, 0, 0.0, [], len(records.labels)
     for features, labels, weights in _chunks(records, model):
-        losses, outputs = _loss_and_outputs(model, parameters, features, labels)
+        losses, outputs = _judged(model, parameters, features, labels)
         used = weights > 0
-        total += float(np.asarray(losses, dtype=np.float64)[used].sum())
-        found = np.asarray(outputs)[used]
+        total += float(losses.astype(np.float64)[used].sum())
+        found = outputs[used]
         if model.classes:
             right += int((decide(found) == labels[used]).sum())
         else:
@@ -84,7 +84,10 @@ def predict(model: Model, parameters: NDArray[np.float32], rows: NDArray[np.floa
     >>> predict(linear(1), np.float32([2.0, 1.0]), np.float32([[3.0]])).tolist()
     [[7.0]]
     """
-    return np.asarray(_outputs(model, parameters, np.asarray(rows, dtype=np.float32)))
+    given = np.asarray(rows, dtype=np.float32)
+    if model.outside is not None:
+        return model.outside.outputs(parameters, given)
+    return np.asarray(_outputs(model, parameters, given))
 
 
 def decide(outputs: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -135,7 +138,7 @@ def squared_gradient_norm(model: Model, parameters: NDArray[np.float32], records
     """
     gradient = np.zeros(model.size, dtype=np.float64)
     for features, labels, weights in _chunks(records, model):
-        gradient += np.asarray(_weighted_gradient(model, parameters, features, labels, weights), dtype=np.float64)
+        gradient += weighted_gradient(model, parameters, features, labels, weights).astype(np.float64)
     return float(gradient @ gradient)
 
 
@@ -150,7 +153,7 @@ def _chunks(records: Records, model: Model) -> Iterator[tuple[NDArray[np.float32
             f"the rows have {by(records.shape)} features, the model takes {by(model.row)}.",
             fix="Evaluate on a table with the columns of the training table.",
         )
-    size = min(count, max(1, CHUNK // max(model.features, *model.widths, 1)))
+    size = min(count, max(1, CHUNK // model.widest))
     filled, flat = records.sizes > 0, ((0, 0),) * len(records.shape)
     weight = np.repeat(1 / (filled.sum() * np.maximum(records.sizes, 1)), records.sizes).astype(np.float32)
     for start in range(0, count, size):
@@ -161,6 +164,34 @@ def _chunks(records: Records, model: Model) -> Iterator[tuple[NDArray[np.float32
             np.pad(records.labels[rows], (0, missing), mode="edge"),
             np.pad(weight[rows], (0, missing)),
         )
+
+
+def weighted_gradient(
+    model: Model,
+    parameters: NDArray[np.float32],
+    rows: NDArray[np.float32],
+    labels: Labels,
+    weights: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """The gradient of the weighted sum of these rows' losses, by JAX or by the framework that the model is of.
+
+    >>> from choral.learning.models import linear
+    >>> weighted_gradient(linear(1), np.float32([0, 0]), np.float32([[2]]), np.float32([1]), np.float32([1])).tolist()
+    [-2.0, -1.0]
+    """
+    if model.outside is not None:
+        return model.outside.gradient(parameters, rows, labels, weights)
+    return np.asarray(_weighted_gradient(model, parameters, rows, labels, weights))
+
+
+def _judged(
+    model: Model, parameters: NDArray[np.float32], rows: NDArray[np.float32], labels: Labels
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Each row's loss and outputs."""
+    if model.outside is not None:
+        return model.outside.losses(parameters, rows, labels), model.outside.outputs(parameters, rows)
+    losses, outputs = _loss_and_outputs(model, parameters, rows, labels)
+    return np.asarray(losses), np.asarray(outputs)
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -9,14 +9,18 @@ from choral.learning.records import Labels, Records, by
 from choral.plan import Plan
 
 
-def check_fit(model: Model, records: Records, plan: Plan) -> None:
-    """Refuse a model, records and a plan that do not go together, and a model that JAX does not train."""
+def check_compiled(model: Model) -> None:
+    """Refuse a model that JAX does not train."""
     if model.trainer is not None:
         raise TrainingError(
             "CH701",
-            f'the model "{model.name}" has a trainer of its own, which the engine can\'t compile.',
-            fix="Rehearse it without a seed, or deploy it.",
+            f'the model "{model.name}" has its own trainer, which the engine can\'t compile.',
+            fix="Simulate, rehearse or deploy it; this needs a model in JAX.",
         )
+
+
+def check_fit(model: Model, records: Records, plan: Plan) -> None:
+    """Refuse a model, records and a plan that do not go together."""
     if records.shape != model.row:
         raise TableError(
             "CH312",

@@ -11,12 +11,14 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from choral.learning import noise, rounding
-from choral.learning.models import Model, Tree, slopes
+from choral.learning.models import Model, Tree, losses, slopes
+from choral.learning.models.layered import Layered
 from choral.learning.recipe import TINY, Number, Recipe, TracedNumbers
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
+from choral.plan.local_optimiser import scales
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
-# kernels that add in an order of their own at every call are left out, so that equal pieces have equal sums.
+# kernels that add in another order at every call are left out, so that equal pieces have equal sums.
 COMPILED: dict[str, Any] = {"xla_cpu_prefer_vector_width": 512, "xla_gpu_exclude_nondeterministic_ops": True}
 
 
@@ -58,12 +60,18 @@ def local_update(
         total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
         return add_noise(model, total, spread, key, draw)  # line 9, on the sum: what is rounded from here on is noisy
 
-    def step(state: tuple[Tree, Tree], given: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Tree], None]:
-        (tree, velocity), (batch, count, key) = state, given
+    def step(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
+        (tree, velocity), (batch, count, key, *scale) = state, given
         slopes, size = noisy_sum(tree, batch, count, key), rate
+        if recipe.momentum or recipe.proximal:
+            slopes, size = jax.tree.map(lambda new: new * numbers.share, slopes), numbers.step_size
+        if recipe.proximal:
+            pull = jax.tree.map(lambda leaf, sent: recipe.proximal * (leaf - sent), tree, start)
+            slopes = jax.tree.map(jnp.add, slopes, pull)
         if recipe.momentum:
-            velocity = jax.tree.map(lambda old, new: recipe.momentum * old + new * numbers.share, velocity, slopes)
-            slopes, size = velocity, numbers.step_size
+            slopes = velocity = jax.tree.map(lambda old, new: recipe.momentum * old + new, velocity, slopes)
+        if scale:
+            size = size * scale[0]
         tree = jax.tree.map(lambda leaf, slope: leaf - size * slope, tree, slopes)  # line 10
         return (tree, velocity), None
 
@@ -73,7 +81,8 @@ def local_update(
         update = jax.tree.map(lambda slope: -rate * slope, only)
     else:
         velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
-        (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1]))
+        scale = () if recipe.schedule == "constant" else (jnp.float32(scales(recipe.schedule, recipe.steps)),)
+        (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1], *scale))
         update = jax.tree.map(jnp.subtract, end, start)
         if recipe.weighed:
             update = jax.tree.map(lambda leaf: numbers.weight * leaf, update)
@@ -132,7 +141,7 @@ def batch_sum(
         return add_in_two_floats(total, part(tree, features, labels, *piece, *clip)), None
 
     room = batch.shape[0]
-    pieces, rows = rounding.pieces(room, math.isqrt(room - 1) + 1 if recipe.strict else None)
+    pieces, rows = rounding.pieces(room, rounding.strict_rows(room) if recipe.strict else None)
     if pieces > 1:
         places = jnp.pad(batch, (0, pieces * rows - room), constant_values=-1).reshape(pieces, rows)
         zeros = jax.tree.map(jnp.zeros_like, tree)
@@ -243,6 +252,8 @@ def clipped_sum(
     """Σ over the used examples of their gradients, each scaled to norm at most G; in closed form for dense stacks."""
     if model.widths:
         return dense_clipped_sum(model, tree, rows, labels, used, clip, finite=finite)
+    if model.layered:
+        return layered_clipped_sum(model, model.layered, tree, rows, labels, used, clip)
     return general_clipped_sum(model, tree, rows, labels, used, clip)
 
 
@@ -295,10 +306,10 @@ def dense_factor(inputs: list[Array], backward: list[Array], clip: Number) -> Ar
         """
         found, largest = by(lambda rows: jnp.sqrt(jnp.sum(rows * rows, axis=-1)), inputs, backward, clip)
         sure = largest < 2.0**20  # false for what is not a number
-        factor: Array = if_any(~sure, mended, lambda found, *_: found, found, sure, inputs, backward, clip)
+        factor: Array = if_any(~sure, replaced, lambda found, *_: found, found, sure, inputs, backward, clip)
         return factor
 
-    def mended(found: Array, sure: Array, inputs: list[Array], backward: list[Array], clip: Number) -> Array:
+    def replaced(found: Array, sure: Array, inputs: list[Array], backward: list[Array], clip: Number) -> Array:
         return jnp.where(sure, found, careful(inputs, backward, clip))
 
     unusual = isinstance(clip, float) and not TINY <= clip < math.inf
@@ -306,6 +317,52 @@ def dense_factor(inputs: list[Array], backward: list[Array], clip: Number) -> Ar
         return careful(inputs, backward, clip)
     factor: Array = lax.platform_dependent(inputs, backward, jnp.float32(clip), cpu=quick, default=careful)
     return factor
+
+
+def layered_clipped_sum(
+    model: Model, net: Layered, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number
+) -> Tree:
+    """The clipped sum of a network with convolutions: slopes of all rows in one pass, and products of patches and them.
+
+    Dense layers are as in `dense_clipped_sum`. A convolution's gradient of each row is made, as a product over its
+    pixels, before its norm is taken: what is clipped is what is added.
+    """
+
+    def lost(nudges: list[Array]) -> tuple[Array, list[Array]]:
+        outputs, inputs = net.forward(tree, rows, nudges)
+        return jnp.sum(losses(model.link, outputs, labels)), inputs
+
+    backward, inputs = jax.grad(lost, has_aux=True)(net.nudges(len(rows)))
+    parts = [dense_part(a, b) if a.ndim == 2 else patch_part(a, b) for a, b in zip(inputs, backward, strict=True)]
+    norms = norm(jnp.stack([part_norm for part_norm, _ in parts], axis=-1))
+    factor = jnp.where(used, clip_factor(norms, clip), 0)[:, None]
+    return [add(factor) for _, add in parts]
+
+
+Part = tuple[Array, Callable[[Array], Tree]]  # of a layer: each row's norm, and the sum for given factors of the rows
+
+
+def dense_part(a: Array, b: Array) -> Part:
+    """A dense layer's part, from its inputs and the slopes at its outputs."""
+
+    def add(factor: Array) -> Tree:
+        scaled = jnp.where(factor > 0, b * factor, 0)
+        guarded = jnp.where(factor > 0, a, 0)
+        return jnp.matmul(guarded.T, scaled, precision=lax.Precision.HIGHEST), scaled.sum(axis=0)
+
+    return jnp.hypot(norm(a), 1) * norm(b), add
+
+
+def patch_part(a: Array, b: Array) -> Part:
+    """A convolution's part, from the patches of each row and the slopes at its pixels."""
+    made = (jnp.einsum("nlf,nlo->nfo", a, b), b.sum(axis=1))
+    flat = [part.reshape(len(a), -1) for part in made]
+
+    def add(factor: Array) -> Tree:
+        sums = [jnp.where(factor > 0, part * factor, 0).sum(axis=0) for part in flat]
+        return sums[0].reshape(made[0].shape[1:]), sums[1]
+
+    return norm(jnp.stack([norm(part) for part in flat], axis=-1)), add
 
 
 def general_clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number) -> Tree:

@@ -56,8 +56,8 @@ def about_columns(taken: Mapping[str, str], unread: Sequence[str]) -> tuple[str,
     """
     notes = []
     if taken:
-        told = "; ".join(f"{name}: {words}" for name, words in taken.items())
-        notes.append(f"columns taken from the rows, which a deployment does not do: {told}")
+        listed = "; ".join(f"{name}: {words}" for name, words in taken.items())
+        notes.append(f"columns taken from the rows, which a deployment does not do: {listed}")
     if unread:
         notes.append(f"not declared, so not read: {', '.join(unread)}")
     return tuple(notes)

@@ -37,7 +37,7 @@ def bits(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     """32 random bits for each place from `start` on, a hash of (key, place).
 
     Three multiply-xorshift rounds with the constants of `triple32` (C. Wellons' hash-prospector, public domain). Each
-    key counts with a step of its own and adds a word of its own before every round, so no stream is a shift of another.
+    key counts with its own step and adds its own word before every round, so no stream is a shift of another.
 
     >>> bits(jnp.uint32([1, 2, 3, 4]), (2, 3)).dtype
     dtype('uint32')

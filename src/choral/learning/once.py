@@ -8,7 +8,7 @@ that is done here.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -205,7 +205,7 @@ def noisy_upload(
 
 
 def places_of(plan: Plan, rows: int) -> int:
-    """How many rows a round of a device with so many has room for: all of them, or those that one draw may give."""
+    """The number of rows for which a round has room, on a device of `rows`: all, or what one draw may give."""
     return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
 
 
@@ -273,17 +273,42 @@ def work_through(
 ) -> Array:
     """The steps themselves, compiled: as many and of one size, whatever the rows hold."""
     rate, clip, row_length, bound, home = numbers
+    some = shortened(rows, weights, row_length)
+    return walk(link, start, some, labels, weights, (rate, clip, bound, home), steps, parts)
+
+
+class ShortRows(NamedTuple):
+    """Rows no longer than R, with an intercept; `used` is False where a place is empty or a row is not finite."""
+
+    rows: Array
+    lengths: Array
+    used: Array
+
+
+def shortened(rows: Array, weights: Array, row_length: Array) -> ShortRows:
+    """The rows, those that are too long scaled down to R."""
     lengths = _norms(rows)
     # A row that is not finite has no say, as in `learning.local`.
     used = (weights > 0) & jnp.isfinite(lengths)
     scale = jnp.where(used, jnp.minimum(1, row_length / jnp.maximum(lengths, row_length)), 0)
     rows = jnp.where(used[:, None], rows * scale[:, None], 0)
-    lengths = jnp.where(used, lengths * scale, 0)
+    return ShortRows(rows, jnp.where(used, lengths * scale, 0), used)
 
+
+def walk(
+    link: Link,
+    start: Array,
+    short: ShortRows,
+    labels: Array,
+    weights: Array,
+    numbers: tuple[Array, Array, Array, Array],
+    steps: Array,
+    parts: int,
+) -> Array:
+    """So many steps on rows that are short enough, from a model `start`; `numbers` are η/γ, G, B and η/κ."""
+    rate, clip, bound, home = numbers
     # Row i is in part i mod parts: a choice that no value has a say in.
-    rows, labels, weights, lengths, used = (
-        one.reshape(-1, parts, *one.shape[1:]) for one in (rows, labels, weights, lengths, used)
-    )
+    rows, lengths, used, labels, weights = (one.reshape(-1, parts, *one.shape[1:]) for one in (*short, labels, weights))
 
     def step(number: int, model: Array) -> Array:
         now = number % parts

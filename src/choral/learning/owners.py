@@ -37,7 +37,7 @@ def holders(
         raise ConfigError(
             "CH103",
             "one table, but nothing says how many devices share it.",
-            fix='Set devices = … in [federation], or device_column = "…" in [data], or give one file a device.',
+            fix='Set devices = … in [federation], or device_column = "…" in [data], or give one file per device.',
         )
     if persons is None:
         dealt = deal(labels, devices=devices, partition=partition, skew=skew, seed=seed)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from choral.errors import PlanError
 from choral.learning.models import Model, Tree
-from choral.learning.records import Labels, Records
+from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split, hold_out
 from choral.plan import Plan
 
@@ -81,12 +81,20 @@ def split_units(
 
 def model_of_units(model: Model, plan: Plan) -> Model:
     """What a device trains: the model itself, one with an adaptive clip, or the mean loss over the rows of a person."""
-    if model.trainer is not None and not plan.protects.one_row:
+    known = plan.protects.one_row or (plan.protects.clips_update and model.outside is not None)
+    if model.trainer is not None and not known:
         raise PlanError(
             "CH204",
-            f'unit = "{plan.unit}" with the model "{model.name}", which has a trainer of its own.',
+            f'unit = "{plan.unit}" with the model "{model.name}", which has its own trainer.',
             why=f"It is known to clip the gradient of each row, not that of a {plan.unit}.",
             fix='Use unit = "record", or a model that JAX trains.',
+        )
+    if plan.protects.groups_rows and len(model.row) > 1:
+        raise PlanError(
+            "CH204",
+            f'unit = "{plan.unit}" with rows of {by(model.row)}.',
+            why="Whose a row is stands in a column of a table, and only tables have columns.",
+            fix='Use unit = "record" or "device", or tables.',
         )
     if plan.adaptive:
         return _with_clip(model, plan.clip)

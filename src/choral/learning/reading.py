@@ -79,17 +79,6 @@ class Table:
             )
         return self.columns[name]
 
-    def labelled(self, label: str, own: str | None, others: Collection[str] = ()) -> "Table":
-        """The table with its own column in the label's place; what `others` have there is left out.
-
-        >>> Table(source="t", columns={"age": [1], "died": [0]}).labelled("outcome", "died").columns
-        {'age': [1], 'outcome': [0]}
-        """
-        left_out = {label, *others} if own is None else {label, own, *others}
-        cells = self.cells(label if own is None else own)
-        kept = {name: column for name, column in self.columns.items() if name not in left_out}
-        return Table(source=self.source, columns={**kept, label: cells})
-
     def digest(self, names: Sequence[str], *, ordered: bool = True) -> str:
         """SHA-256 of the cells of these columns, in hex: of the rows in their order, or of the rows in any order.
 

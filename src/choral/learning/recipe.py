@@ -11,7 +11,7 @@ from choral.errors import PlanError
 from choral.learning import rounding
 from choral.learning.batches import drawer_of
 from choral.learning.models import Model
-from choral.plan import Plan, require_number, require_whole
+from choral.plan import SCHEDULES, Plan, Schedule, require_number, require_one_of, require_whole
 
 TINY = 2.0**-10  # a clip below it has its norms taken with care for squares that vanish
 Number = np.float32 | Array | float
@@ -23,8 +23,9 @@ class Recipe:
 
     `clip = inf` and `noise = 0` is FedAvg; `steps = 1` is DP-SGD; `update_clip` S with `update_noise` σ_u clips the
     whole update instead (DP-FedAvg, rule S4); `strict` leaves the noise to the codec (rule S6). `momentum` is
-    heavy-ball over noisy gradients, from zero in every round: it only post-processes them, so rules S1, S4 and S5 hold
-    as they are; S3 and the paper's rule do not hold with it.
+    heavy-ball over noisy gradients, from zero in every round, `proximal` the weight of FedProx's pull to the model that
+    was sent, and `schedule` how the step size falls within a round: all only post-process noisy gradients, so rules S1,
+    S4 and S5 hold as they are; S3 and the paper's rule do not hold with them.
 
     >>> Recipe(steps=1, batch=64, step_size=0.1).private
     False
@@ -36,6 +37,8 @@ class Recipe:
     clip: float = math.inf
     noise: float = 0.0
     momentum: float = 0.0
+    proximal: float = 0.0
+    schedule: Schedule = "constant"
     update_clip: float = math.inf
     update_noise: float = 0.0
     strict: bool = False
@@ -49,6 +52,8 @@ class Recipe:
         require_number("step_size", self.step_size)
         require_number("noise", self.noise, closed=True)
         require_number("momentum", self.momentum, below=1.0, closed=True)
+        require_number("proximal", self.proximal, closed=True)
+        require_one_of("schedule", self.schedule, SCHEDULES)
         require_number("update_noise", self.update_noise, closed=True)
         for name, clip, sigma in (
             ("clip", self.clip, self.noise),
@@ -77,11 +82,13 @@ class Recipe:
         if plan.protects.clips_update:
             noise = 0.0 if plan.strict else plan.update_noise
             return cls(steps=plan.local_steps, batch=plan.batch, step_size=plan.step_size, strict=plan.strict,
-                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive)  # fmt: skip
+                       update_clip=plan.upload_bound, update_noise=noise, adaptive=plan.adaptive,
+                       momentum=plan.momentum, proximal=plan.proximal, schedule=plan.schedule)  # fmt: skip
         own = plan.batch if rows is None or plan.local_steps == 1 else plan.batch_of(rows)
         batch = max(plan.batch, own)
         return cls(steps=plan.local_steps, batch=batch, step_size=plan.step_size, clip=plan.clip,
                    noise=noise * (plan.batch / batch), strict=plan.strict, weight=batch / plan.batch,
+                   momentum=plan.momentum, proximal=plan.proximal, schedule=plan.schedule,
                    widest=drawer_of(plan).room(plan.most_weight * plan.rows) if plan.weighed else 0)  # fmt: skip
 
     @property
@@ -137,7 +144,7 @@ class TracedNumbers(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, recipe: Recipe, room: int) -> Self:
-        """The numbers for batches with this room; a clip that a form of its own is compiled for stays in that form.
+        """The numbers for batches with this room; a clip for which a special form is compiled stays in that form.
 
         >>> from choral.learning.models import logistic
         >>> numbers = TracedNumbers.of(logistic(104), Recipe(steps=1, batch=64, step_size=0.5), 128)
@@ -171,5 +178,8 @@ def sensitivity_factor(model: Model, room: int) -> float:
     >>> round(sensitivity_factor(logistic(104), 128), 4)
     1.001
     """
-    clipping = rounding.of_dense_stack(model.widths) if model.widths else rounding.in_clipping(model.sizes)
+    if model.layered:
+        clipping = model.layered.clipping
+    else:
+        clipping = rounding.of_dense_stack(model.widths) if model.widths else rounding.in_clipping(model.sizes)
     return (1 + clipping) * (1 + rounding.in_sum(room))

@@ -4,6 +4,7 @@ docs/accounting.md, "Arithmetic", proves the bounds. All are relative to the cli
 the model's shape and on the room of a batch, never on a value.
 """
 
+import math
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -24,6 +25,15 @@ def pieces(room: int, most: int | None = None) -> tuple[int, int]:
         most = ONE_PIECE if room <= ONE_PIECE else PIECE
     count = -(-room // most)
     return count, -(-room // count)
+
+
+def strict_rows(room: int) -> int:
+    """The rows of a piece in the strict mode: ⌈√room⌉, so that no number is rounded often on its way.
+
+    >>> strict_rows(100), strict_rows(101)
+    (10, 11)
+    """
+    return math.isqrt(room - 1) + 1
 
 
 def in_sum(room: int) -> float:
@@ -59,9 +69,7 @@ def in_clipping(lengths: Iterable[int]) -> float:
     >>> in_clipping([8866]) < 1.3e-4
     True
     """
-    parts = list(lengths)
-    roundings = max(in_norm(length) for length in parts) + in_norm(len(parts)) + 64
-    return roundings * UNIT / (1 - roundings * UNIT)
+    return of_parts(map(in_norm, lengths))
 
 
 def of_dense_stack(widths: tuple[int, ...]) -> float:
@@ -70,6 +78,15 @@ def of_dense_stack(widths: tuple[int, ...]) -> float:
     >>> of_dense_stack((104, 64, 32, 2)) < 1.2e-5
     True
     """
-    parts = [in_norm(fan) + in_norm(out) for fan, out in pairwise(widths)]
+    return of_parts(in_norm(fan) + in_norm(out) for fan, out in pairwise(widths))
+
+
+def of_parts(roundings_of: Iterable[float]) -> float:
+    """c where the norms of a gradient's parts are off by so many roundings.
+
+    >>> of_parts([56.0]) == in_clipping([104])
+    True
+    """
+    parts = list(roundings_of)
     roundings = max(parts) + in_norm(len(parts)) + 64
     return roundings * UNIT / (1 - roundings * UNIT)

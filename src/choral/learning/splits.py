@@ -26,7 +26,7 @@ def deal(
         raise ConfigError(
             "CH102",
             f"{devices:,} devices for {len(labels):,} rows.",
-            fix="Use at most one device a row, and at least 1.",
+            fix="Use at most one device per row, and at least 1.",
         )
     rng = np.random.default_rng([seed, 0xDEA1])
     if partition == "even":
@@ -63,7 +63,7 @@ def shares_of(size: int, *, device: int, seed: int, validation: float, test: flo
 
 
 def hold_out(records: Records, *, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
-    """Each device's rows split at random, 80/10/10 unless told otherwise; the training part is rounded down.
+    """Each device's rows split at random, 80/10/10 unless other shares are given; the training part is rounded down.
 
     >>> rows = Records.of([("a", np.eye(3052), np.arange(3052) % 2)])
     >>> split = hold_out(rows)

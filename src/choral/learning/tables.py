@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
+from choral.learning.arrays import SiteArrays
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -26,6 +27,7 @@ from choral.learning.columns import (
 )
 from choral.learning.looks import about_columns
 from choral.learning.owners import holders, names_in
+from choral.learning.outcomes import labelled
 from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition
@@ -78,7 +80,7 @@ def load(
     deployment: bool = False,
     keep_tables: bool = False,
 ) -> Dataset:
-    """The devices' records from a file, a glob with one file a device, a data frame, or a pair (features, labels).
+    """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
@@ -90,6 +92,9 @@ def load(
     """
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     labels: Labels
+    sites = source if isinstance(source, SiteArrays) else None
+    if sites is not None:
+        source, classes = (sites.features, sites.labels), sites.classes or classes
     if isinstance(source, tuple) and len(source) == 2:
         if column := device_column or limit_column or person:
             raise ConfigError(
@@ -100,10 +105,10 @@ def load(
         features, labels, names, origin = _from_arrays(*source, number)
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
-        told: tuple[str, ...] = ()
+        looked: tuple[str, ...] = ()
     else:
-        tables = _labelled(_read(source, written), label, own_labels or {}, columns or {})
-        kinds, target, origin, told = _columns_of(
+        tables = labelled(_read(source, written), label, own_labels or {}, columns or {})
+        kinds, target, origin, looked = _columns_of(
             [table for _, table in tables],
             label=label,
             classes=classes,
@@ -122,12 +127,14 @@ def load(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
         )
     owners = None if person is None else names_in(person, [table for _, table in tables])
-    shares = holders(
-        tables, labels, owners, device_column=device_column, devices=devices, partition=partition, skew=skew, seed=seed
-    )
+    if sites is not None and len(sites.sizes) > 1:
+        shares = sites.shares()
+    else:
+        dealt = {"devices": devices, "partition": partition, "skew": skew, "seed": seed}
+        shares = holders(tables, labels, owners, device_column=device_column, **dealt)  # type: ignore[arg-type]
     # In the order of their names, which is the order of a roster: a device has the same number everywhere.
     keep = {name: rows for name, rows in sorted(shares.items()) if len(rows) >= FEWEST_ROWS}
-    notes = (*told, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
+    notes = (*looked, *(_too_small(name, len(rows)) for name, rows in shares.items() if name not in keep))
     if not keep:
         largest = max(map(len, shares.values()))
         raise TableError(
@@ -240,38 +247,6 @@ def _read(source: DataSource, written: Format) -> list[tuple[str, Table]]:
     ]
 
 
-def _labelled(
-    tables: list[tuple[str, Table]], label: str, own: Mapping[str, str], declared: Collection[str]
-) -> list[tuple[str, Table]]:
-    """The tables, each with its device's own column in the label's place."""
-    if not own:
-        return tables
-    known = {name for name, _ in tables}
-    if stranger := next((name for name in own if name not in known), None):
-        raise ConfigError(
-            "CH102",
-            f'[data.labels] names "{stranger}", which has no file.',
-            fix=f"Devices have the names of their files: {', '.join(sorted(known)[:8])}.",
-        )
-    for column in own.values():
-        check_own_label(column, declared)
-    return [(name, table.labelled(label, own.get(name), own.values())) for name, table in tables]
-
-
-def check_own_label(column: str, declared: Collection[str]) -> None:
-    """Nothing, or CH102 for a label that is also a column that the model reads.
-
-    >>> check_own_label("died", ["age"])
-    """
-    if column in declared:
-        raise ConfigError(
-            "CH102",
-            f'the label "{column}" is a declared column.',
-            why="A model that reads its own label learns nothing else.",
-            fix="Name a column that the study does not read.",
-        )
-
-
 def _columns_of(
     tables: list[Table],
     *,
@@ -361,7 +336,7 @@ def _from_arrays(
         raise TableError(
             "CH312",
             f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
-            fix="Give features as rows × columns and one whole label from 0 a row, or label_bounds with numbers.",
+            fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
         )
     if not np.isfinite(matrix).all():
         row = int(np.argwhere(~np.isfinite(matrix))[0, 0])

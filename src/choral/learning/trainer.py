@@ -26,7 +26,8 @@ class Trainer(Protocol):
     on this: in every step each example's gradient is clipped to `recipe.clip` before it is added to any other, the sum
     over the batch gets this step's noise times `recipe.noise_on_sum` (or more, if the framework rounds more coarsely
     than float32), the divisor is `recipe.batch`, whatever the batch holds, and the update is multiplied by
-    `recipe.weight` at the end.
+    `recipe.weight` at the end. No gradient depends on the other rows of its batch. `recipe.momentum`, `proximal` and
+    `schedule` say how the noisy gradients are used; no charge depends on them.
     """
 
     def train(self, parameters: Vector, batches: Batches, noise: NDArray[Any]) -> Vector:
@@ -35,6 +36,19 @@ class Trainer(Protocol):
         `noise` holds a row of standard Gaussians for each step, and one row more for a recipe that clips the whole
         update; without noise its rows have one number.
         """
+
+
+class SideBySide(Trainer, Protocol):
+    """A trainer that can also be made with the rows of all devices, and trains several of them in one call."""
+
+    @staticmethod
+    def lanes(model: Model) -> int:
+        """How many devices one call should train."""
+
+    def train_together(
+        self, parameters: Vector, batches: Batches, starts: NDArray[np.int64], noise: NDArray[Any]
+    ) -> Vector:
+        """The updates of several devices whose rows begin at these places; no update depends on the other devices."""
 
 
 MakeTrainer = Callable[[Model, Recipe, NDArray[np.float32], Labels], Trainer]  # of a device's features and labels

@@ -25,7 +25,7 @@ Figures = Mapping[str, float]
 class Writer(Protocol):
     """What a log needs of a program that keeps figures."""
 
-    def about(self, told: Mapping[str, str]) -> None:
+    def about(self, facts: Mapping[str, str]) -> None:
         """Note what is run."""
 
     def add(self, figures: Figures, round_number: int) -> None:
@@ -42,9 +42,9 @@ class TensorBoard:
         # A log that was begun before is shown no more: this one starts again at the first round.
         self._writer = package.SummaryWriter(logdir=str(folder / "tensorboard"), purge_step=0)
 
-    def about(self, told: Mapping[str, str]) -> None:
+    def about(self, facts: Mapping[str, str]) -> None:
         """One text for each."""
-        for name, text in told.items():
+        for name, text in facts.items():
             self._writer.add_text(f"about/{name}", text, 0)
 
     def add(self, figures: Figures, round_number: int) -> None:
@@ -69,9 +69,9 @@ class MLflow:
         experiment = known.experiment_id if known else self._client.create_experiment("choral")
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
 
-    def about(self, told: Mapping[str, str]) -> None:
+    def about(self, facts: Mapping[str, str]) -> None:
         """One parameter for each."""
-        for name, text in told.items():
+        for name, text in facts.items():
             self._client.log_param(self._run, name, text)
 
     def add(self, figures: Figures, round_number: int) -> None:
@@ -92,7 +92,7 @@ WRITERS: dict[str, tuple[str, Callable[[Any, Path, str], Writer]]] = {
 
 
 class RunLog:
-    """A run's figures on their way to a writer; a missing package is told before anything is started.
+    """A run's figures on their way to a writer; a missing package is reported before anything is started.
 
     >>> RunLog("paper")
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ class RunLog:
 
     def begin(self, folder: Path, study: "Study", lines: Sequence["RoundLine"]) -> None:
         """Open the log and note what is run; a run that goes on is logged from its first round."""
-        with self._told():
+        with self._reporting():
             self._writer = self._make(self._package, folder, study.name)
             self._writer.about(_about(study))
         for line in lines:
@@ -154,17 +154,17 @@ class RunLog:
 
     def _add(self, figures: Figures, round_number: int) -> None:
         if self._writer is not None:
-            with self._told():
+            with self._reporting():
                 self._writer.add(figures, round_number)
 
     def _close(self, *, ended: bool) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            with self._told():
+            with self._reporting():
                 writer.close(ended=ended)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """Whatever the package raises, without a traceback."""
         try:
             yield

@@ -93,9 +93,9 @@ def onnx_of(card: ModelCard, parameters: NDArray[np.float32], *, run: str, **not
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
     written = card.to_dict()
-    told = {
+    properties = {
         name: json.dumps(written[name], ensure_ascii=False)
         for name in ("classes", "label_bounds", "features", "columns")
     }
-    helper.set_model_props(model, {**told, "plan_digest": run, **notes})
+    helper.set_model_props(model, {**properties, "plan_digest": run, **notes})
     return model

@@ -1,4 +1,4 @@
-"""What the devices hold in one repeat: Adult dealt and split anew, its numbers scaled by constants, or left raw."""
+"""What the devices hold in one repeat: Adult dealt and split again, its numbers scaled by constants, or left raw."""
 
 import math
 from collections.abc import Callable

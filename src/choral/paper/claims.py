@@ -20,7 +20,7 @@ WORSE: dict[str, tuple[str, str, Side]] = {
 }
 
 
-def of_convergence(name: str, grids: Results, beside: Results) -> Claims:
+def of_convergence(name: str, grids: Results, compared: Results) -> Claims:
     """Noise and local steps over 100 rounds."""
     claims = {}
     for grid, found in grids.items():
@@ -42,7 +42,7 @@ def of_convergence(name: str, grids: Results, beside: Results) -> Claims:
                 "; ".join(f"{word}: {judged(pair, worse)}" for word, _, worse, pair in end),
                 "; ".join(f"{word}: {difference(pair)}" for word, _, _, pair in end),
             )
-    for columns, results in beside.items():
+    for columns, results in compared.items():
         for epsilon, one in results["proved"].items():
             verdict, figures = kept(one)
             figures += f" at σ = {one['chosen'][0]['noise']:.2g}; {reached(results, **ANCHORS)}"

@@ -1,4 +1,4 @@
-"""How runs converge over 100 rounds: by noise and by local steps, beside a proved ε; and beside Theorem 2."""
+"""How runs converge over 100 rounds: by noise and by local steps, next to a proved ε and to Theorem 2."""
 
 import math
 from dataclasses import replace
@@ -22,10 +22,10 @@ NOISES = {
 }
 STEPS = {"logistic": (1, 5, 10, 40), "network": (1, 5, 10, 20)}
 STEPS_NOISE = {"logistic": {"printed": 1e-3, "wider": 0.1}, "network": {"printed": 1e-2, "wider": 0.1}}
-# Where the printed noises matter: weights beside numbers in the hundreds of thousands, and a clip as small as they are.
+# Where the printed noises matter: weights for numbers in the hundreds of thousands, and a clip as small as they are.
 RAW = replace(BASE["logistic"], step_size=0.1, clip=1e-3, task=task("logistic", "raw"))
 ON_RAW = {"logistic": RAW}
-# Beside every grid: the same with Poisson batches and the noise that a proof against everyone asks for.
+# To compare with every grid: the same with Poisson batches and the noise that a proof against everyone asks for.
 PROVED, DELTA = {"logistic": 2.0, "network": 4.0}, 1e-5
 # For Theorem 2, which knows no clip: this one lies above every gradient of these rows.
 EVERY_ROUND = {"sampling": "poisson", "looks": 100, "also": ("train_loss", "squared_gradient_norm")}
@@ -37,7 +37,7 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
     anchors = partial(research.anchors, measurements, epsilons=[PROVED[kind]], delta=DELTA)
-    beside = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
+    compared = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
     grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
@@ -53,18 +53,18 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
             "most_steps_minus_one_at_the_end": research.differences(most, one, measures),
             "most_steps_minus_one_at_first_look": research.differences(most, one, measures, look=0),
         }
-        panels += beside["scaled"].panels(f"{name}, {tau}, {grid} grid", by_noise)
-        panels += beside["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
+        panels += compared["scaled"].panels(f"{name}, {tau}, {grid} grid", by_noise)
+        panels += compared["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
     raw = None if quick else ON_RAW.get(kind)
     if raw is not None:
         by_noise = measurements.varied(raw, "noise", "σ", NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
         # Without privacy as clipped as with: without a clip such steps leave every range.
-        beside["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
-        panels += beside["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
-    results = {columns: one.results() for columns, one in beside.items()}
+        compared["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
+        panels += compared["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
+    results = {columns: one.results() for columns, one in compared.items()}
     claims = of_convergence(f"{name}, {base.rounds} rounds", grids, results)
-    return research.Found(results={**grids, "beside": results}, claims=claims, panels=panels)
+    return research.Found(results={**grids, "beside": results}, claims=claims, panels=panels)  # in records
 
 
 def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...]) -> dict[str, object]:
@@ -74,7 +74,7 @@ def _of_noise(lines: dict[str, list[research.Curve]], measures: tuple[str, ...])
 
 
 def bounds(measurements: research.Measurements, *, quick: bool) -> research.Found:
-    """Theorem 2, published and corrected, beside the mean of ‖∇f‖² that is measured, where L and β are known."""
+    """Theorem 2, published and corrected, next to the mean of ‖∇f‖² that is measured, where L and β are known."""
     results, claims, panels, train = {}, {}, [], split(0).train
     rows = np.hstack([train.features, np.ones((len(train.features), 1))])
     known = research.logistic_constants(rows, train.labels, l2=L2, sampling="poisson")

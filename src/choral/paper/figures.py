@@ -16,7 +16,7 @@ FIGURES: dict[str, Callable[..., research.Found]] = {
     "bounds": bounds,
 }
 SET_UP = (
-    "UCI Adult on 16 devices, 10 of them a round, in balance. Lines are means over the repeats, bands one standard "
+    "UCI Adult on 16 devices, 10 of them per round, in balance. Lines are means over the repeats, bands one standard "
     "deviation to either side; on logarithmic axes they go from the lowest repeat to the highest."
 )
 ABOUT_EPSILON = (

@@ -8,17 +8,19 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 from choral.errors import PlanError
+from choral.plan.budget import Budget
 from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
+from choral.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
 from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
     "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
-    "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded", "Participation",
-    "Passes", "Plan", "Sampling", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing", "require_company",
-    "require_keywords", "require_law", "require_number", "require_one_of", "require_whole", "unit_of",
-    "usual_sampling", "whole_within",
+    "SCHEDULES", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded",
+    "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing",
+    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
+    "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -72,7 +74,7 @@ def require_company(cohort: int, devices: int, *, where: str = "") -> None:
             "CH204",
             f"a cohort of 1 of {devices} devices: its sum would be that device's own update.",
             where=where,
-            fix="Use at least 2 devices a round.",
+            fix="Use at least 2 devices per round.",
         )
 
 
@@ -83,22 +85,6 @@ def usual_sampling(law: Law) -> Sampling:
     ('poisson', 'partition')
     """
     return "partition" if law in LEAST_SCALE else "poisson"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What a device is willing to lose in all: (ε, δ) for the replacement of one record.
-
-    >>> Budget(epsilon=2.0, delta=1e-5).epsilon
-    2.0
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        require_number("epsilon", self.epsilon)
-        require_number("delta", self.delta, below=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +102,11 @@ class Plan:
     back to the model that was sent (0: not at all); `parts` are fixed shares of a device's rows, of which each step
     uses one. Where devices are weighed by their "rows", `rows` and `batch` are those of a typical device, which counts
     once: every device draws at the same rate γ/m and adds the same noise γσ to the sum over its batch. `probes` are the
-    random projections of its own upload that each device answers in a round, and `opened_turns` the turns of a run of
+    random projections of a device's upload that it answers in a round, and `opened_turns` the turns of a run of
     which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
-    neither leaves anything of the figure with the secure sum.
+    neither leaves anything of the figure with the secure sum. `momentum`, `proximal` (the weight of FedProx's pull to
+    the model that was sent) and `schedule` (of the step sizes of a round) say what a device makes of its noisy
+    gradients.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -148,6 +136,9 @@ class Plan:
     weighing: Weighing = "equally"
     probes: int = 0
     opened_turns: int = 0
+    momentum: float = 0.0
+    proximal: float = 0.0
+    schedule: Schedule = "constant"
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -170,6 +161,7 @@ class Plan:
         self._require_once()
         self._require_weighing()
         self._require_probes()
+        self._require_optimiser()
 
     def _require_probes(self) -> None:
         """Probes show something of each upload, so each must carry noise; turns are opened only where they are."""
@@ -185,6 +177,14 @@ class Plan:
                 why="Without noise the secure sum is all that protects an update, and answers would pass it by.",
                 fix="Use robust = false, or set epsilon in [privacy].",
             )
+
+    def _require_optimiser(self) -> None:
+        """What a device makes of noisy gradients is free under rules S1, S4 and S5; other rules name plain steps."""
+        forbidding = "S7" if self.once else "S6" if not (self.gaussian or self.protects.clips_update) else ""
+        require_optimiser(
+            self.momentum, self.proximal, self.schedule, step_size=self.step_size, local_steps=self.local_steps,
+            forbidding=forbidding, probed=self.probes > 0,
+        )  # fmt: skip
 
     def _require_numbers_of_unit(self) -> None:
         """How many rows are used of a unit with several, and no number that has a meaning for another unit only."""
@@ -254,7 +254,7 @@ class Plan:
         return MOST_WEIGHT if self.weighed else 1
 
     def used_rows(self, rows: int) -> int:
-        """How many of its rows a device uses: all, or as many as the most weight has.
+        """The number of a device's rows that it uses: all, or as many as the most weight has.
 
         >>> plan = Plan(devices=5, cohort=5, rounds=9, rows=100, batch=10, step_size=1.0, clip=1.0, noise=0.1,
         ...             weighing="rows")
@@ -312,6 +312,11 @@ class Plan:
         return math.hypot(2, COUNT_LENGTH) if self.adaptive else 2.0
 
     @property
+    def stretch(self) -> float:
+        """How many times further than plain steps a round's steps can carry a model: 1/(1 − momentum)."""
+        return 1 / (1 - self.momentum)
+
+    @property
     def local_time(self) -> float:
         """T, the sum of the step sizes of a round."""
         return self.local_steps * self.step_size
@@ -367,7 +372,8 @@ class Plan:
         """
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
                  ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
-                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0)}  # fmt: skip
+                 ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("momentum", 0.0), ("proximal", 0.0),
+                 ("schedule", "constant")}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
 
     @classmethod

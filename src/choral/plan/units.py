@@ -59,7 +59,7 @@ PERSON = Unit(
     ),
     level="User-level",
     whose="One person of one device: {adjacency} by any other.",
-    guessed="tables of rows a person has",
+    guessed="tables of rows one person has",
     counted="person",
     trained_on="persons",
     reads="the rows of {count:,} persons,",
@@ -75,7 +75,7 @@ DEVICE = Unit(
     adjacent_tables="Adjacent datasets differ in all records of one device.",
     level="Device-level",
     whose="One device: {adjacency} by any others.",
-    guessed="tables a device has",
+    guessed="tables one device has",
     loses="{adjacency}: ε is the most that this site can lose by all of its rows together",
 )
 UNITS: dict[str, Unit] = {unit.name: unit for unit in (RECORD, PERSON, DEVICE)}

@@ -102,8 +102,8 @@ def plan_for(*, reached: Callable[[], None] = lambda: None, **numbers: Unpack[Wa
     Needed are epsilon, devices, rows and features; the names of all others are those of `choral plan --help`. A cohort
     of one is refused, as a run would. `reached` is called four times on the way, for who waits.
 
-    >>> told = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
-    >>> told.plan.cohort, told.chosen.rule, told.chosen.epsilon <= 1.0
+    >>> proposed = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, sampling="partition")
+    >>> proposed.plan.cohort, proposed.chosen.rule, proposed.chosen.epsilon <= 1.0
     (10, 'S1', True)
     """
     task = task_of(**numbers)

@@ -65,7 +65,7 @@ def option(
     """The option with the fewest rounds that come near the best guide, calibrated exactly."""
     rounds, steps = _shape_of_run(task, against, local_steps)
     noise = task.screened_noise(rounds, steps, summed=against == "server and colluders")
-    # One step a round is cheap enough for all rows, and then closed forms do.
+    # One step per round is cheap enough for all rows, and then closed forms do.
     whole = against == "server and colluders" and "batch" not in task.given
     batch = task.draft.rows if whole else task.fitting_batch(rounds, steps, noise)
     plan = replace(task.draft, rounds=rounds, local_steps=steps, batch=batch)
@@ -99,6 +99,7 @@ def _conditions(task: PlanningTask, against: Against) -> PlanningConditions:
     return {
         "link": CONVEX_LINKS[task.model],
         "classes": task.classes,
+        "features": task.features,
         "devices": draft.devices,
         "cohort": draft.cohort,
         "rows": draft.rows,
@@ -116,7 +117,7 @@ def noise_per_step(plan: Plan) -> float:
 def _shape_of_run(task: PlanningTask, against: Against, local_steps: int | None) -> tuple[int, int]:
     found = []
     for rounds, steps, noise in _candidates(task, against, local_steps):
-        # Compared with batches of all rows: how many rows a step needs is a question for later.
+        # Compared with batches of all rows: the number of rows that a step needs is decided later.
         step_size = task.fitting_step_size(rounds, steps, task.draft.rows, noise)
         found.append((task.guide(rounds, steps, task.draft.rows, noise, step_size).bound, rounds, steps))
     enough = max(_NEAR_BEST * min(found)[0], _ARRIVED * task.shape.standstill)
@@ -204,7 +205,7 @@ def check_that_it_learns(task: PlanningTask) -> None:
     while not learns(replace(task, draft=replace(draft, rows=rows))):
         rows = math.ceil(rows * 1.1)
     given = f"{draft.devices} devices of {draft.rows:,} rows: the noise would drown what they learn"
-    raise unreachable(task, given, reached, f"epsilon = {figures_up(reached)}, or {rows:,} rows a device")
+    raise unreachable(task, given, reached, f"epsilon = {figures_up(reached)}, or {rows:,} rows per device")
 
 
 def learns(task: PlanningTask) -> bool:

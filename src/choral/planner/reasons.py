@@ -32,19 +32,19 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
         return _choices_once(task, chosen)
     rows = (
         ("rounds", f"{plan.rounds}",
-         f"{steps} steps in all, {plan.local_steps} a round, are enough to arrive; a device is in {each} rounds.",
+         f"{steps} steps in all, {plan.local_steps} per round, are enough to arrive; a device is in {each} rounds.",
          "More rounds need more noise, and from here on buy little."),
         _cohort(chosen),
         ("local_steps", f"{plan.local_steps}",
          "of several with whole-number noise nothing is proved." if plan.strict else
          "steps on the device between two sums cost no traffic." if plan.local_steps > 1 else
-         "one step a round, so that each sum carries the noise of many devices.",
-         "One step a round is what lets the secure sum's noise count; several need fewer rounds."),
+         "one step per round, so that each sum carries the noise of many devices.",
+         "One step per round is what lets the secure sum's noise count; several need fewer rounds."),
         ("sampling", plan.sampling, *_sampling(chosen, other_sampler)),
         ("batch", f"{plan.batch:,} of {plan.rows:,}",
          f"each step sees a share of {share:.3g} of the rows." if share < 1 else "each step sees all rows.",
          "Smaller, and the luck of the draw outweighs the noise; larger costs time and hardly lowers the noise."
-         if share < 1 else "Smaller batches save time, but bring noise of their own or need more of it."),
+         if share < 1 else "Smaller batches save time, but add noise themselves or need more of it."),
         ("clip", f"{plan.clip:g}",
          "about the length of one record's gradient while the model knows nothing, for rows of length "
          + f"{shape.length:.2g}" + (" (given)." if "row_length" in task.given else " (a guess: --row-length)."),

@@ -70,14 +70,14 @@ class Prospect:
     @property
     def sentence(self) -> str:
         """What to expect, from which numbers, and what would change it."""
-        told = (
+        expectation = (
             f"If sites are alike, expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about "
             f"{self.rows:,.0f} rows, {self.weights:,} weights and epsilon = {self.budget.epsilon:g})"
         )
         changes = list(self._changes()) if self.kind != "better" else []
         if self.kind != "better":
             changes.append("personal models, which each site makes of the shared one, lose least (--personal)")
-        return f"{told}{'; ' if changes else '.'}{'; '.join(changes)}{'.' if changes else ''}"
+        return f"{expectation}{'; ' if changes else '.'}{'; '.join(changes)}{'.' if changes else ''}"
 
     def to_dict(self) -> dict[str, str]:
         """What to expect as plain values."""

@@ -20,11 +20,11 @@ def account(*, delta: float, **numbers: Unpack[Exposed]) -> Account:
     rows_per_person, secure_sum, colluders, dropouts, step_size, smoothness and convex have the usual values of a run
     where left out.
 
-    >>> told = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
+    >>> made = account(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=0.004902, clip=1.0,
     ...                delta=1e-4)
-    >>> told.proved.against_everyone.rule, round(told.proved.against_everyone.epsilon, 2)
+    >>> made.proved.against_everyone.rule, round(made.proved.against_everyone.epsilon, 2)
     ('S5', 8.42)
-    >>> told.paper.valid, told.paper.because
+    >>> made.paper.valid, made.paper.because
     (False, 'the theorem partitions the records into batches; here they are drawn by Poisson sampling')
     """
     delta = require_delta(delta)

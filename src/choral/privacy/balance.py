@@ -130,7 +130,7 @@ class Balance:
         delta = self.limit.delta
         if not later:
             return epsilon_of(fixed, delta)
-        # Leaks have a share of δ of their own: who could trade them for μ² would have both, each where it pays.
+        # Leaks have a separate share of δ: who could trade them for μ² would have both, each where it pays.
         whole = together(later, currency_of(self._fixed))
         if whole.delta > LEAK * delta:
             return math.inf

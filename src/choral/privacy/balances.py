@@ -47,7 +47,7 @@ class Balances:
         return limit if self.sum_epsilon is None else replace(limit, epsilon=self.sum_epsilon)
 
     def set_limit(self, limit: Budget, sum_epsilon: float | None = None) -> None:
-        """Set both limits; δ is one for both, and without a limit of its own the sum has none."""
+        """Set both limits; δ is one for both, and the sum has a limit only if one is given."""
         self.everyone.limit, self.sum_epsilon = limit, sum_epsilon
         if self._sums is not None:
             self._sums.limit = self._sum_limit

@@ -38,7 +38,7 @@ RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
 OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room
 OUT_OF_RANGE = 1e-8  # the chance over a run that one device's updates leave the codec's range
-RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for besides their noise
+RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for in addition to their noise
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
@@ -69,11 +69,11 @@ def calibrated(
     rule: str = "proved",
     colluders: int = 0,
     dropouts: int = 0,
-    besides: Gaussian | None = None,
+    other: Gaussian | None = None,
 ) -> Plan:
     """The plan with the least noise for which every device that takes its turns stays within the budget.
 
-    `besides` is what is spent of the budget on something else than rounds.
+    `other` is the part of the budget that is spent on anything but rounds.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=2440, local_steps=10, step_size=0.5, clip=1.0,
     ...             noise=0.0)
@@ -82,7 +82,7 @@ def calibrated(
     """
     plan = replace(plan, noise=1.0)  # where the search starts
     part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
-    return replace(plan, noise=smallest_noise(part, spendable(budget), rule, besides=besides))
+    return replace(plan, noise=smallest_noise(part, spendable(budget), rule, other=other))
 
 
 def loss_under(rule: str, part: Exposure) -> Loss | published.Published:
@@ -104,11 +104,11 @@ def smallest_noise(
     rule: str = "proved",
     *,
     most_noise: float = math.inf,
-    besides: Gaussian | None = None,
+    other: Gaussian | None = None,
 ) -> float:
     """The least noise with which the exposure stays within the budget; `part.noise` only starts the search.
 
-    With `besides`, an event that takes its part of the budget, both together stay within it.
+    With `other`, an event that takes a part of the budget, both together stay within it.
 
     >>> part = Exposure.of(rounds=13, local_steps=10, cohort=10, devices=16, rows=2440, batch=244, noise=1.0, clip=1.0)
     >>> noise = smallest_noise(part, Budget(epsilon=2.0, delta=1e-5))
@@ -121,34 +121,34 @@ def smallest_noise(
         ratio = loss.rho / rho_for(epsilon=budget.epsilon, delta=budget.delta, conversion="paper")
         noise = part.noise * math.sqrt(ratio) * (1 + _SLACK)
     else:
-        noise = _noise_of(loss.event, part, budget, rule, besides)
+        noise = _noise_of(loss.event, part, budget, rule, other)
     if noise > most_noise:
         raise _unreachable(replace(part, noise=most_noise), budget, rule, f"noise at most {most_noise:g}")
     return noise
 
 
-def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, besides: Gaussian | None) -> float:
+def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, other: Gaussian | None) -> float:
     """The least noise by the event that a rule charges: in closed form, or by search from a noise that is enough."""
-    other, delta = (0.0, budget.delta) if besides is None else (besides.mu**2 / 2, budget.delta - besides.delta)
+    taken, delta = (0.0, budget.delta) if other is None else (other.mu**2 / 2, budget.delta - other.delta)
 
     def left(rho: float) -> float:
-        if not other < rho * (1 - _LEAST_LEFT):
+        if not taken < rho * (1 - _LEAST_LEFT):
             raise PlanError(
                 "CH201",
                 f"epsilon {budget.epsilon:g} is not reachable: questions take all of it, or nearly.",
                 fix="Give [privacy] a larger epsilon, or [ask] a smaller one.",
             )
-        return rho - other
+        return rho - taken
 
     if isinstance(event, Zcdp):
         rho = left(rho_for(epsilon=budget.epsilon, delta=delta))
         return part.noise * math.sqrt(event.rho / rho) * (1 + _SLACK)
 
     def epsilon_at(trial: float) -> float:
-        if besides is None:
+        if other is None:
             return _epsilon(rule, replace(part, noise=trial), budget.delta)
         loss = loss_under(rule, replace(part, noise=trial))
-        return epsilon_of([loss.event, besides], budget.delta) if isinstance(loss, Loss) else loss.epsilon(budget.delta)
+        return epsilon_of([loss.event, other], budget.delta) if isinstance(loss, Loss) else loss.epsilon(budget.delta)
 
     mu = math.sqrt(2 * left(rho_for(epsilon=budget.epsilon, delta=delta, conversion="exact")))
     if isinstance(event, Gaussian):
@@ -158,7 +158,7 @@ def _noise_of(event: Event, part: Exposure, budget: Budget, rule: str, besides: 
         enough = part.noise * (2 * math.sqrt(part.steps) / mu) / event.noise_multiplier
         return _search(epsilon_at, budget.epsilon, enough)
     # Skellam noise costs a little more than the discrete Gaussian, whose noise has a closed form.
-    enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule, besides=besides)
+    enough = smallest_noise(replace(part, law="discrete_gaussian"), budget, rule, other=other)
     while epsilon_at(enough) > budget.epsilon:
         enough *= 2
     return _search(epsilon_at, budget.epsilon, enough)

@@ -36,7 +36,7 @@ class Lines:
     seals: tuple[str, ...]
     size: int
     torn: int
-    ended: bool  # False: the last line is whole but for its line end
+    ended: bool  # False: the last line is complete except for its line end
 
     @property
     def receipt(self) -> Receipt:

@@ -78,7 +78,7 @@ class Costs:
     def charged_delta(self, rounds: int) -> float:
         """The share of δ that so many rounds take for rare failures of batch room and range, whoever looks on.
 
-        With the secure sum a sparse graph takes its own share besides.
+        With the secure sum a sparse graph takes its own share in addition.
         """
         return rounds * RESERVED / self.plan.rounds
 

@@ -44,7 +44,7 @@ def rounding(*, grid: float, noise: float, coordinates: int, honest_noises: int)
 
 def relative_change(count: int, ratio: float) -> float:
     """Σ exp(−2π²s²(|k|² − (Σk)²/r)) over integer vectors k up to constant ones, k ≠ 0, bounded from above."""
-    if count == 1:  # rounding one's own update is post-processing
+    if count == 1:  # rounding a single update is post-processing
         return 0.0
     # Up to a constant vector |Σk| ≤ r/2, so the exponent is at least |k|²/2; the 2r shortest vectors are exact.
     shortest = 2 * count * math.exp(-2 * (math.pi * ratio) ** 2 * (1 - 1 / count))

@@ -18,7 +18,7 @@ def write(descriptor: int, data: bytes) -> None:
 
 
 def draft(path: Path, content: bytes, *, mode: int) -> Path:
-    """A new file beside the path with this content, on the disk by then; one that fails is taken away again.
+    """A new file next to the path with this content, on the disk by then; one that fails is taken away again.
 
     Its mode is there from the start, so that there is no moment at which others could read it.
     """
@@ -73,7 +73,7 @@ else:
 
     @contextlib.contextmanager
     def _writing(path: Path) -> Iterator[None]:
-        """Write beside others in this folder; who is alone there first clears away what killed processes have left."""
+        """Write while others write in this folder; who is alone there first removes what killed processes have left."""
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             with contextlib.suppress(OSError):  # others are writing, or this file system has no locks

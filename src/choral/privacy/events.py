@@ -25,7 +25,7 @@ def _require_useful(name: str, value: float, *, zero: bool = False) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian:
-    """A mechanism no worse than telling N(0, 1) from N(μ, 1), but for δ (overflow, range, rounding).
+    """A mechanism no worse than telling N(0, 1) from N(μ, 1), except for δ (overflow, range, rounding).
 
     >>> epsilon_of([Gaussian(mu=0.6), Gaussian(mu=0.8)], 1e-5) == epsilon_of([Gaussian(mu=1.0)], 1e-5)
     True
@@ -114,7 +114,7 @@ def to_dict(event: Event) -> dict[str, str | float]:
 
 
 def from_dict(values: Mapping[str, Any]) -> Event:
-    """The event that `to_dict` wrote; a kind or a field that is not known is refused, since its cost can't be told.
+    """The event that `to_dict` wrote; a kind or a field that is not known is refused, since its cost is unknown.
 
     >>> from_dict({"kind": "zcdp", "rho": 0.5, "delta": 0.0})
     Zcdp(rho=0.5, delta=0.0)
@@ -123,7 +123,7 @@ def from_dict(values: Mapping[str, Any]) -> Event:
     if kind is None:
         raise PlanError(
             "CH200",
-            f"an event of unknown kind {values.get('kind')!r}; its cost can't be told.",
+            f"an event of unknown kind {values.get('kind')!r}; its cost is unknown.",
             fix=f"Known: {', '.join(_KINDS)}.",
         )
     names = {field.name for field in fields(kind)}

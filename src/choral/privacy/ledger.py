@@ -69,11 +69,11 @@ class Ledger:
         try:
             ledger = cls(path, lines, writer)
             if limit is not None and (limit, sum_epsilon) != (ledger.limit, ledger.sum_epsilon):
-                told = f"ε = {ledger.limit.epsilon:g} at δ = {ledger.limit.delta:g}"
+                present = f"ε = {ledger.limit.epsilon:g} at δ = {ledger.limit.delta:g}"
                 if ledger.sum_epsilon is not None:
-                    told += f", and ε = {ledger.sum_epsilon:g} with the secure sum"
+                    present += f", and ε = {ledger.sum_epsilon:g} with the secure sum"
                 raise LedgerError(
-                    "CH406", f"the ledger's limit is {told}, not the one given.", where=str(path),
+                    "CH406", f"the ledger's limit is {present}, not the one given.", where=str(path),
                     fix="Only the data owner changes it: choral ledger FILE --limit.",
                 )  # fmt: skip
             if lines.torn:

@@ -66,7 +66,7 @@ def without_secure_sum(part: Exposure) -> Published:
 
 
 def dp_sgd_as_printed(part: Exposure) -> Published:
-    """The paper's DP-SGD baseline, one step a round, as printed: ρ = 2CG²/(n γ² σ²)."""
+    """The paper's DP-SGD baseline, one step per round, as printed: ρ = 2CG²/(n γ² σ²)."""
     return _dp_sgd(part, part.devices)
 
 
@@ -86,8 +86,8 @@ def _dp_sgd(part: Exposure, noises: int) -> Published:
         return _once(part, noises)
     failed = _missing_noise(part, noises) if part.gaussian else _OTHER_NOISE
     if part.local_steps > 1:
-        failed = f"DP-SGD makes one step a round, this run {part.local_steps}"
-    because = failed or f"one step a round: each sum carries {noises} noises (Rule S2)"
+        failed = f"DP-SGD makes one step a round, this run {part.local_steps}"  # in records
+    because = failed or f"one step a round: each sum carries {noises} noises (Rule S2)"  # in records
     return Published(rho=part.rounds * local_step(part) / noises, valid=not failed, because=because)
 
 
@@ -130,9 +130,9 @@ def _stretching(part: Exposure) -> tuple[bool, str]:
     """Whether several local steps keep the other devices' noise, as Theorem 1 takes for granted."""
     noises, batches = part.cohort, part.batches_per_pass
     if noises == 1:
-        return True, "one device a round: plain composition of its steps (Rule S1)"
+        return True, "one device a round: plain composition of its steps (Rule S1)"  # in records
     if part.local_steps == 1:
-        return True, "one local step a round: the sum carries every device's noise (Rule S2)"
+        return True, "one local step a round: the sum carries every device's noise (Rule S2)"  # in records
     passes, stretch = part.local_steps // batches, part.lipschitz
     if stretch is None:
         return False, (
@@ -143,11 +143,11 @@ def _stretching(part: Exposure) -> tuple[bool, str]:
         if passes == 1 or noises <= batches:
             return True, "the local steps are non-expansive" + (" and pass once over the records" * (passes == 1))
         return False, (
-            f"{passes} passes a round with {noises} devices for {batches} batches: "
-            "a record's repeated signal adds up against the noise of its own device (Rule S3)"
+            f"{passes} passes a round with {noises} devices for {batches} batches: "  # in records
+            "a record's repeated signal adds up against the noise of its own device (Rule S3)"  # in records
         )
     if passes > 1:
-        return False, f"{passes} passes a round of steps that may stretch distances by {stretch:g}"
+        return False, f"{passes} passes a round of steps that may stretch distances by {stretch:g}"  # in records
     if stretch * stretch * (noises - 1) <= noises:
         return True, f"one pass a round, and steps that stretch by at most {stretch:g} (c² ≤ r/(r−1))"
     return (

@@ -121,4 +121,4 @@ def seen_by(plan: Plan, secure: SecureSum, against: Against) -> str:
 
 def one_step(part: Exposure) -> str:
     """Why the noise of all honest devices counts where a round is one local step."""
-    return f"one local step a round: each sum carries the noise of {part.honest_noises} honest devices"
+    return f"one local step a round: each sum carries the noise of {part.honest_noises} honest devices"  # in records

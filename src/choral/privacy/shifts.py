@@ -1,6 +1,6 @@
 """Rule S3: how little of a record's signal must show in a round's sum, by shifted iterates.
 
-A record's effect may be taken back step by step, each bit against the noise of its own step; what remains meets the
+A record's effect may be taken back step by step, each part against its own step's noise; what remains meets the
 noise of all honest devices in the last. Costs are in units of (2G/γσ)², so that μ² of a round is cost × (2G/γσ)².
 """
 

@@ -1,4 +1,4 @@
-"""What each device of a turn lays down about each neighbour when it uploads, so that a lie told later names the liar.
+"""What each device of a turn lays down about each neighbour when it uploads, so that a later lie names the liar.
 
 For every key that it may have to reveal a device publishes a fingerprint. Both ends of a pair derive the same keys, so
 their fingerprints agree, or one of them lies and the server leaves one of them out. From then on a false key, a false

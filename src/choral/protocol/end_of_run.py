@@ -60,8 +60,8 @@ class Closing:
         """Nothing if this device signed the statement, else a TrustError.
 
         >>> a = Identity.fresh("a")
-        >>> told = Closing(run="9f3c", roster=b"r", record=b"d", model=b"m", paid=3, receipt=b"c")
-        >>> told.check(a.bundle, told.signed_by(a))
+        >>> closing = Closing(run="9f3c", roster=b"r", record=b"d", model=b"m", paid=3, receipt=b"c")
+        >>> closing.check(a.bundle, closing.signed_by(a))
         """
         bundle.check(signature, SIGNED, *self.fields)
 

@@ -53,7 +53,7 @@ def _number(value: int) -> bytes:
 
 @dataclass(kw_only=True)
 class Findings:
-    """Notes about devices, by number; what a device says of another is told as its word and never acted upon.
+    """Notes about devices, by number; what a device says about another is reported as its claim and never acted upon.
 
     `refusals` are codes: what a device said, or what the server found wrong with its message. `named` are devices that
     contradicted what they had laid down themselves, with what they did: proof, whoever else lies. `quarrels` are pairs
@@ -112,8 +112,8 @@ class Findings:
             pairs = (f"{self._id(one)} and {self._id(other)}" for one, other in sorted(self.quarrels))
             parts.append("contradict each other: " + ", ".join(pairs))
         if self.unproved:
-            told = (f"{what} in the name of {self._id(number)}" for number, what in sorted(self.unproved.items()))
-            parts.append("not proved: " + ", ".join(told))
+            claims = (f"{what} in the name of {self._id(number)}" for number, what in sorted(self.unproved.items()))
+            parts.append("not proved: " + ", ".join(claims))
         return f" ({'; '.join(parts)})" if parts else ""
 
     def as_dict(self) -> FoundById:

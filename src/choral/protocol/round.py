@@ -1,4 +1,4 @@
-"""The server's half of a turn: it adds what comes, and ends in a sum or an error. No I/O, no secrets of its own."""
+"""The server's half of a turn: it adds what comes, and ends in a sum or an error. It has no I/O and no secrets."""
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass

@@ -15,9 +15,11 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
+from choral.secagg.ratchet import Chains
 
-# Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns.
-VERSION = 4
+# Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
+# since 5 it has chains of keys.
+VERSION = 5
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
@@ -31,7 +33,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
     `attempts` is how many attempts of the last turn's round were charged: at least one, where nobody has counted.
     `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
-    turns under these terms it has shown its pair keys.
+    turns under these terms it has shown its pair keys. `chains` and `asking` are the keys of rounds and of questions to
+    come, where they are agreed in the run: those of past turns do not follow from them.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -47,6 +50,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     receipt: tuple[int, str] | None = None
     asked: Turn | None = None
     opened: int = 0
+    chains: Chains | None = None
+    asking: Chains | None = None
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -111,7 +116,7 @@ class FileStore:
                 "CH801",
                 f"the vault {self.path.name} can't be written: {error.strerror}.",
                 why="A device that can't remember a turn must not take part in it.",
-                fix="Free the disk or mend its permissions, then start the device again.",
+                fix="Free some space or fix the permissions, then start the device again.",
             ) from None
 
 
@@ -185,13 +190,21 @@ class Vault:
 
     def change(self, **changes: Any) -> None:  # noqa: ANN401  the fields of Memory, checked as they are replaced
         """Replace fields of the memory, durably."""
-        before = self.memory
-        self.memory = msgspec.structs.replace(before, **changes)
+        self.put(msgspec.structs.replace(self.memory, **changes))
+
+    def put(self, memory: Memory) -> None:
+        """Replace the memory, durably; if that fails the old one stays."""
+        before, self.memory = self.memory, memory
         try:
             self._write()
         except BaseException:
             self.memory = before
             raise
+
+    def behind(self, entries: int) -> bool:
+        """Whether a ledger with so many entries, the last one new, has charges that this vault does not know."""
+        known = self.memory.receipt
+        return entries > (0 if known is None else known[0]) + 1
 
     def pin(self, *, roster: bytes, terms: bytes) -> None:
         """Pin the first roster and terms, and refuse all others from then on (CH601, CH603)."""
@@ -212,8 +225,19 @@ class Vault:
         """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
         known = self.memory
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
-        turn, asked, opened = (known.turn, known.asked, known.opened) if terms == known.terms else (None, None, 0)
-        self.change(roster=roster, terms=terms, pairs=pairs, turn=turn, asked=asked, opened=opened)
+        if terms == known.terms:
+            self.change(roster=roster, pairs=pairs)
+        else:  # with the keys of what was approved before, its past uploads could not be opened, nor its future ones
+            self.change(
+                roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
+            )
+
+    def renew(self, secret: bytes) -> None:
+        """Put other private keys in place of all keys and of what was pinned under them; the ledger's receipt stays.
+
+        No turn of an old roster fits the new keys, so its turns need not be remembered.
+        """
+        self.put(Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt))
 
     def _write(self) -> None:
         nonce = os.urandom(12)

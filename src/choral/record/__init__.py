@@ -60,6 +60,7 @@ from choral.record.reader import (
 )
 from choral.record.shown_attack import CellsRead, ShownAttack, Target
 from choral.record.signers import KeptReceipt, Signatures, Signer
+from choral.record.site_end import SiteEnd
 
 __all__ = [
     "ATTACK",
@@ -110,6 +111,7 @@ __all__ = [
     "Sight",
     "Signatures",
     "Signer",
+    "SiteEnd",
     "SiteQuestion",
     "Spent",
     "SpentByDevice",

@@ -1,4 +1,4 @@
-"""The one way to read what a run left: plain files of its own folder, each of the form that is declared here."""
+"""The one way to read what a run left: plain files of one folder, each of the form that is declared here."""
 
 import json
 import stat
@@ -69,7 +69,7 @@ def inside(folder: Path, name: str) -> Path:
     for part in folders:
         path = path / part
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            raise _strange(str(path), "is no folder of its own")
+            raise _strange(str(path), "is not a real folder")
     path = path / last
     try:
         found = path.lstat()
@@ -143,7 +143,7 @@ def _lines(path: Path, kind: type[T]) -> Iterator[T]:
         yield converted(value, kind, path)
 
 
-def converted(value: object, kind: type[T], path: Path, fix: str = "Restore it, or run anew.") -> T:
+def converted(value: object, kind: type[T], path: Path, fix: str = "Restore it, or start a new run.") -> T:
     """What a file of a run holds, as the record that it must be, or CH802 with the field that is wrong."""
     try:
         return msgspec.convert(value, kind)
@@ -162,12 +162,12 @@ def read_run(folder: str | Path) -> RunRecord:
         about=about,
         rounds=rounds,
         result=_optional(folder / "result.json", Outcome),
-        attack=_optional(folder / ATTACK, ShownAttack, "Write it anew: choral attack --run."),
+        attack=_optional(folder / ATTACK, ShownAttack, "Write it again: choral attack --run."),
         signatures=_optional(folder / SIGNATURES, Signatures),
     )
 
 
-def _optional(path: Path, kind: type[T], fix: str = "Restore it, or run anew.") -> T | None:
+def _optional(path: Path, kind: type[T], fix: str = "Restore it, or start a new run.") -> T | None:
     return converted(read_json(path), kind, path, fix) if path.exists() else None
 
 
@@ -204,7 +204,7 @@ def of_right_form(folder: Path) -> Iterator[None]:
     try:
         yield
     except PlanError as error:  # a plan that nobody could have run: the file is wrong, and not what was asked for
-        raise StorageError("CH802", f"has {error}", where=str(folder), fix="Restore it, or run anew.") from error
+        raise StorageError("CH802", f"has {error}", where=str(folder), fix="Restore it, or start a new run.") from error
     except MALFORMED as error:
         what = f"a file does not have the form that it should ({type(error).__name__})."
-        raise StorageError("CH802", what, where=str(folder), fix="Restore it, or run anew.") from error
+        raise StorageError("CH802", what, where=str(folder), fix="Restore it, or start a new run.") from error

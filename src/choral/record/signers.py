@@ -17,6 +17,7 @@ class Signer(Record, frozen=True, kw_only=True):
     identity: str
     agreement: str
     bundle_signature: str
+    offers: tuple[str, ...] = ()  # of its card, which the signature covers; none on cards of 0.1
     paid: int | None = None
     receipt: str | None = None
     salt: str | None = None
@@ -33,7 +34,7 @@ class Signatures(Record, frozen=True, kw_only=True):
 
 
 class KeptReceipt(Signer, frozen=True, kw_only=True):
-    """What a site keeps of its own signature: its entry, and the digests that it signed."""
+    """What a site keeps about its signature: its entry, and the digests that it signed."""
 
     version: int
     run: str

@@ -1,6 +1,6 @@
 """Charts as SVG text: lines with a spread, bars and strips. Colours are classes, so that a page's theme decides them.
 
-Nothing is told by colour alone: lines differ in dashes and marks too, and every chart carries its content as words.
+Nothing is shown by colour alone: lines differ in dashes and marks too, and every chart carries its content as words.
 """
 
 import math
@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _LEGEND, _BOTTOM = 60.0, 14.0, 16.0, 36.0
 _DASHES = (None, "7 4", "2 4", "10 3 2 3", "14 4")
 _ANCHOR_DASHES = (None, "6 3", "1.5 3")
 
-# Okabe and Ito's colours: told apart by colour-blind readers; darkened or lightened for either paper.
+# Okabe and Ito's colours, which colour-blind readers can distinguish; darkened or lightened for either paper.
 ON_WHITE = "--s0: #0072b2; --s1: #b34a00; --s2: #00785a; --s3: #8f4a78; --s4: #6b5900;"
 _ON_BLACK = "--s0: #56b4e9; --s1: #e69f00; --s2: #2fc79a; --s3: #dd9cc3; --s4: #f0e442;"
 STYLE = f"""\
@@ -29,7 +29,7 @@ STYLE = f"""\
 .chart .spread {{ opacity: .13; stroke: none; }}
 .chart .rest {{ opacity: .14; }}
 """ + "".join(f".chart .s{n} {{ stroke: var(--s{n}); }}\n.chart .f{n} {{ fill: var(--s{n}); }}\n" for n in range(5))
-# A file of its own can't take ink and paper from a page around it.
+# A separate file can't take ink and paper from a page around it.
 _PAPER = """\
 .chart { --paper: #fdfdfb; color: #1b1f24; background: var(--paper); }
 @media (prefers-color-scheme: dark) { .chart { --paper: #14171a; color: #e7e9eb; } }
@@ -39,7 +39,7 @@ _PAPER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A line: its name for the legend, its points, and the lowest and highest value beside each of them, if known.
+    """A line: its name for the legend, its points, and the lowest and highest value at each of them, if known.
 
     An anchor is a thin line in the ink of the text, to compare the others with.
     """
@@ -217,13 +217,13 @@ def bar(share: float, *, title: str, style: int = 0) -> Markup:
 
 
 def dots(certain: int, possible: int, *, title: str) -> Markup:
-    """A hundred dots in rows of ten: those that chance fills, those that may be filled besides, and the rest.
+    """A hundred dots in rows of ten: those that chance fills, those that may also be filled, and the rest.
 
     >>> dots(50, 89, title="guesses").count("h0")
     100
     """
     places = [f"M{12 + 24 * (number % 10)} {12 + 24 * (number // 10)}h0" for number in range(100)]
-    # What chance fills is round, what may be filled besides is square: colour alone says nothing.
+    # What chance fills is round, what may also be filled is square: colour alone says nothing.
     kinds = ((0, certain, "s0", "round"), (certain, possible, "s1", "square"), (possible, 100, "rest", "round"))
     marks = [
         element(
@@ -266,7 +266,7 @@ def strip(values: Sequence[float], *, title: str, style: int = 0) -> Markup:
 
 
 def alone(chart: Markup) -> str:
-    """The chart as the content of a file of its own, with its colours and its paper inside.
+    """The chart as the content of a separate file, with its colours and its paper inside.
 
     >>> alone(bar(0.5, title="half")).count("<style>")
     1

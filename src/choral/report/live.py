@@ -46,7 +46,7 @@ HEADERS = {
 
 
 def serve(folder: str | Path, *, port: int = 0, open_browser: bool = False, viewpoint: str | None = None) -> "LivePage":
-    """The live page of a run folder, served from a thread of its own until it is closed.
+    """The live page of a run folder, served from its own thread until it is closed.
 
     `viewpoint` is "server" or "device:NAME": the page then gets only what that party truly has.
     """
@@ -111,7 +111,7 @@ class LivePage:
         self._thread.join()
 
     def close(self) -> None:
-        """End the page; open browsers are told."""
+        """End the page; open browsers are notified."""
         self._stopping.set()
         self._server.should_exit = True
         self.wait()

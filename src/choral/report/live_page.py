@@ -150,8 +150,8 @@ def _colluders(record: RunRecord) -> Markup:
 
 
 def _events(record: RunRecord) -> Markup:
-    told = [f"Started {words.when(record.about.started)}."]
-    told += [f"Round {line.round:,}: {line.note}." for line in record.rounds if line.note]
+    events = [f"Started {words.when(record.about.started)}."]
+    events += [f"Round {line.round:,}: {line.note}." for line in record.rounds if line.note]
     if record.result:
-        told.append(f"Ended {words.when(record.result.finished)}: {record.result.stopped}.")
-    return element("ol", *(element("li", sentence) for sentence in reversed(told[-MOST_EVENTS:])), reversed=True)
+        events.append(f"Ended {words.when(record.result.finished)}: {record.result.stopped}.")
+    return element("ol", *(element("li", sentence) for sentence in reversed(events[-MOST_EVENTS:])), reversed=True)

@@ -2,6 +2,7 @@
 
 from choral.plan import Plan
 from choral.privacy.mechanisms import mechanism_of
+from choral.privacy.private_sums import RULE
 from choral.privacy.rules import EVERYONE, adjacency_of
 from choral.record import About, Data, RunRecord
 from choral.report.words import claims, count, leading_claim, limited_against, small, unprotected
@@ -17,7 +18,7 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         first = leading_claim(record)
         much = f"{first.figure} at δ = {small(first.delta)}, rule {first.rule}."
     reached = f" One more round would pass the limit of {count(full, 'device')}." if full else ""
-    measured = "R²" if about.data.label_bounds else "Accuracy"
+    measured = "R²" if about.data.label_bounds else "accuracy"
     return (
         (f"Whose {plan.unit}? (unit of privacy)", _whose(plan)),
         ("How much? (ε, δ)", much or unprotected(record) or "Open until the run has ended."),
@@ -29,21 +30,25 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "By what? (mechanism)",
-            f"{mechanism_of(plan).described(plan)}, from {noise}.",
+            f"{_mechanism(about)}. The noise comes from {noise}.",
         ),
         (
             "For how long? (composition)",
-            f"For ever: the loss of all {count(len(record.rounds), 'round')} is counted together. "
+            f"Forever: the loss of all {_counted(record)} is counted together. "
             f"A device's ledger outlives the run and refuses at its limit.{reached}",
         ),
         (
             "What does it cost? (utility, bias)",
-            (f"{measured} below, on a hold-out. " if result is None or result.test else "It was not measured. ")
+            (
+                f"This page shows the {measured} on a hold-out. "
+                if result is None or result.test
+                else "It was not measured. "
+            )
             + "Clipping and noise weigh more on small groups; how good the model is for each group was not measured.",
         ),
         (
             "What else must hold? (security)",
-            _masking(about) + " The devices themselves and their keys must be kept.",
+            _masking(about) + " The devices and their keys must be kept safe.",
         ),
         ("What came before? (data)", _collection(about.data)),
     )
@@ -64,6 +69,20 @@ def _masking(about: About) -> str:
 
 
 def _collection(data: Data) -> str:
-    declared = f"Columns from {data.columns_from}. " if data.columns_from else ""
+    declared = f"Origin of the columns: {data.columns_from}. " if data.columns_from else ""
     hold_out = f"Hold-out: {data.hold_out}. " if data.hold_out else ""
     return f"{declared}{hold_out}How the records were collected is outside this report."
+
+
+def _mechanism(about: About) -> str:
+    """What protects a record: in training, or in the sums of a model that is not trained."""
+    if about.sums is None:
+        return mechanism_of(about.plan).described(about.plan)
+    return (
+        f"Sums over records of vectors that are cut to a length, with whole-number noise on each device (rule {RULE})"
+    )
+
+
+def _counted(record: RunRecord) -> str:
+    sums = record.about.sums
+    return count(len(record.rounds), "round") if sums is None else count(sums, "sum")

@@ -59,8 +59,17 @@ def _epsilons(text: str) -> set[str]:
 
 def _same_data(text: str, record: RunRecord) -> bool:
     """Whether the claims that the page carries are the record's; pages of version 0.1.0 carry none."""
-    carried = [value for what, *rest in _of_html(text) if what == "data" for value in rest]
+    carried = carried_data(text)
     return not carried or carried == [json.loads(claims_data(record) or "null")]
+
+
+def carried_data(text: str) -> list[object]:
+    """The data that a page carries about its claims: one value, or none on a page of version 0.1.0.
+
+    >>> carried_data('<main data-claims="{&quot;paid&quot;:3}"></main>')
+    [{'paid': 3}]
+    """
+    return [value for what, *rest in _of_html(text) if what == "data" for value in rest]
 
 
 def _numbers(text: str) -> tuple[str, ...]:

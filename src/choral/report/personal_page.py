@@ -16,7 +16,7 @@ _MODELS = {
 _FIGURES = {"loss": "mean loss per row", "accuracy": "right answers", "rmse": "root mean squared error"}
 
 
-def personal_page(told: Mapping[str, Any]) -> str:
+def personal_page(made: Mapping[str, Any]) -> str:
     """One HTML document without scripts or network, from what `choral device personal --json` says."""
     style = "\n".join(static(name) for name in ("theme.css", "report.css"))
     head = together(
@@ -25,39 +25,43 @@ def personal_page(told: Mapping[str, Any]) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="generator", content=f"choral {__version__}"),
         element("link", rel="icon", href="data:,"),
-        element("title", f"Personal model of {told['device']}"),
+        element("title", f"Personal model of {made['device']}"),
         Markup(f"<style>{style}</style>"),
     )
-    body = element("main", *_sections(told))
+    body = element("main", *_sections(made))
     return f"<!doctype html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
 
 
-def _sections(told: Mapping[str, Any]) -> list[Markup]:
-    kappa = "infinite" if told["kappa"] is None else f"{told['kappa']:g}"
+def _sections(made: Mapping[str, Any]) -> list[Markup]:
+    kappa = "infinite" if made["kappa"] is None else f"{made['kappa']:g}"
     return [
-        element("p", element("strong", "NOT PRIVATE"), f" {told['not_private']}", class_="banner", role="note"),
-        element("h1", f"Personal model of {told['device']}"),
-        element("p", f"Study: {told['study']}. Made from the shared model and {told['rows']:,} rows of this site."),
+        element("p", element("strong", "NOT PRIVATE"), f" {made['not_private']}", class_="banner", role="note"),
+        element("h1", f"Personal model of {made['device']}"),
+        element("p", f"Study: {made['study']}. Made from the shared model and {made['rows']:,} rows of this site."),
         element("h2", "Whose model it is"),
-        element("p", element("b", told["words"]), f" (κ = {kappa}, proposed {told['proposed']:g}): {told['because']}."),
+        element(
+            "p",
+            element("b", made["words"]),
+            f" (κ = {kappa}, proposed {made['proposed']:g}): {made['because']}.",
+        ),
         element("h2", "On this site's own validation rows"),
-        *_standings(told),
+        *_standings(made),
         element("h2", "What it costs"),
         element("p", "No ε: nothing of it leaves this site, and the ledger has no line about it."),
     ]
 
 
-def _standings(told: Mapping[str, Any]) -> list[Markup]:
-    found = told["standings"]
+def _standings(made: Mapping[str, Any]) -> list[Markup]:
+    found = made["standings"]
     if not found:
         return [element("p", "No validation rows were given, so nothing was compared.", class_="quiet")]
     figures = list(found["shared"])
     rows = [[_MODELS[name], *(f"{found[name][figure]:.4f}" for figure in figures)] for name in _MODELS]
-    left_out = f" {told['repeated_rows']:,} rows that the run was trained on were left out." * bool(
-        told["repeated_rows"]
+    left_out = f" {made['repeated_rows']:,} rows that the run was trained on were left out." * bool(
+        made["repeated_rows"]
     )
     note = (
-        f"{told['validation_rows']:,} rows.{left_out} For this comparison the models were fitted without them; κ was "
+        f"{made['validation_rows']:,} rows.{left_out} For this comparison the models were fitted without them; κ was "
         "chosen on them, so the last line may flatter. The personal model itself was then fitted on all rows."
     )
     return [table(["model", *(_FIGURES[figure] for figure in figures)], rows), element("p", note, class_="quiet")]

@@ -72,16 +72,16 @@ def answered(record: RunRecord) -> Markup:
         for one in found.evidence[:MOST_SHOWN]
     ]
     left_out = sum(sum(rules.values()) for rules in found.refused.values())
-    told = (
-        f"Each device answered {guard.plan.probes} random projections of its own noisy update in "
+    sentence = (
+        f"Each device answered {guard.plan.probes} random projections of its noisy update in "
         f"{words.count(found.rounds, 'round')}; the ε against everyone counts that. Updates were left out "
         f"{left_out:,} times. Seen through the probes, an update of noise may be {math.sqrt(guard.widest):.2g} "
         f"times as long as the noise of an honest one; without probes it could be {guard.longest:,.0f} times as long."
     )
     if not rows:
-        return element("p", f"{told} Evidence stands against nobody.")
+        return element("p", f"{sentence} Evidence stands against nobody.")
     return together(
-        element("p", told),
+        element("p", sentence),
         parts.table(("device", "left out", "rule", "evidence", ""), rows),
         element(
             "p", "A name is evidence, and unlike data looks like it too; only an opened turn is proof.", class_="quiet"
@@ -114,5 +114,5 @@ def _seed(record: RunRecord, guard: Guard, line: ProbeLine) -> bytes:
     """What the probes of a line were drawn from: the uploads, or the seed of a run that can be repeated."""
     if line.context is None and record.about.seed is not None and record.about.predictable:
         return seed_from(record.about.seed, Turn(line.round, line.attempt))
-    digests = {guard.names.index(name): bytes.fromhex(told) for name, told in line.digests.items()}
+    digests = {guard.names.index(name): bytes.fromhex(sentence) for name, sentence in line.digests.items()}
     return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched)

@@ -136,11 +136,11 @@ def _implementation(record: RunRecord) -> Entry:
 
 def _on_sums(record: RunRecord) -> str:
     """What the models on sums of the run reach, as further sentences."""
-    told = []
+    sentences = []
     for line in read_sum_models(record.folder):
         figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in line.figures.items())
-        told.append(f"; on sums ({line.words}): {figures or 'not measured'}")
-    return "".join(told)
+        sentences.append(f"; on sums ({line.words}): {figures or 'not measured'}")
+    return "".join(sentences)
 
 
 def _lines(value: object, depth: int) -> list[str]:

@@ -216,7 +216,7 @@ class Outside:
                 wrong.append(f"{bundle.id} is not in the roster that was given")
             elif self.keys[bundle.id] != bundle.identity:
                 wrong.append(
-                    f"{bundle.id} has another key in the roster that was given: the run was signed with keys of its own"
+                    f"{bundle.id} has another key in the roster that was given: the run was signed with other keys"
                 )
         return wrong
 

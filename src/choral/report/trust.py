@@ -49,19 +49,19 @@ def _of_kind(record: RunRecord, outside: Outside) -> tuple[list[str], list[str]]
         rest = "the rounds, the test figures, the data's description and the kind of the run"
         return [follows, covers], [rest, *_keys(record, outside)]
     if not deployed:
-        told = f"all {words.count(len(signed), 'device')} signed the whole record{_compared(outside)}"
-        return [follows, told], [
+        signatures = f"all {words.count(len(signed), 'device')} signed the whole record{_compared(outside)}"
+        return [follows, signatures], [
             "the test figures and the data's description, by whoever ran it",
             *_keys(record, outside),
         ]
-    told = (
+    signatures = (
         f"{len(signed)} of {words.count(len(signed) + len(unsigned), 'site')} signed the study, the model, "
         f"their payments and this record{_compared(outside)}"
     )
     trusted = ["the server's own account of the rounds and its test figures, as they stood when the sites signed"]
     if unsigned:
         trusted.append(f"what was paid by {', '.join(sorted(unsigned)[:8])}, who did not sign")
-    return [follows, told], [*trusted, *_keys(record, outside)]
+    return [follows, signatures], [*trusted, *_keys(record, outside)]
 
 
 def _compared(outside: Outside) -> str:
@@ -74,7 +74,7 @@ def _compared(outside: Outside) -> str:
 def _keys(record: RunRecord, outside: Outside) -> list[str]:
     """Why a signature alone does not show whose it is, and what would."""
     kept = (record.folder / DEVICES).exists()
-    own = {told.device for told in outside.receipts}  # whoever handed in a receipt handed in its key with it
+    own = {receipt.device for receipt in outside.receipts}  # whoever handed in a receipt handed in its key with it
     if not kept and (outside.keys or own >= set(signers(record)[0])):
         return []
     if record.about.traits.deployed:

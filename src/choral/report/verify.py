@@ -15,9 +15,10 @@ from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, trust
+from choral.report.asked_terms import has_questions
 from choral.report.pages import check_pages
 from choral.report.probes import PROBES_HOLD, check_probes
-from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
+from choral.report.questions import QUESTIONS_HOLD, check_questions
 from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
 from choral.run.questions import plan_of_questions, price_of
@@ -134,12 +135,12 @@ def _checks(record: RunRecord, outside: Outside) -> dict[str, Check]:
 
 
 def _found(name: str, check: Check, record: RunRecord) -> CheckResult:
-    lines = _told(check, record)
+    lines = _lines_of(check, record)
     notes = tuple(line for line in lines if isinstance(line, Note))
     return CheckResult(check=name, wrong=tuple(line for line in lines if not isinstance(line, Note)), notes=notes)
 
 
-def _told(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:
+def _lines_of(check: Callable[[RunRecord], list[str]], record: RunRecord) -> list[str]:
     try:
         with of_right_form(record.folder):
             return check(record)
@@ -160,9 +161,9 @@ def _kind(record: RunRecord) -> list[str]:
         wrong.append("it has a seed, or shows an update of one device, and a server has neither")
     if about.format > 1 and not wrong:
         study = signed.study_of(record.folder)
-        told = (about.study, about.plan_digest, about.job, [device.name for device in about.devices])
+        described = (about.study, about.plan_digest, about.job, [device.name for device in about.devices])
         names = [bundle.id for bundle in study.roster]
-        if told != (study.digest.hex(), study.plan.digest, study.file.job, names):
+        if described != (study.digest.hex(), study.plan.digest, study.file.job, names):
             wrong.append("run.json does not say what study.toml says")
     return wrong
 
@@ -278,19 +279,19 @@ def _epsilons(record: RunRecord) -> list[str]:
     )
 
 
-def differences(told: object, worked_out: object, where: str = "privacy") -> list[str]:
+def differences(recorded: object, worked_out: object, where: str = "privacy") -> list[str]:
     """Where a value of the result differs from the one that was worked out again.
 
     >>> differences({"epsilon": 1.0}, {"epsilon": 2.0})
     ['privacy.epsilon says 1.0, but 2.0 follows from the ledgers']
     """
-    if isinstance(told, dict) and isinstance(worked_out, dict) and told.keys() == worked_out.keys():
-        return [line for key in told for line in differences(told[key], worked_out[key], f"{where}.{key}")]
-    if isinstance(told, list) and isinstance(worked_out, list) and len(told) == len(worked_out):
-        pairs = enumerate(zip(told, worked_out, strict=True), start=1)
+    if isinstance(recorded, dict) and isinstance(worked_out, dict) and recorded.keys() == worked_out.keys():
+        return [line for key in recorded for line in differences(recorded[key], worked_out[key], f"{where}.{key}")]
+    if isinstance(recorded, list) and isinstance(worked_out, list) and len(recorded) == len(worked_out):
+        pairs = enumerate(zip(recorded, worked_out, strict=True), start=1)
         return [line for number, (a, b) in pairs for line in differences(a, b, f"{where}[{number}]")]
-    if isinstance(told, float) and isinstance(worked_out, float):
-        same = abs(told - worked_out) <= EXACT * max(abs(told), abs(worked_out))
+    if isinstance(recorded, float) and isinstance(worked_out, float):
+        same = abs(recorded - worked_out) <= EXACT * max(abs(recorded), abs(worked_out))
     else:
-        same = told == worked_out
-    return [] if same else [f"{where} says {told}, but {worked_out} follows from the ledgers"]
+        same = recorded == worked_out
+    return [] if same else [f"{where} says {recorded}, but {worked_out} follows from the ledgers"]

@@ -71,14 +71,14 @@ def received(record: RunRecord) -> Markup:
     if not sight or sight.received is None:
         return Markup()
     begins = " ".join(f"{word % 2**32:08x}" for word in sight.received[:_SHOWN])
-    told = f"Of {parts.short(sight.device)} in round {sight.round} it received "
-    return element("p", told, element("code", f"{begins} …"))
+    sentence = f"Of {parts.short(sight.device)} in round {sight.round} it received "
+    return element("p", sentence, element("code", f"{begins} …"))
 
 
 def taken(record: RunRecord, number: int) -> RunRecord:
     """The record as one device could have kept it: its own rounds, what it spent itself, no test figure, no result."""
     about, own = record.about, record.about.devices[number]
-    # The others' rows are not known to it. Its own stand for them, so that only the rule of its own ledger is named.
+    # The others' rows are not known to it. Its own stand for them, so that only its own ledger's rule is named.
     devices = [DeviceLimit(name=device.name, rows=own.rows, limit=math.inf) for device in about.devices]
     devices[number] = own
     lines = []

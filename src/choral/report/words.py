@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from choral.plan import Plan, SecureSum
 from choral.planner.worth_joining import in_words
-from choral.privacy.display import up
+from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
 from choral.record import About, Outcome, RunRecord, Statement, merit
@@ -26,7 +26,7 @@ _LOW_BITS = "Low bits of floating-point noise, a leak in theory, unless the plan
 
 @dataclass(frozen=True, kw_only=True)
 class ShownClaim:
-    """One of the three ε, with everything that must stand beside it; `epsilon` is None where nothing can be claimed."""
+    """One of the three ε, with all that must be shown with it; `epsilon` is None where nothing can be claimed."""
 
     title: str
     epsilon: float | None
@@ -97,7 +97,7 @@ def label(record: RunRecord) -> tuple[str, str]:
 
 
 def ledger_rules(about: About) -> str:
-    """The rules by which the devices' ledgers charge a round, each with what it counts."""
+    """The rules by which the devices' ledgers charge for a round, each with what it counts."""
     rules = rules_charged(about.plan, (device.rows for device in about.devices))
     return ", and ".join(map(rule_in_words, rules))
 
@@ -143,7 +143,9 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
         title="With the secure sum",
         epsilon=summed.epsilon if summed else None,
         delta=delta,
-        standing=f"proved; certificate: {summed.certificate}" if summed else _no_extra(privacy.no_certificate),
+        standing=f"proved; certificate: {in_plain_words(summed.certificate)}"
+        if summed
+        else _no_extra(privacy.no_certificate),
         guarantee=summed is not None,
         rule=rule_in_words(summed.rule) if summed else "none applies",
         adjacency=adjacency,
@@ -153,9 +155,9 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
         title="Published, Theorem 1",
         epsilon=published.epsilon,
         delta=delta,
-        standing="valid here: " + published.because
+        standing="valid here: " + in_plain_words(published.because)
         if published.valid
-        else "published formula, not a guarantee here: " + published.because,
+        else "published formula, not a guarantee here: " + in_plain_words(published.because),
         guarantee=published.valid,
         rule=published.rule,
         adjacency=adjacency,
@@ -165,7 +167,7 @@ def claims_of(privacy: Statement) -> tuple[ShownClaim, ...]:
 
 
 def _no_extra(reason: str | None) -> str:
-    return "no provable extra protection here" + (f": {reason}" if reason else "")
+    return "no provable extra protection here" + (f": {in_plain_words(reason)}" if reason else "")
 
 
 def unprotected(record: RunRecord) -> str:
@@ -208,13 +210,13 @@ def measured(result: Outcome) -> str:
     test, found = result.test, result.measured
     if not test or found is None:
         return ""
-    told = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
-    told += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
+    figures = [goodness(test) + (f" ± {found.error:.3f} (one standard error)" if found.error is not None else "")]
+    figures += [f"AUC {test['auc']:.3f}"] if "auc" in test else []
     recalls = [f"{name[:_LONGEST_CLASS]} {value:.2f}" for name, value in found.recall.items()]
     more = ["…"] * (len(recalls) > _MOST_NAMED)
-    told += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
+    figures += [f"recall {', '.join(recalls[:_MOST_NAMED] + more)}"] if recalls else []
     joined = f" {in_words(result.verdict)}" if result.verdict else ""
-    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(told)}.{joined}"
+    return f"On {count(found.rows, 'row')} that nobody trained on: {'; '.join(figures)}.{joined}"
 
 
 def statement(record: RunRecord) -> tuple[str, ...]:
@@ -228,6 +230,12 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         f"{counted} that stayed on {count(plan.devices, 'device')}, "
         f"in {count(done, 'round')} of {plan.rounds:,} planned."
     )
+    if about.sums is not None:
+        what = (
+            f"{label(record)[0].capitalize()}: the model, of the kind {about.model.kind}, is made from "
+            f"{count(about.sums, 'sum')} over {counted} that stayed on {count(plan.devices, 'device')}; nothing was "
+            "trained."
+        )
     if record.result is None:
         return what, (
             "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its "
@@ -238,10 +246,11 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     first, everyone = leading_claim(record), claims(record)[0]
     epsilon = first.epsilon or 0.0
     chance = percent(guess(epsilon, first.delta))
+    rule, _, _ = first.rule.partition(":")  # its words stand with the figure above
     protected = "would be protected, if its noise were unpredictable," if about.predictable else "is protected"
     promise = (
         f"Each {plan.unit} {protected} against {first.adversary}, whatever else they know, "
-        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {first.rule})."
+        f"by (ε,\xa0δ)\xa0=\xa0({up(epsilon)},\xa0{small(first.delta)}) for {first.adjacency} (rule {rule})."
     )
     if first != everyone:
         promise += (
@@ -250,7 +259,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         )
     verb = "would be" if about.predictable else "is"
     meaning = (
-        f"In plain words: whoever must tell which of two equally likely {plan.protects.guessed}, and who sees "
+        f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
         f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
     )
     if (running := record.result.privacy.running) is not None:
@@ -267,8 +276,9 @@ def guessed_right(record: RunRecord, right: int) -> str:
     """The caption of the picture: of a hundred guesses, those right by chance and the most that can be right."""
     verb = "would be" if record.about.predictable else "are"
     return (
-        f"Of 100 guesses between two equally likely {record.about.plan.protects.guessed}, 50 are right by chance "
-        f"(circles). With everything that left the devices, at most {right} {verb} right (squares added)."
+        f"Somebody guesses 100 times which of two equally likely {record.about.plan.protects.guessed}. 50 guesses are "
+        "right by chance (circles). With everything that left the devices, "
+        f"at most {right} {verb} right (squares added)."
     )
 
 
@@ -353,13 +363,13 @@ def who_signed(record: RunRecord) -> str:
     entries = record.signatures.devices
     signed = [entry.device for entry in entries if entry.signature]
     covers = "the whole record" if record.signatures.version > 1 else "the plan, the model and its ledger, no more"
-    told = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
+    said = f"{len(signed):,} of {count(len(entries), 'device')} signed {covers}"
     missing = [f"{entry.device} ({entry.why})" for entry in entries if not entry.signature]
     if not missing:
-        return f"{told}."
+        return f"{said}."
     more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
     return (
-        f"{told}: {', '.join(signed[:_MOST_NAMED]) or 'nobody'}. Not signed: {', '.join(missing[:_MOST_NAMED])}{more}."
+        f"{said}: {', '.join(signed[:_MOST_NAMED]) or 'nobody'}. Not signed: {', '.join(missing[:_MOST_NAMED])}{more}."
     )
 
 

@@ -33,7 +33,7 @@ class Anchors:
         return {name: spread(each)["mean"] for name, each in values.items()}
 
     def panels(self, title: str, lines: Mapping[str, list[Curve]], *, note: str = "") -> list[Panel]:
-        """Lines beside these: a panel for accuracy, and one for each other measure; norms span decades.
+        """Lines to compare with these: a panel for accuracy, and one for each other measure; norms span decades.
 
         The `note` says in the names of these how they differ from the lines.
         """

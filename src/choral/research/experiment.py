@@ -75,7 +75,7 @@ class Task:
 
     @classmethod
     def of(cls, name: str, records: Records, model: Callable[[int], Model], *, smoothness: float | None = None) -> Self:
-        """The task of these records, each device's rows held out 80/10/10 anew in every repeat.
+        """The task of these records, each device's rows held out 80/10/10 again in every repeat.
 
         >>> rows = np.random.default_rng(0).normal(size=(400, 3))
         >>> from choral.learning.models import logistic

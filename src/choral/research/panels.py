@@ -46,7 +46,7 @@ def panel(
     """One chart as plain data: the mean of a measure over the repeats at each look, and its spread.
 
     The spread is one deviation to either side; on a logarithmic axis it goes from the lowest repeat to the highest.
-    Anchors are drawn thin, to compare the lines with: curves of their own, or a level.
+    Anchors are drawn thin, to compare the lines with: further curves, or a level.
 
     >>> both = [{"round": [1], "loss": [0.4]}, {"round": [1], "loss": [0.6]}]
     >>> panel("", {"a": both}, "loss", log_y=True)["lines"]
@@ -70,8 +70,8 @@ def panel(
 def _line(name: str, curves: Curves, measure: str, over: str, *, extremes: bool) -> Line:
     values = np.array([one[measure] for one in curves])
     mean = values.mean(axis=0)
-    beside = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    low, high = (values.min(axis=0), values.max(axis=0)) if extremes else (mean - beside, mean + beside)
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+    low, high = (values.min(axis=0), values.max(axis=0)) if extremes else (mean - spread, mean + spread)
     return {
         "name": name,
         "points": [[x, round(float(y), 6)] for x, y in zip(curves[0][over], mean, strict=True)],

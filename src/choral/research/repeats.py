@@ -50,12 +50,12 @@ def paired(ours: list[float], theirs: list[float], *, tie: float = TIE) -> Paire
     ('above in every repeat', 'tie')
     """
     each = [round(a - b, 6) for a, b in zip(ours, theirs, strict=True)]
-    told = spread(each)
-    if abs(told["mean"]) < tie:
-        return {**told, "verdict": "tie"}
-    side = "above" if told["mean"] > 0 else "below"
-    all_of_them = all((one > 0) == (told["mean"] > 0) for one in each)
-    return {**told, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}
+    found = spread(each)
+    if abs(found["mean"]) < tie:
+        return {**found, "verdict": "tie"}
+    side = "above" if found["mean"] > 0 else "below"
+    all_of_them = all((one > 0) == (found["mean"] > 0) for one in each)
+    return {**found, "verdict": f"{side} in every repeat" if all_of_them else f"{side} on average"}
 
 
 def compared(**values: list[float]) -> dict[str, Spread]:

@@ -1,4 +1,4 @@
-"""Theorem 2 beside what is measured, and what it needs to know of a loss."""
+"""Theorem 2 next to what is measured, and what it needs to know of a loss."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,7 +49,7 @@ def _least_loss(seen: Curve, *, strong_convexity: float) -> float:
 def theorem_2(
     measurements: Measurements, experiment: Experiment, known: Constants, *, start_loss: float
 ) -> tuple[dict[str, float | Spread], dict[str, list[Curve]]]:
-    """The mean of ‖∇f‖² over the starts of the rounds so far, beside either bound: for a results file, and as lines.
+    """The mean of ‖∇f‖² over the starts of the rounds so far, next to either bound: for a results file, and as lines.
 
     Of a strongly convex loss, whose minimum is bounded from below by what the runs saw. The experiment looks at
     every round, and also at `train_loss` and `squared_gradient_norm`.
@@ -89,15 +89,15 @@ def theorem_2(
     return about | {name: spread(last(found, SO_FAR)) for name, found in lines.items()}, lines
 
 
-def bounded(told: Mapping[str, Any]) -> tuple[str, str]:
+def bounded(compared: Mapping[str, Any]) -> tuple[str, str]:
     """Which bounds no repeat is above, as a verdict; and the figures.
 
     >>> ends = {"Theorem 2, published": {"mean": 0.5}, "Theorem 2, corrected": {"mean": 2.0}}
     >>> bounded({"measured": {"mean": 1.0, "each": [0.75, 1.25]}, **ends})[1]
     'measured 1.0000, published 0.5000, corrected 2.0000'
     """
-    bounds: dict[str, float] = {version: told[f"Theorem 2, {version}"]["mean"] for version in VERSIONS}
-    holds = " and ".join(version for version, bound in bounds.items() if max(told["measured"]["each"]) <= bound)
+    bounds: dict[str, float] = {version: compared[f"Theorem 2, {version}"]["mean"] for version in VERSIONS}
+    holds = " and ".join(version for version, bound in bounds.items() if max(compared["measured"]["each"]) <= bound)
     verdict = f"{holds}: holds here, in every repeat; in general only the corrected one does"
-    ends = {"measured": told["measured"]["mean"], **bounds}
+    ends = {"measured": compared["measured"]["mean"], **bounds}
     return verdict if holds else "does not hold", ", ".join(f"{name} {number(end)}" for name, end in ends.items())

@@ -10,7 +10,7 @@ from choral.research.experiment import Curve, Experiment
 from choral.research.measurements import Measurements
 from choral.research.repeats import Paired, Spread, last, paired, spread
 
-NEAR = 0.0015  # of validation accuracy: closer candidates are told apart by their loss
+NEAR = 0.0015  # of validation accuracy: closer candidates are compared by their loss
 
 
 def grid(base: Experiment, choices: dict[str, tuple[Any, ...]]) -> list[Experiment]:

@@ -42,7 +42,7 @@ def _training_rows(study: Study) -> Records:
 
 
 def _alone(study: Study, device: int) -> float:
-    """The figure of a model that a device makes of its own rows, and chooses by its own."""
+    """The figure of a model that a device makes from its own rows, and chooses by them."""
     train, chosen = _training_rows(study), study.split.validation
     rows = Records.of([("", train.features_of(device), train.labels_of(device))], classes=train.classes)
     judges = Records.of([("", chosen.features_of(device), chosen.labels_of(device))], classes=train.classes)

@@ -40,7 +40,7 @@ class Books:
                     limit, sum_epsilon = study.costs.ledger_limits(number)
                     self.ledgers.append(Ledger.open(path, limit=limit, sum_epsilon=sum_epsilon, device=name))
             except BaseException:
-                self.close()  # whoever mends the one and tries again must not find the others in use
+                self.close()  # whoever fixes the one and tries again must not find the others in use
                 raise
             for number, ledger in enumerate(self.ledgers):
                 charges = self._charges(ledger)

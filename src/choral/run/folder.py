@@ -62,6 +62,11 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.replace("..", "")).strip("-.")[:48] or "run"
 
 
+def new_folder(name: str) -> Path:
+    """Where a run of this name goes if nobody says: a folder of its own under runs, named by the time."""
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(name)}"
+
+
 class RunFolder:
     """The writer of a run folder: each call leaves the folder whole, whatever happens next."""
 
@@ -151,7 +156,7 @@ class RunFolder:
         return lines
 
     def write_model(self, parameters: NDArray[np.float32], card: ModelCard) -> bytes:
-        """The bytes of the model's file, which devices sign; written with its description beside it."""
+        """The bytes of the model's file, which devices sign; written with its description next to it."""
         content = tensors(parameters, {"format": "choral flat vector"})
         write_whole(self.path / "model.safetensors", content)
         write_json(self.path / "model.json", card.to_dict())
@@ -226,7 +231,7 @@ def _read_tensors(path: Path, *names: str) -> tuple[Any, ...]:
 
 
 def read_parameters(path: Path) -> tuple[NDArray[np.float32], dict[str, str]]:
-    """The flat vector in a safetensors file of a run, and what is noted beside it."""
+    """The flat vector in a safetensors file of a run, and what is noted with it."""
     about, parameters = _read_tensors(path, "parameters")
     return parameters, about
 

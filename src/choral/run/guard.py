@@ -130,7 +130,7 @@ class Guard:
             attempt=turn.attempt,
             seed=seed.hex(),
             context=None if asked is None else asked.context.hex(),
-            digests={} if asked is None else {self.names[n]: told.hex() for n, told in asked.digests.items()},
+            digests={} if asked is None else {self.names[n]: digest.hex() for n, digest in asked.digests.items()},
             answers={self.names[n]: tuple(said.tolist()) for n, said in sorted(answers.items())},
             refused=dict(self._judged.refused),
             spared=self._judged.spared,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking.catalogue import TRAINED, approved_as
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
@@ -21,10 +22,18 @@ from choral.protocol.respondent import Respondent
 from choral.record import DEVICES, AnsweredQuestion, AnswerPrivacy
 from choral.record.description import KindName
 from choral.run.answer_register import AnswerRegister
-from choral.run.answers import AskedAnswer, PlannedQuestion, answer_of, answer_privacy, answered, planned, told_model
+from choral.run.answers import (
+    AskedAnswer,
+    PlannedQuestion,
+    answer_of,
+    answer_of_model,
+    answer_privacy,
+    answered,
+    planned,
+)
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
-from choral.run.modelling import AskedTables, fit, keep_model, measured, planned_model
+from choral.run.modelling import AskedTables, expected_of, fit, keep_model, measured, planned_model
 from choral.run.places import Opened, terms_of
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
@@ -56,11 +65,12 @@ class Inquiry:
         data = question.canonical()
         checked = self.terms.read(data)
         if (known := self.register.find(data)) is not None:
-            return self.told(known, from_register=True)
+            return self.answer_from(known, from_register=True)
         self.terms.require_crowd(self.rows)
-        self.terms.require_answer(checked, self.rows, self.study.plan.devices)
+        devices = self.study.plan.devices
+        self.terms.require_answer(self.terms.expected(checked, self.rows, devices), self.rows)
         with Books(self.study, self.folder / "ledgers") as books:
-            return self.told(self._answered(checked, NO_STATE, books))
+            return self.answer_from(self._answered(checked, NO_STATE, books))
 
     def _fitted(self, question: Question, watch: Watch) -> AskedAnswer:
         """The model that a question names, round by round; what the register has of it is not asked for again."""
@@ -70,6 +80,9 @@ class Inquiry:
         before = self.register.last
         with Books(self.study, self.folder / "ledgers") as books:
             model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
+            rows = self._rows_of(question)
+            expected, _ = expected_of(model, self.terms, rows=rows, devices=self.study.plan.devices)
+            self.terms.require_answer(expected, rows)  # refused before its first sum is paid for
 
             def ask(checked: CheckedQuestion, state: NDArray[np.float64]) -> AnsweredQuestion:
                 return self._answered(checked, state, books)
@@ -78,16 +91,14 @@ class Inquiry:
         figures = {} if self.tables.test is None else measured(made.model, self.tables.test)
         keep_model(self.folder, made, figures)
         privacy = self._privacy(from_register=self.register.last == before, sums=len(made.sums))
-        return told_model(made, privacy, figures)
+        return answer_of_model(made, privacy, figures)
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
-        rows = sum(table.rows for table in self.tables.train) if question.name in MODELS else self.rows
-        return planned(
-            question, self.terms, self.register, rows=rows, devices=self.study.plan.devices, delta=self.delta
-        )
+        rows, devices = self._rows_of(question), self.study.plan.devices
+        return planned(question, self.terms, self.register, rows=rows, devices=devices, delta=self.delta)
 
-    def told(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
+    def answer_from(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
         """What an opened sum says: all of it follows from the register."""
         return answer_of(self.terms, found, self._privacy(from_register=from_register))
 
@@ -119,13 +130,18 @@ class Inquiry:
         """The rows of all devices together, which are public."""
         return sum(table.rows for table in self.study.data.tables)
 
+    def _rows_of(self, question: Question) -> int:
+        """The rows that a question is about: models are made from those that do not judge them."""
+        trained = {approved_as(name) for name in TRAINED}
+        return sum(table.rows for table in self.tables.train) if question.name in trained else self.rows
+
     @cached_property
     def tables(self) -> AskedTables:
         """The rows that questions are about, those that models are made from, and those that judge them."""
         return AskedTables.of(self.study)
 
     def _next_number(self, books: Books) -> int:
-        """One more than any turn that was charged or answered: what failed after it was paid for is asked anew."""
+        """One more than any turn that was charged or answered: what failed after it was paid for is asked again."""
         plan = self.terms.plan
         charged = (charge.round for ledger in books.ledgers for charge in ledger.balance.charges if charge.plan == plan)
         return max(self.register.last, *charged, 0) + 1

@@ -1,4 +1,4 @@
-"""Names that travel between organisations: people compare them, so each must be told from every other."""
+"""Names that travel between organisations: people compare them, so each must be distinguishable from every other."""
 
 from choral.errors import ConfigError
 from choral.printable import LONGEST_NAME, fault_of_name

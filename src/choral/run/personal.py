@@ -36,8 +36,8 @@ class AllSites:
 
     def mean(self, model: str) -> dict[str, float]:
         """The mean over sites of each figure of "shared", "alone" or "personal"."""
-        told = [site.standings[model].to_dict() for site in self.sites]
-        return {name: statistics.fmean(one[name] for one in told) for name in told[0]}
+        figures = [site.standings[model].to_dict() for site in self.sites]
+        return {name: statistics.fmean(one[name] for one in figures) for name in figures[0]}
 
     def gain_over(self, model: str) -> float:
         """The share of sites whose personal model has a smaller loss than this one."""

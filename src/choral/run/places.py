@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.once import OnceEngine
+from choral.backends.outside import OutsideEngine
 from choral.backends.vectorised import Vectorised
 from choral.backends.wire import RecordingTransport, Wire
 from choral.errors import ConfigError, SumError
@@ -279,9 +280,10 @@ class Simulated(OneProcess):
         return found
 
 
-def engine_of(study: Study) -> Vectorised | OnceEngine:
-    """The engine over the study's training rows: for noise in every step, or once."""
-    engine = OnceEngine if study.plan.once else Vectorised
+def engine_of(study: Study) -> Vectorised | OnceEngine | OutsideEngine:
+    """The engine over the study's training rows: for noise in every step, or once; for JAX, or another framework."""
+    every_step = Vectorised if study.model.trainer is None else OutsideEngine
+    engine: type[Vectorised | OnceEngine | OutsideEngine] = OnceEngine if study.plan.once else every_step
     return engine(model=study.trained, records=study.split.train, plan=study.plan, codec=study.codec, seed=study.seed)
 
 
@@ -313,7 +315,7 @@ class Rehearsed(OneProcess):
         self.engine = engine_of(study) if study.seeded else None
         if self.engine is not None:
             self.engine.rounds_of[:] = self.books.rounds
-        self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, but for its masks
+        self.latest: dict[int, NDArray[np.float32]] = {}  # what each device sent last, without its masks
         for number, vault in enumerate(vaults):
             train, encode = self._ways_of(number, vault)
             charge = self._charger(number)

@@ -51,6 +51,8 @@ def plan_of(
 ) -> tuple[Plan, SecureSum]:
     """The job's numbers as a plan, and the secure sum of its cohorts; the smallest device has `rows`."""
     secure = secure_sum_of(job.federation, max(2, _cohort(job, devices)))
+    if job.on_sums:
+        return _with_noise(job, _plan_beside_sums(job, devices, rows), secure), secure
     once = _adds_noise_once(job, model)
     for name, value in (("pull", job.local.pull), ("parts", job.local.parts)):
         if value is not None and not once:
@@ -71,7 +73,8 @@ def plan_of(
         plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
         plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing)
-    return _with_probes(job, _with_noise(job, plan, secure), secure, model), secure
+    optimised = replace(plan, **_optimiser(job))
+    return _with_probes(job, _with_noise(job, optimised, secure), secure, model), secure
 
 
 def _with_probes(job: Job, plan: Plan, secure: SecureSum, model: Model) -> Plan:
@@ -174,8 +177,14 @@ def _convex(model: Model) -> bool:
 
 def _settings(job: Job) -> set[str]:
     """The names of the numbers that a job gives."""
-    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise))
+    more = (("sampling", job.local.sampling), ("noise", job.privacy.noise), *_optimiser(job).items())
     return {name for name, value in (*_given(job).items(), *more) if value is not None}
+
+
+def _optimiser(job: Job) -> dict[str, Any]:
+    """What [local] says of what a device makes of its noisy gradients."""
+    names = ("momentum", "proximal", "schedule")
+    return {name: value for name in names if (value := getattr(job.local, name)) is not None}
 
 
 def _cohort(job: Job, devices: int) -> int:
@@ -250,6 +259,7 @@ def _conditions(
     return {
         "link": model.link,
         "classes": model.classes,
+        "features": model.features,
         "devices": devices,
         "cohort": _cohort(job, devices),
         "rows": rows,
@@ -274,6 +284,17 @@ def _plan_of_one_step(job: Job, conditions: PlanningConditions, weighing: Weighi
         devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
         step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
         weighing=weighing, **_unit(job),
+    )  # fmt: skip
+
+
+def _plan_beside_sums(job: Job, devices: int, rows: int) -> Plan:
+    """What is reserved beside a model on sums: one round, with the noise for what its questions leave of ε.
+
+    Nobody calls it; it gives the run its digest and its secure sum, as the training of every other job does.
+    """
+    return Plan(
+        devices=devices, cohort=_cohort(job, devices), rounds=1, rows=rows, batch=rows, step_size=1.0, clip=1.0,
+        noise=0.0, sampling="partition", law=job.privacy.law, **_unit(job),
     )  # fmt: skip
 
 
@@ -304,8 +325,8 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
 
 
 def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
-    """What can be expected of a run, from public numbers, or None where nothing is known: networks, devices, no ε."""
-    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update:
+    """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
+    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(
@@ -325,7 +346,7 @@ def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int,
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
-        # Without noise a cohort may be one device.
+        # If there is no noise, a cohort may be one device.
         proposed = proposal_of(_task(job, model, secure, devices=devices, rows=rows, **given)).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
@@ -371,7 +392,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
         return plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
-        return calibrated(plan, budget, besides=None if asked is None else asked.reserved)
-    besides = None if asked is None else asked.reserved_of_sums
+        return calibrated(plan, budget, other=None if asked is None else asked.reserved)
+    other = None if asked is None else asked.reserved_of_sums
     budget = replace(budget, delta=budget.delta - rounds_each(plan) * secure.failure)
-    return calibrated(plan, budget, rule="with_secure_sum", besides=besides, **crowd_of(secure))
+    return calibrated(plan, budget, rule="with_secure_sum", other=other, **crowd_of(secure))

@@ -69,7 +69,7 @@ class TrainedModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result(TrainedModel):
-    """A trained model with scikit-learn's manners, and the privacy statement of the run that made it."""
+    """A trained model with scikit-learn's interface, and the privacy statement of the run that made it."""
 
     privacy: Statement = field(repr=False)
     test: dict[str, float]
@@ -81,7 +81,7 @@ class Result(TrainedModel):
 
 def model_shape(model: Model) -> ModelShape:
     """The kind of a model and its size, for run.json."""
-    return ModelShape(kind=model.name, hidden=tuple(model.widths[1:-1]), parameters=model.size)
+    return ModelShape(kind=model.name, hidden=tuple(model.hidden), parameters=model.size)
 
 
 def model_card(model: Model, data: tables.Dataset) -> ModelCard:
@@ -99,5 +99,5 @@ def model_card(model: Model, data: tables.Dataset) -> ModelCard:
 
 def _described(column: Numeric | Categorical) -> dict[str, object]:
     """A column as plain values; whether it holds dates only if it does, as cards from before have it."""
-    told = {"type": type(column).__name__, **asdict(column)}
-    return {name: value for name, value in told.items() if (name, value) != ("dates", False)}
+    described = {"type": type(column).__name__, **asdict(column)}
+    return {name: value for name, value in described.items() if (name, value) != ("dates", False)}

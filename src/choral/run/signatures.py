@@ -51,9 +51,9 @@ def record_digest(result: Mapping[str, object], files: Mapping[str, str]) -> byt
     >>> record_digest({"test": 1}, {"run.json": "9f"}) == record_digest({"test": 1}, {"run.json": "9f", "x": "77"})
     False
     """
-    told = {name: value for name, value in result.items() if name != "files"}
+    rest = {name: value for name, value in result.items() if name != "files"}
     named = {name: value for name, value in files.items() if name != SIGNATURES}
-    return digest("record", *(json.dumps(part, sort_keys=True).encode() for part in (told, named)))
+    return digest("record", *(json.dumps(part, sort_keys=True).encode() for part in (rest, named)))
 
 
 def parameter_bytes(parameters: NDArray[np.float32]) -> bytes:
@@ -70,6 +70,7 @@ def entry_of(
         identity=bundle.identity.hex(),
         agreement=bundle.agreement.hex(),
         bundle_signature=bundle.signature.hex(),
+        offers=bundle.offers,
         paid=None if signed is None else signed.paid,
         receipt=None if signed is None else signed.receipt.hex(),
         salt=salt.hex() or None,
@@ -85,6 +86,7 @@ def bundle_of(entry: Signer) -> Bundle:
         identity=bytes.fromhex(entry.identity),
         agreement=bytes.fromhex(entry.agreement),
         signature=bytes.fromhex(entry.bundle_signature),
+        offers=entry.offers,
     )
 
 
@@ -118,7 +120,7 @@ def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
 
 
 def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
-    """What a site keeps of its own signature, and may give to whoever runs `choral verify --receipts`."""
+    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`."""
     closing = end.closing
     kept = {
         "version": VERSION,

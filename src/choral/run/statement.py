@@ -22,6 +22,7 @@ from choral.privacy.rules import adjacency_of
 from choral.record import (
     Claim,
     ColludersClaim,
+    FormulaValue,
     PublishedClaim,
     Release,
     Running,
@@ -89,9 +90,13 @@ def _full(costs: Costs, rounds: NDArray[np.int64]) -> list[bool]:
     return [epsilon > limit.epsilon for epsilon, limit in zip(after, costs.limits, strict=True)]
 
 
-def in_form_of(told: Statement, worked_out: Statement, rounds: NDArray[np.int64], costs: Costs) -> Statement:
+def in_form_of(recorded: Statement, worked_out: Statement, rounds: NDArray[np.int64], costs: Costs) -> Statement:
     """The statement as a run of before had it, whose devices had no `planned`: full meant that the plan was done."""
-    if told.devices is None or worked_out.devices is None or any(one.planned is not None for one in told.devices):
+    if (
+        recorded.devices is None
+        or worked_out.devices is None
+        or any(one.planned is not None for one in recorded.devices)
+    ):
         return worked_out
     done = (rounds >= costs.allowed_rounds).tolist()
     old = tuple(
@@ -133,7 +138,7 @@ def _largest_statement(costs: Costs, *, first_form: bool, several: bool) -> Stat
     allowed = costs.allowed_rounds
     if _is_new(costs, several):
         return _largest_claims(costs, allowed)
-    most = int(np.lexsort((costs.rows, -allowed))[0])  # on fewer rows a record is used more often
+    most = int(np.lexsort((costs.rows, -allowed))[0])  # with fewer rows, each record is used more often
     rounds = int(allowed[most])
     return _statement_of(costs, most, rounds, first_form=first_form, several=several)
 
@@ -170,7 +175,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
         ),
         with_secure_sum=summed,
         no_certificate=no_certificate,
-        published=PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because),
+        published=_published(paper, asks=costs.questions is not None),
         by_delta=tuple((d, costs.spent_against_everyone(device, own, d)) for d in DELTAS),
         by_colluders=tuple(
             (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
@@ -178,6 +183,15 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
         ),
         several=_several(costs, device, own, delta) if several and costs.plan.protects.one_row else None,
     )
+
+
+def _published(paper: FormulaValue, *, asks: bool) -> PublishedClaim:
+    """The formula of the paper, which is about rounds of training: it does not hold for a run that asks as well."""
+    if asks and paper.valid:
+        return PublishedClaim(
+            rule="Theorem 1", epsilon=paper.epsilon, valid=False, because="the questions of this run are not in it"
+        )
+    return PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because)
 
 
 def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRows:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from choral.config import Job
 from choral.errors import ChoralError, ConfigError, TableError
 from choral.learning import tables
+from choral.learning.arrays import read_images, read_npz
 from choral.learning.models import KINDS, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
@@ -115,7 +116,7 @@ def settle(
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, told = _load(job, source, dealt, keep_tables=keep_tables)
+    data, described = _load(job, source, dealt, keep_tables=keep_tables)
     split = _split(job, data, dealt)
     if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
         data, split = kept, _split(job, kept, dealt)
@@ -141,7 +142,7 @@ def settle(
         secure=secure,
         codec=codec_of(plan, secure, model),
         limits=limits_of(job, data),
-        source=told,
+        source=described,
         in_memory=source is not None,
     )
     _ = study.costs.allowed_rounds  # worked out now, while somebody sees that something is worked out
@@ -163,13 +164,14 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
             keep_tables=keep_tables,
         )
         return data, "UCI Adult"
-    path = settings.csv or settings.parquet
+    path = settings.csv or settings.parquet or settings.npz or settings.images
     if source is None and path is None:
         raise ConfigError(
-            "CH103", "[data] names no data.", where=job.where("data"), fix='Set csv, parquet, or builtin = "adult".'
-        )
+            "CH103", "[data] names no data.", where=job.where("data"),
+            fix='Set csv, parquet, npz, images, or builtin = "adult".',
+        )  # fmt: skip
     data = tables.load(
-        job.pattern(str(path)) if source is None else source,
+        _found(job, str(path)) if source is None else source,
         label=settings.label,
         classes=settings.classes,
         label_bounds=settings.label_bounds,
@@ -189,6 +191,15 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
+
+
+def _found(job: Job, path: str) -> DataSource:
+    """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
+    if job.data.npz is not None:
+        return read_npz(job.pattern(path))
+    if job.data.images is not None:
+        return read_images(job.pattern(path), job.data.image_shape or ())
+    return job.pattern(path)
 
 
 def _split(job: Job, data: Dataset, seed: int) -> Split:
@@ -244,23 +255,23 @@ def check_delta(job: Job, rows: int) -> None:
 def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
-    Without a `maker` the function is looked for among what Python has installed, then beside the job's file.
+    Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
-    if kind in KINDS and not flat:
+    if kind in KINDS and not flat and not KINDS[kind].images:
         raise TableError(
             "CH312",
             f'rows have {by(shape)} features, and the model "{kind}" takes them one after the other.',
             where=job.where("model", "kind"),
-            fix="Give rows × columns, features.reshape(len(features), -1), or your own model: choral.model.",
+            fix='Use kind = "cnn", features.reshape(len(features), -1), or your own model: choral.model.',
         )
     if kind in KINDS:
-        return KINDS[kind].make(shape[0], classes, tuple(job.model.hidden or ()))
+        return KINDS[kind].make(shape, classes, tuple(job.model.hidden or ()))
     try:
-        made = (maker or maker_beside(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
+        made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
         raise
-    except Exception as error:  # whatever a user's own code raises is told without a traceback
+    except Exception as error:  # whatever a user's own code raises is reported without a traceback
         raise ConfigError(
             "CH102",
             f'model.kind = "{kind}" can\'t be made: {error}.',
@@ -285,7 +296,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
     return made
 
 
-def maker_beside(kind: str, folder: Path) -> Maker:
+def maker_in(kind: str, folder: Path) -> Maker:
     """The function that "module:function" names: among what Python has installed, then in this folder."""
     module, _, function = kind.partition(":")
 
@@ -298,7 +309,7 @@ def maker_beside(kind: str, folder: Path) -> Maker:
 
 @contextmanager
 def _found_last(folder: str) -> Iterator[None]:
-    """Modules in this folder can be imported, after all others: a file beside choral.toml hides no installed module."""
+    """Modules in this folder can be imported after all others: a file next to choral.toml hides no installed module."""
     sys.path.append(folder)
     try:
         yield
@@ -318,7 +329,7 @@ def limits_of(job: Job, data: Dataset) -> tuple[Budget, ...]:
         )
     # Without an ε the noise was chosen by hand; the ledgers still count, but refuse nothing.
     common = job.privacy.epsilon if job.privacy.epsilon is not None else NO_LIMIT
-    told = data.limits or (common,) * len(names)
+    limits = data.limits or (common,) * len(names)
     return tuple(
-        Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, told, strict=True)
+        Budget(epsilon=own.get(name, limit), delta=job.privacy.delta) for name, limit in zip(names, limits, strict=True)
     )

@@ -20,7 +20,7 @@ class Watch(Protocol):
 
 
 class Log(Protocol):
-    """What a run needs of a log that it writes besides its folder; `choral.output.logs` has those that exist."""
+    """What a run needs of a log that it writes in addition to its folder; `choral.output.logs` has those that exist."""
 
     kind: str
 

@@ -158,7 +158,8 @@ class Codec:
 
         C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
         C = B + zσ bounds it where noise is added to the upload. Where rows weigh, a device's steps may count up to
-        16 times (`Plan.most_weight`), and the noise of all uploads is that of a typical one.
+        16 times (`Plan.most_weight`), and the noise of all uploads is that of a typical one. Momentum makes both terms
+        larger, by at most `Plan.stretch`.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -169,9 +170,9 @@ class Codec:
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
         noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight
+        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
-        bound = reach + tail * noise * math.sqrt(noises)
+        bound = reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid

@@ -208,7 +208,7 @@ def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
 
 
 def _add(vector: Words, streams: "Sequence[tuple[Stream, np.ufunc]]", turn: threading.Lock) -> None:
-    """Draw beside other threads, each into its own buffer, and add in turns: the order of additions is no matter."""
+    """Draw in parallel with other threads, each into its own buffer, and add in turns: their order does not matter."""
     step = CHUNK_BYTES // vector.dtype.itemsize
     keystream = _scratch.bytes[:CHUNK_BYTES].view(vector.dtype)
     for start in range(0, len(vector), step):

@@ -152,14 +152,14 @@ def _dial(where: str | Path) -> socket.socket:
 
 
 def _spawn(command: list[str], folder: Path, log: Path, also: frozenset[str]) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, so that a Ctrl-C here ends it in our order; its files are its owner's only."""
+    """A process in its own session, so that a Ctrl-C here ends it in our order; its files are its owner's only."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if name in _NAMES or name in also or name.startswith(_PREFIXES)
     }
-    beside = str(Path(sys.executable).parent)  # where Flower looks for its other commands
-    path = os.pathsep.join([beside, kept.get("PATH", "")])
+    programs = str(Path(sys.executable).parent)  # where Flower looks for its other commands
+    path = os.pathsep.join([programs, kept.get("PATH", "")])
     with open(log, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         return subprocess.Popen(  # noqa: S603 - our own commands
             [sys.executable, "-ISc", _TIED, str(os.getpid()), *command],

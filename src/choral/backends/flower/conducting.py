@@ -1,4 +1,4 @@
-"""The server's half beside its SuperLink: runs the study that it was started for, for whatever run is asked for.
+"""The server's half, next to its SuperLink: runs the study that it was started for, for whatever run is asked for.
 
 What a run's app bundle names as its server is not looked at: whoever could ask for a run could else name its code.
 """

@@ -1,4 +1,4 @@
-"""What a coordinator asks of its own SuperLink: let these nodes in, start this run, how is it, stop it."""
+"""What a coordinator asks its own SuperLink to do: let these nodes in, start this run, show its state, stop it."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ def public_key(line: str) -> bytes:
 
 
 class Control:
-    """A connection to the Control API of one's own SuperLink."""
+    """A connection to the Control API of the coordinator's own SuperLink."""
 
     def __init__(self, where: Path | str, *, authority: Path | None = None) -> None:
         """At a socket, or at an address: of a SuperLink without TLS, or of one that this authority vouches for."""
@@ -156,7 +156,7 @@ class Control:
 
 @contextmanager
 def _asked(what: str) -> Iterator[None]:
-    """A request whose failure is told as ours."""
+    """A request whose failure is reported as an error of choral."""
     try:
         yield
     except httpx.HTTPStatusError as error:

@@ -1,4 +1,4 @@
-"""A device's relay beside its SuperNode: takes every message to the device's own process, and the answer back.
+"""A device's relay, next to its SuperNode: takes every message to the device's own process, and the answer back.
 
 It never installs or runs anything of the server's: a message is bytes to hand on.
 """

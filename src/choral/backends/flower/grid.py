@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message, RecordDict
@@ -61,8 +61,8 @@ class GridTransport:
         """Names of devices that nodes have claimed without having their key, and whose key each node has."""
         return self._claims
 
-    def gather(self, needed: int, *, patience: float) -> frozenset[int]:
-        """Who is connected, as soon as it is enough; or CH903 when patience is over."""
+    def gather(self, needed: int, *, patience: float, looked: Callable[[], None] = lambda: None) -> frozenset[int]:
+        """Who is connected, as soon as it is enough; or CH903 when patience is over. `looked` is called per look."""
         end = time.monotonic() + patience
         while len(self._nodes) < needed:
             if time.monotonic() > end:
@@ -75,6 +75,7 @@ class GridTransport:
                 )
             self._greet()
             self._hear(self._pull(self._greetings))
+            looked()
             time.sleep(self._poll)
         return self.present()
 

@@ -1,4 +1,4 @@
-"""Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode beside its relay."""
+"""Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode with its relay."""
 
 import json
 import socket

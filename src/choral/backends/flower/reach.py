@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 
+from choral.backends.proxies import connection
 from choral.errors import DeploymentError
 
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name: everything is verified but the dates. With a wrong
@@ -38,11 +39,11 @@ def check_reach(address: str, *, authority: Path, clock: Callable[[], float] = t
 
 
 def _knock(address: str, authority: Path, clock: Callable[[], float]) -> tuple[float, str]:
-    """How far this clock is ahead of the server's, and the certificate that vouches for it, verified but for dates."""
+    """How far this clock is ahead of the server's, and the certificate behind it, verified except for its dates."""
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=authority)
     context.verify_flags |= _WITHOUT_DATES
-    line = http.client.HTTPSConnection(host.strip("[]"), int(port), timeout=_PATIENCE, context=context)
+    line = connection(host.strip("[]"), int(port), timeout=_PATIENCE, context=context)
     try:
         line.connect()
         shown = ssl.DER_cert_to_PEM_cert(line.sock.getpeercert(binary_form=True) or b"")

@@ -52,7 +52,7 @@ class Drawer(Protocol):
         """Whether one key of a device fixes the batches of all its rounds; else every round needs its own."""
 
     def room(self, most_rows: int) -> int:
-        """How many rows a batch has room for, on devices of at most `most_rows` records."""
+        """The number of rows for which a batch has room, on devices of at most `most_rows` records."""
 
     def usual(self, room: int, lanes: int, rare: float) -> int:
         """How much of the room all of so many batches keep to, except with a chance of `rare`."""

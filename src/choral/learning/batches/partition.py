@@ -137,7 +137,7 @@ def _orders(sizes: Rows, key: Words, number: Rows, width: int) -> Words:
 
 
 class Orders:
-    """Orders of passes that last for rounds, one for each device: what can be drawn anew at any time, kept for speed.
+    """Orders of passes that last for rounds, one for each device. They can be drawn again, and are kept for speed.
 
     >>> Orders().of(3, np.uint64(7), 0).tolist() == Orders(most=0).of(3, np.uint64(7), 0).tolist()
     True

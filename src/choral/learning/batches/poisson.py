@@ -83,7 +83,7 @@ def poisson_tail(mean: float, least: int) -> float:
 
 
 def capacity(batch: int, steps: int, chance: float) -> int:
-    """Room for every one of `steps` Poisson batches but for this chance, of whatever number of records.
+    """Room for every one of `steps` Poisson batches except with this chance, for any number of records.
 
     >>> capacity(64, 200, 1e-8)
     128

@@ -6,6 +6,8 @@ A new kind is a file with its function and its KIND, and one line in KINDS; docs
 from typing import TYPE_CHECKING, Any
 
 from choral.learning.models.built_in import BuiltIn
+from choral.learning.models.cnn import KIND as CNN
+from choral.learning.models.cnn import cnn
 from choral.learning.models.linear import KIND as LINEAR
 from choral.learning.models.linear import linear
 from choral.learning.models.logistic import KIND as LOGISTIC
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
     from choral.learning.models.model import MOST_PARAMETERS, Link, Model, Tree, own
 
 __all__ = [
-    "KINDS", "MOST_PARAMETERS", "Link", "Model", "Tree", "binary", "linear", "logistic", "losses", "mlp", "own",
+    "KINDS", "MOST_PARAMETERS", "Link", "Model", "Tree", "binary", "cnn", "linear", "logistic", "losses", "mlp", "own",
     "slopes",
 ]  # fmt: skip
 
-KINDS: dict[str, BuiltIn] = {"logistic": LOGISTIC, "linear": LINEAR, "mlp": MLP}  # the plainest first
+KINDS: dict[str, BuiltIn] = {"logistic": LOGISTIC, "linear": LINEAR, "mlp": MLP, "cnn": CNN}  # the plainest first
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what needs JAX is loaded when it is first used

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 class BuiltIn:
     """Which labels a built-in kind learns, whether it has hidden layers, and how it is made.
 
-    `make` takes the number of features, of classes (0 where the label is a number) and the hidden sizes.
+    `make` takes the shape of a row, the number of classes (0 where the label is a number) and the hidden sizes.
     """
 
-    make: "Callable[[int, int, tuple[int, ...]], Model]"
+    make: "Callable[[tuple[int, ...], int, tuple[int, ...]], Model]"
     classes: bool = False
     numbers: bool = False
     hidden: bool = False
+    images: bool = False  # its rows are height × width, or height × width × colours

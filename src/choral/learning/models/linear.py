@@ -19,4 +19,4 @@ def linear(features: int) -> "Model":
     return dense("linear", (features, 1), "squared", 0)
 
 
-KIND = BuiltIn(numbers=True, make=lambda features, *_: linear(features))
+KIND = BuiltIn(numbers=True, make=lambda shape, *_: linear(shape[0]))

@@ -32,4 +32,4 @@ def binary(features: int) -> "Model":
     return dense("binary", (features, 1), "sigmoid", 2)
 
 
-KIND = BuiltIn(classes=True, make=lambda features, classes, _: logistic(features, classes))
+KIND = BuiltIn(classes=True, make=lambda shape, classes, _: logistic(shape[0], classes))

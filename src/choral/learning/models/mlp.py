@@ -26,5 +26,5 @@ def mlp(features: int, hidden: tuple[int, ...], classes: int = 2) -> "Model":
 
 
 KIND = BuiltIn(
-    classes=True, numbers=True, hidden=True, make=lambda features, classes, hidden: mlp(features, hidden, classes)
+    classes=True, numbers=True, hidden=True, make=lambda shape, classes, hidden: mlp(shape[0], hidden, classes)
 )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, TrainingError
-from choral.learning.records import by
+from choral.learning.records import Labels, by
 from choral.plan import require_whole
 
 if TYPE_CHECKING:
+    from choral.learning.models.layered import Layered
     from choral.learning.trainer import MakeTrainer
 
 Tree = Any  # a pytree of arrays: whatever a user's init returns
@@ -26,13 +27,32 @@ MOST_PARAMETERS = 2**31 - 1
 _shape: Callable[..., Any] = jax.ShapeDtypeStruct
 
 
+class Outside(Protocol):
+    """A model's losses and outputs by another framework than JAX, as functions of a flat vector of parameters."""
+
+    def outputs(self, parameters: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A row of outputs for each row."""
+
+    def losses(self, parameters: NDArray[np.float32], rows: NDArray[np.float32], labels: Labels) -> NDArray[np.float32]:
+        """The loss of each row."""
+
+    def gradient(
+        self,
+        parameters: NDArray[np.float32],
+        rows: NDArray[np.float32],
+        labels: Labels,
+        weights: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """The gradient of the weighted sum of the rows' losses, flat."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
     """What is trained: where it starts, what one example loses, what it predicts; d parameters on the wire.
 
     `init(seed)` gives a pytree of float32 arrays, `loss(tree, x, y)` one number for one example, `predict(tree, rows)`
-    a row of outputs for each row. A dense stack also has its `widths`, and then its gradients are clipped in closed
-    form; else by `vmap(grad)`.
+    a row of outputs for each row. A dense stack also has its `widths`, a network with convolutions its layers, and then
+    gradients are clipped in closed form; else by `vmap(grad)`.
 
     >>> from choral.learning.models import mlp
     >>> mlp(104, (64, 32), 2).size
@@ -46,9 +66,11 @@ class Model:
     loss: Callable[[Tree, Array, Array], Array]
     predict: Callable[[Tree, Array], Array]
     widths: tuple[int, ...] = ()
+    layered: "Layered | None" = None  # its layers, where some are convolutions
     link: Link = "softmax"
     shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
     trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
+    outside: Outside | None = None  # what computes its losses and outputs, where that is not JAX
     of_rows: "Model | None" = None  # the model of one row, where an example is all rows of a person
     whole: "Model | None" = None  # with its private parameters, where some are marked so: `init` leaves them out
     private: dict[str, Tree] | None = None  # their values during a run, the same everywhere
@@ -58,6 +80,22 @@ class Model:
     def row(self) -> tuple[int, ...]:
         """The shape of one row."""
         return self.shape or (self.features,)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The sizes of the hidden layers of a built-in network."""
+        return self.layered.hidden if self.layered else self.widths[1:-1]
+
+    @property
+    def widest(self) -> int:
+        """About the most numbers that a computation holds of one row."""
+        return max(self.features, *self.widths, self.layered.widest if self.layered else 1)
+
+    def held(self, rows: int) -> int:
+        """About how many numbers a local step holds for so many rows."""
+        if self.layered:
+            return max(self.size, rows * self.layered.widest)
+        return self.size * (1 if self.widths else rows)
 
     @property
     def plainest(self) -> Literal["logistic", "linear", "mlp"]:

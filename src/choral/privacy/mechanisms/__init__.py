@@ -55,7 +55,7 @@ def with_secure_sum(part: Exposure) -> Loss | str:
     if not part.secure_sum:
         return "no secure sum: the server sees every update"
     if part.probes:  # docs/accounting.md, "Probes": what would hide in the sum is not proved of rounded updates
-        return f"each device answers {part.probes} probes of its own update, so the server sees more than sums"
+        return f"each device answers {part.probes} probes of its update, so the server sees more than sums"
     loss = charging(part).with_secure_sum(part)
     return loss if isinstance(loss, str) else replace(loss, adjacency=adjacency_of(part))
 

@@ -1,4 +1,4 @@
-"""Whole noise on the grid of the sum, one local step a round (the strict mode): Rule S6."""
+"""Whole noise on the grid of the sum, one local step per round (the strict mode): Rule S6."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from choral.privacy.exposure import Exposure
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
-_RULES = {"S6": "one step a round, whole-number noise on the grid"}
+_RULES = {"S6": "one step per round, whole-number noise on the grid"}
 _WHY_BATCHES = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
 
 
 def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Skellam:
-    """Whole noise on the grid, one step a round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
+    """Whole noise on the grid, one step per round (Rule S6): no record moves the integers by more than 2G/(γσ) of it.
 
     That is what the codec sees to, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model
     matters here: both events are those of the least deviation, which cost no less than any larger one.
@@ -67,7 +67,7 @@ class IntegerNoise(Mechanism):
         return Loss(rule="S6", event=whole_noise(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss:
-        """Rule S6 with the noise of r_eff devices; a plan of whole noise has one local step a round."""
+        """Rule S6 with the noise of r_eff devices; a plan of whole noise has one local step per round."""
         event = whole_noise(part, part.most_uses, part.honest_noises)
         certificate = f"{one_step(part)}, {self.noise} on the grid"
         return Loss(rule="S6", event=event, adversary=summing_server(part), certificate=certificate)

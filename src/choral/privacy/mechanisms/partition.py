@@ -10,7 +10,7 @@ from choral.privacy.shifts import worst_cost
 
 
 def composed(part: Exposure, uses: int, honest_noises: int = 1) -> Gaussian:
-    """μ = 2G√N/(γσ√r_eff) of a record in N noisy steps: Rule S1 alone, Rule S2 with one step a round and a secure sum.
+    """μ = 2G√N/(γσ√r_eff) of a record in N noisy steps: Rule S1 alone, Rule S2 with one step per round and secure sum.
 
     >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0)
     >>> composed(part, 4).mu
@@ -34,7 +34,7 @@ class Partition(Mechanism):
         return Loss(rule="S1", event=composed(part, part.most_uses), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss | str:
-        """Rule S2 for one step a round; Rule S3 for several, where something bounds how far they stretch distances."""
+        """Rule S2 for one step per round; Rule S3 for several, if something bounds how far they stretch distances."""
         noises, adversary = part.honest_noises, summing_server(part)
         if part.local_steps == 1:
             event = composed(part, part.most_uses, noises)
@@ -64,7 +64,7 @@ PARTITION = Partition(
     other_sampling="poisson",
     rules={
         "S1": "every noisy step counted on its own",
-        "S2": "one step a round, noise summed over the honest devices",
+        "S2": "one step per round, noise summed over the honest devices",
         "S3": "in exact arithmetic: steps that do not expand, last noise summed over the honest devices",
     },
 )

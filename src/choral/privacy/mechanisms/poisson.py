@@ -39,7 +39,7 @@ class PoissonBatches(Mechanism):
         return Loss(rule="S5", event=sampled(part, part.steps), adversary=EVERYONE, certificate=certificate)
 
     def with_secure_sum(self, part: Exposure) -> Loss | str:
-        """Rule S5 with the noise of r_eff devices, for one step a round."""
+        """Rule S5 with the noise of r_eff devices, for one step per round."""
         if part.local_steps > 1:
             return "with Poisson sampling and several local steps no rule counts the other devices' noise"
         event = sampled(part, part.steps, honest_noises=part.honest_noises)

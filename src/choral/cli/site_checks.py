@@ -1,0 +1,88 @@
+"""What a site looks at: whether it can take part, what it has at the end, and its numbers for monitoring."""
+
+import argparse
+import json
+
+from choral.cli import terminal
+from choral.printable import escaped
+from choral.privacy.display import up
+
+_MARKS = {"ok": "ok", "look": "LOOK", "wrong": "WRONG"}
+
+
+def passphrase(args: argparse.Namespace) -> str | None:
+    """The passphrase of the vault, if the owner has named a file that holds it."""
+    from choral.config import read_text
+
+    return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+
+
+def examine_site(args: argparse.Namespace) -> int:
+    """Every check of a site with its result; 1 if something keeps the site from taking part."""
+    from choral.deploy.doctor import examine
+    from choral.deploy.site import Home
+
+    found = []
+    for one in examine(Home(args.home), passphrase(args)):
+        found.append(one)
+        if not args.json:
+            terminal.say(escaped(f"{_MARKS[one.state]:<6}{one.check:<9}{one.what}"))
+            if one.fix:
+                terminal.say(escaped(f"      {'':<9}{one.fix}"))
+    ready = all(one.state != "wrong" for one in found)
+    if args.json:
+        print(json.dumps({"ready": ready, "checks": [one.to_dict() for one in found]}))
+    else:
+        print("READY" if ready else "NOT READY: the lines marked WRONG say what to do and who can do it")
+    return 0 if ready else 1
+
+
+def show_result(args: argparse.Namespace) -> int:
+    """Write the page of a study that is over, or compare such a page with the home."""
+    from choral.config import read_text
+    from choral.deploy.enrolment import keep
+    from choral.deploy.site import Home
+    from choral.deploy.site_result import PAGE, site_end
+    from choral.report.site_page import differences, site_page
+
+    end = site_end(Home(args.home), passphrase(args))
+    if args.check is not None:
+        wrong = differences(read_text(args.check), end)
+        if args.json:
+            print(json.dumps({"agrees": not wrong, "differs_in": wrong}))
+        else:
+            print(
+                f"DIFFERS in {', '.join(wrong)}" if wrong else "AGREES with the ledger, the receipt and the model here"
+            )
+        return 1 if wrong else 0
+    page = args.home / PAGE
+    keep(page, site_page(end))
+    model = args.home / "models" / f"{end.run}.safetensors"
+    if args.json:
+        print(json.dumps({**end.to_dict(), "model_file": str(model), "page": str(page)}))
+        return 0
+    terminal.say(
+        f"STUDY     {end.study}: over, and signed by {end.device}",
+        f"MODEL     {model}",
+        f"PROVED    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} (δ = {end.limit.delta:g}, {end.spent.adjacency}, "
+        f"rules {', '.join(end.spent.rules) or 'none yet'}, against {' and '.join(end.spent.adversaries)})",
+        f"RECEIPT   {end.ledger}",
+        f"PAGE      {page}: read it, print it, sign it",
+        "NEXT      choral device predict new-rows.csv, or choral device personal for a model of this site",
+    )
+    return 0
+
+
+def show_metrics(args: argparse.Namespace) -> int:
+    """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
+    from choral.deploy.metrics import prometheus
+    from choral.deploy.site import Home
+    from choral.run.folder import write_whole
+
+    text = prometheus(Home(args.home))
+    if args.out is not None:
+        # The collector runs as another user: this file holds names of events, counts and the ledger's figures only.
+        write_whole(args.out, text.encode(), mode=0o644, fix="Choose another --out.")
+        text = f"{args.out}\n"
+    print(json.dumps({"metrics": text}) if args.json else text, end="\n" if args.json else "")
+    return 0

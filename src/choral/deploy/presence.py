@@ -1,0 +1,81 @@
+"""Which sites a server sees: who is connected now, who has been, and since when, for status.json and for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict
+
+
+class Presence(TypedDict):
+    """Who was connected when the server last looked, and when it last saw each of the others."""
+
+    connected: list[str]
+    last_seen: dict[str, str]
+
+
+class Sightings:
+    """What a server has seen of its sites since it was started."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._connected: list[str] = []
+        self._last: dict[str, str] = {}
+
+    def look(self, present: Iterable[int], *, at: str) -> bool:
+        """Note who is there; whether anybody has come or gone since the last look.
+
+        >>> seen = Sightings(("hill", "lake"))
+        >>> seen.look([1], at="10:00"), seen.look([1], at="10:01"), seen.look([], at="10:02")
+        (True, False, True)
+        >>> seen.now
+        {'connected': [], 'last_seen': {'lake': '10:01'}}
+        """
+        before, self._connected = self._connected, [self._names[number] for number in sorted(present)]
+        self._last |= dict.fromkeys(self._connected, at)
+        return before != self._connected
+
+    @property
+    def now(self) -> Presence:
+        """What was seen last."""
+        return Presence(connected=list(self._connected), last_seen=dict(self._last))
+
+
+def standing(name: str, presence: Presence, refused: Mapping[str, str], excluded: Iterable[str]) -> str:
+    """Whether a site is connected, and if not why, as far as a server can know.
+
+    >>> seen = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
+    >>> standing("hill", seen, {}, ()), standing("lake", seen, {}, ())
+    ('connected', 'missing since 10:00')
+    >>> standing("moor", seen, {}, ())
+    'missing: has not connected since the server was started'
+    >>> standing("lake", seen, {"lake": "CH401"}, ())
+    'refused for good: CH401'
+    """
+    if name in refused:
+        return f"refused for good: {refused[name]}"
+    if name in excluded:
+        return "excluded by the coordinator"
+    if name in presence["connected"]:
+        return "connected"
+    if name in presence["last_seen"]:
+        return f"missing since {presence['last_seen'][name]}"
+    return "missing: has not connected since the server was started"
+
+
+def seconds_from_now(seconds: float) -> str:
+    """The moment so many seconds from now, to be shown; nothing is decided by it.
+
+    >>> countdown(seconds_from_now(5400.0))
+    '90 min'
+    """
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def countdown(until: str, *, now: datetime | None = None) -> str:
+    """How long is left until a moment, in the unit that people would use.
+
+    >>> noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    >>> countdown("2026-11-18T12:41:10+00:00", now=noon), countdown("2026-11-18T11:59:00+00:00", now=noon)
+    ('41 min', '0 s')
+    """
+    left = max(0.0, (datetime.fromisoformat(until) - (now or datetime.now(UTC))).total_seconds())
+    return f"{left / 3600:.1f} h" if left >= 2 * 3600 else f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"

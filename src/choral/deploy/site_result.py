@@ -1,0 +1,53 @@
+"""What a site has when a study is over: the model that it signed, its receipt, and what its ledger proves."""
+
+import hashlib
+from pathlib import Path
+
+from choral.deploy.personal import shared_model
+from choral.deploy.site import Home
+from choral.errors import StorageError
+from choral.privacy.ledger import Ledger
+from choral.record import KeptReceipt, SiteEnd, converted, read_json
+from choral.run.agreement import Agreement
+from choral.run.signatures import parameter_bytes
+
+PAGE = "result.html"
+
+
+def finished(home: Home, study: Agreement) -> bool:
+    """Whether this site has signed the end of the study's run."""
+    return home.receipt_path(study).exists()
+
+
+def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
+    """What this site has of its approved study, every part checked against the others; CH802 before it has signed."""
+    study, approval = home.approved(home.vault(passphrase))
+    path = home.receipt_path(study)
+    if not finished(home, study):
+        raise StorageError(
+            "CH802",
+            f"the study {study.file.name} is not finished here.",
+            where=str(home.path),
+            why="A site signs when the last round is over, and has its result from then on.",
+            fix="Keep choral device run going until it says that the study is finished.",
+        )
+    receipt = converted(read_json(path), KeptReceipt, path)
+    parameters = shared_model(home, study)  # refuses any other model than the one that was signed
+    after = Ledger.read(home.ledger_path).statement()
+    return SiteEnd(
+        device=home.joined.name,
+        study=study.file.name,
+        study_digest=study.digest.hex(),
+        safety_number=study.safety_number,
+        run=study.file.run,
+        approved=approval.at,
+        table=Path(approval.data).name,
+        paid=receipt.paid or 0,
+        record=receipt.record,
+        model=hashlib.sha256(parameter_bytes(parameters)).hexdigest(),
+        ledger=receipt.ledger,
+        limit=after.limit,
+        reserved=after.reserved.epsilon,
+        spent=after.spent,
+        with_secure_sum=after.with_secure_sum,
+    )

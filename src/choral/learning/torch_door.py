@@ -1,0 +1,100 @@
+"""The door for PyTorch: an nn.Module as a model of choral, checked before anything is trained."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from choral.errors import ConfigError, PlanError, TrainingError
+from choral.learning.models import Model, Tree
+from choral.learning.records import by
+from choral.plan import require_whole
+
+if TYPE_CHECKING:
+    from choral.learning.torch_steps import TorchModule
+
+MOST_PARAMETERS = 2**31 - 1
+
+
+def own(
+    module: Any,  # noqa: ANN401 - an nn.Module, which only the extra knows
+    loss: Callable[[Any, Any], Any],
+    *,
+    features: int | Sequence[int],
+    classes: int = 2,
+    name: str = "torch",
+    keep_weights: bool = False,
+) -> Model:
+    """A PyTorch module as a model: `loss(outputs, labels)` of a row, for example torch.nn.functional.cross_entropy.
+
+    `features` is how many each row has, or the shape of a row. The module starts from weights drawn again with the
+    run's seed, or from its present ones with `keep_weights`; those must be public. Parameters without `requires_grad`
+    stay as they are.
+    """
+    torch_steps = _torch_steps()
+    shape = (features,) if isinstance(features, int) else tuple(features)
+    count = math.prod(require_whole("features", size) for size in shape)
+    outside: TorchModule = torch_steps.TorchModule(module, loss, classes=classes, axes=len(shape))
+    if not 1 <= outside.size <= MOST_PARAMETERS:
+        raise PlanError("CH200", f'the model "{name}" has {outside.size:,} parameters.', fix="Use 1 to 2,147,483,647.")
+    _check_shapes(outside, name, shape, classes)
+
+    def init(seed: int) -> Tree:
+        return outside.start(None if keep_weights else seed)
+
+    def elsewhere(*_: object) -> Any:  # noqa: ANN401 - never returns
+        raise ConfigError(
+            "CH107",
+            f'the model "{name}" is computed by PyTorch, and this needs its loss in JAX.',
+            fix="Write the model in JAX, with choral.model, for audits and attacks.",
+        )
+
+    return Model(
+        name=name, features=count, classes=classes, init=init, loss=elsewhere, predict=elsewhere, shape=shape,
+        trainer=torch_steps.TorchTrainer, outside=outside,
+    )  # fmt: skip
+
+
+def _torch_steps() -> Any:  # noqa: ANN401 - a module
+    """The module that knows PyTorch, or CH106 where the extra is missing."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise ConfigError("CH106", "PyTorch modules need torch.", fix="pip install 'choral[torch]'") from None
+    from choral.learning import torch_steps
+
+    return torch_steps
+
+
+def _check_shapes(outside: "TorchModule", name: str, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a module that does not take such rows, or whose outputs or loss have another shape than agreed."""
+    rows = np.random.default_rng(0).uniform(-1, 1, (5, *shape)).astype(np.float32)
+    labels, weights = np.zeros(5, np.int32 if classes else np.float32), np.ones(5, np.float32)
+    flat = np.concatenate([leaf.ravel() for leaf in outside.start(0)])
+    try:
+        outputs = outside.outputs(flat, rows)
+        alone = [outside.outputs(flat, rows[one : one + 1]) for one in range(5)]
+        total = outside.gradient(flat, rows, labels, weights)
+        outside.check_closed_form(flat, rows, labels, total)
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise TrainingError(
+            "CH701",
+            f'the model "{name}" does not accept {by(shape)} features: {str(error).strip().splitlines()[0][:200]}',
+            fix="The module takes rows, loss takes the outputs and the labels of rows, and torch.func can follow both.",
+        ) from error
+    if outputs.shape not in ((5, classes or 1), (5, 1)):
+        raise TrainingError(
+            "CH701",
+            f'the model "{name}" predicts shape {outputs.shape} for 5 rows.',
+            fix=f"Return shape (rows, {classes or 1}).",
+        )
+    if any(one.shape != outputs[:1].shape for one in alone) or not np.allclose(
+        np.concatenate(alone), outputs, atol=1e-3
+    ):
+        raise ConfigError(
+            "CH107",
+            f'the model "{name}" gives a row another output when other rows are there.',
+            why="Its gradient could not be clipped row by row.",
+            fix="Let the module treat every row by itself.",
+        )

@@ -1,0 +1,85 @@
+"""choral device doctor, result and metrics: text for people, one JSON object for machines, and exit codes."""
+
+import json
+
+import pytest
+
+from choral.cli import main
+from choral.cli.approval import agreed, compared, spaced
+from choral.deploy.comparing import DrawnNumber
+
+
+@pytest.fixture
+def hill(ended_study, tmp_path):
+    return ended_study.copy(tmp_path).homes["hill"].path
+
+
+def said(capsys, *words):
+    status = main([*map(str, words), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_result_is_a_page_that_can_be_checked_again(hill, capsys):
+    assert main(["device", "result", "--home", str(hill)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "STUDY hearts: over, and signed by hill" in text
+    assert "one record replaced, rules S5, against the server and all other devices together" in text
+    assert said(capsys, "device", "result", "--home", hill)[1]["model_file"] == str(next((hill / "models").iterdir()))
+    page = hill / "result.html"
+    assert main(["device", "result", "--home", str(hill), "--check", str(page)]) == 0
+    assert "AGREES" in capsys.readouterr().out
+    page.write_text(page.read_text().replace("&quot;paid&quot;:3", "&quot;paid&quot;:2"))
+    assert said(capsys, "device", "result", "--home", hill, "--check", page) == (
+        1,
+        {"agrees": False, "differs_in": ["paid"]},
+    )
+
+
+def test_a_status_after_the_end_says_that_the_study_is_over(hill, capsys):
+    assert main(["device", "status", "--home", str(hill)]) == 0
+    text = capsys.readouterr().out
+    assert "FINISHED  the study is over" in text
+    assert "CUT OFF" not in text and "WAITING" not in text
+
+
+def test_metrics_go_to_a_file_that_a_collector_may_read(hill, capsys, tmp_path):
+    assert main(["device", "metrics", "--home", str(hill)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# HELP choral_agent_up")
+    out = tmp_path / "choral.prom"
+    assert main(["device", "metrics", "--home", str(hill), "--out", str(out)]) == 0
+    assert out.read_text() == printed
+    assert out.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_doctor_ends_with_1_where_something_is_in_the_way(hill, capsys):
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    status, found = said(capsys, "device", "doctor", "--home", hill)
+    assert (status, found["ready"]) == (1, False)
+    assert [one["check"] for one in found["checks"] if one["state"] == "wrong"] == ["server"]
+    assert main(["device", "doctor", "--home", str(hill)]) == 1
+    assert "NOT READY" in capsys.readouterr().out
+
+
+def test_the_owner_types_the_numbers_of_the_others_and_sees_the_checks():
+    drawn = DrawnNumber(study="5e" * 32, device="hill", others=("harbour", "lake"), number="417093")
+    typed = {"Six digits of harbour: ": "582 044", "Six digits of lake: ": ""}
+    assert compared(drawn, typed.__getitem__) == [
+        f"CHECK     {spaced(drawn.checks(['harbour=582044'])['harbour'])} with harbour: both must see the same",
+        "MISSING   lake",
+    ]
+
+    def closed(_):
+        raise EOFError
+
+    assert compared(drawn, closed) == ["MISSING   harbour, lake"]
+
+
+def test_only_a_whole_yes_approves():
+    assert agreed(lambda _: " yes ")
+    assert not any(agreed(lambda _, word=word: word) for word in ("y", "YES", "no", "", "yess"))
+
+    def closed(_):
+        raise EOFError
+
+    assert not agreed(closed)
