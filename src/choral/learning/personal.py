@@ -238,7 +238,7 @@ def _recentred(link: Link, outputs: Matrix, labels: Labels, shared: Matrix) -> M
         return gradient, np.einsum("nkp,nkl,nlq->pq", columns, curves, columns, optimize=True) + np.diag(weight)
 
     scale, *shifts = _newton(start, value, derivatives)
-    centre: Matrix = float(scale) * shared
+    centre = np.asarray(float(scale) * shared, np.float64)
     centre[-1] += shifts
     return centre
 
@@ -266,7 +266,7 @@ def _newton(
     point = start
     for _ in range(_MOST_STEPS):
         gradient, hessian = derivatives(point)
-        step: Matrix = np.linalg.solve(hessian, gradient)
+        step = np.asarray(np.linalg.solve(hessian, gradient), np.float64)
         here, falls, length = value(point), float(gradient @ step), 1.0
         if falls <= _CLOSE * max(1.0, here):  # at most half of it can still be gained near the minimum
             return point - step

@@ -26,8 +26,8 @@ from choral.learning.columns import (
     parse_numbers,
 )
 from choral.learning.looks import about_columns
-from choral.learning.owners import holders, names_in
 from choral.learning.outcomes import labelled
+from choral.learning.owners import holders, names_in
 from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Partition

@@ -18,12 +18,12 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
-from choral.learning.outcomes import with_outcome
 from choral.learning.tables import Dataset, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
@@ -298,9 +298,6 @@ def check_run(run: str, where: str) -> None:
         raise ConfigError("CH102", what, where=where, fix=ASK_AGAIN)
 
 
-_ONE_TABLE = ("builtin", "device_column", "limit_column", "labels")  # settings of [data] for one process's data
-
-
 def check_deployable(job: Job) -> None:
     """Nothing, or why this job can't run between organisations: a seed, or something that only the rows could tell."""
     if job.run.seed is not None:
@@ -310,7 +307,8 @@ def check_deployable(job: Job) -> None:
             where=job.where("run", "seed"),
             fix="Take it out.",
         )
-    for table, key in (*(("data", name) for name in _ONE_TABLE), ("privacy", "limits")):
+    of_one_table = ("builtin", "device_column", "limit_column", "labels")
+    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
         if getattr(getattr(job, table), key) is not None:
             raise ConfigError(
                 "CH104",
