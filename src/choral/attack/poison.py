@@ -49,7 +49,7 @@ class Known:
     rng: np.random.Generator
 
 
-# What each kind sends in place of its own update; kinds that are not here poison their table and train honestly.
+# What each kind sends instead of its update; kinds that are not here poison their table and train honestly.
 SENT: dict[Kind, Callable[[Known], NDArray[np.float64]]] = {
     "range_flip": lambda known: -known.most * np.sign(known.honest.sum(axis=0)),
     "inner_product": lambda known: -MANIPULATION * known.honest.mean(axis=0),

@@ -4,8 +4,8 @@ w = argmin Σ_{own rows} ℓ(w) + ‖w − c‖²/(2κ), with κ on the scale of
 its outputs rescaled and shifted to suit the site's rows: θ points the right way, but cut slopes and noise change its
 length, and sites differ in how common a class is. w is a function of θ and of the site's own rows, computed without
 noise: it stays at the site, costs no ε and is private towards nobody who reads it. No proof depends on the solver, so
-it is damped Newton in float64. Of a network the last layer is solved for, on the shared layers below it; of a model of
-one's own the parameters that are marked private.
+it is damped Newton in float64. Of a network the last layer is solved for, on the shared layers below it; of a user's
+model the parameters that are marked private.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Parameters that never leave a site: a head at home on a shared body, for a model of one's own.
+"""Parameters that never leave a site: a head at home on a shared body, for a user's model.
 
 During a run they keep the values that `init` gives them, which are public and the same everywhere: the body is trained
 as if they were constants, so nothing of them is clipped, noised or sent, and no proof changes. Trained on a site's rows
@@ -53,11 +53,11 @@ def fitted_head(
     both = jax.jit(jax.value_and_grad(value))
     features, labels = jnp.asarray(rows[0].reshape(-1, *model.row)), jnp.asarray(rows[1])
 
-    def told(head: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def lost_and_slope(head: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         lost, slope = both(jnp.asarray(head, jnp.float32), features, labels)
         return float(lost), np.asarray(slope, np.float64)
 
-    found = minimize(told, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
+    found = minimize(lost_and_slope, start, jac=True, method="L-BFGS-B", options={"maxiter": _MOST_STEPS})
     return with_head(model, shared, found.x)
 
 
