@@ -317,6 +317,23 @@ MUTANTS = [
         "jnp.sum(jnp.abs(slope), axis=-1) / math.sqrt(2)", "_norms(slope)",
         "tests/learning/test_once.py::"
         "test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss"),
+    bug("whole noise as narrow as the Gaussian that it rounds", CODEC + "Codec._strict",
+        "(DOUBLE_BITS, SMOOTHING) if plan.once else (FLOAT_BITS, 0)",
+        "(DOUBLE_BITS, 0) if plan.once else (FLOAT_BITS, 0)",
+        "tests/privacy/test_mechanisms_noise_once.py::"
+        "test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with"),
+    bug("a device with many rows among narrower noises", "choral.learning.once:LocalWork.widening",
+        "least + self.noises * (own - least)", "own",
+        "tests/learning/test_once.py::"
+        "test_a_device_with_many_rows_among_small_ones_has_the_noise_that_its_own_rounding_needs"),
+    bug("each device's noise for its own room", "choral.learning.recipe:noise_on_sum",
+        "(room, *recipe.rooms)", "(room,)",
+        "tests/learning/test_rounding.py::"
+        "test_the_noises_of_one_step_on_drawn_rows_are_alike_however_many_rows_a_device_has"),
+    bug("a model that is too long is paid for", "choral.learning.once:OnceTraining.check",
+        "require_bounded(parameters)", "return",
+        "tests/deploy/test_once.py::"
+        "test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded_and_nobody_pays_for_it"),
     # Units of privacy
     bug("a person whose rows are clipped one by one", "choral.learning.once:rows_of_persons",
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",

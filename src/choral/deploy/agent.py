@@ -94,6 +94,7 @@ class Agent:
                 train=self.train,
                 charge=self.charge,
                 payable=self._check_payable,
+                check=self.trainer.check,
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
             self.respondent = Respondent(self.study.terms, vault, self._preparation(approval))

@@ -56,7 +56,7 @@ from choral.secagg.shares import commitment, fresh_secret, split
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
-Check = Callable[[NDArray[np.float64]], None]  # raises what a device has against a state
+Check = Callable[[NDArray[Any]], None]  # raises what a device has against a model, or against a state
 Encode = Callable[[Update, int, int, Words], object]
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
 Charger = Callable[[int, int], ChargeReceipt]
@@ -83,8 +83,8 @@ class Device:
     their probes are drawn.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
-    `check(state)` is asked about the state of a question before anything is charged.
-    `account()` tells what the ledger says at the end of the run; without it no end is signed.
+    `check(state)` is asked about a model, or the state of a question, before anything is charged.
+    `account()` tells what the ledger says at the end of the run; without it the device signs no end.
     """
 
     def __init__(
@@ -210,9 +210,9 @@ class Device:
     def _upload(self, message: Omega, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
         start = np.frombuffer(model, self.terms.model_type)
-        if self._check is None:
+        if self._check is None or not self.terms.question:
             self._check_model(start)
-        else:
+        if self._check is not None:
             self._check(start)
         turn, own, self._finished = message.turn, self.number, None
         pairs = self._pairs.of_turn(cohort)
