@@ -64,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
+    approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument(
@@ -177,7 +178,7 @@ def _approve(args: argparse.Namespace) -> int:
                 passphrase=passphrase(args),
                 record=record,
                 register=Register(second_home=args.second_home),
-                written=Format(**{name: getattr(args, name) for name in FORMAT}),
+                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
             )
 
     preview, recorded = approved(record=args.yes), args.yes

@@ -18,6 +18,7 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
@@ -193,7 +194,8 @@ class Agreement:
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
-        return read_one(path, written.over(self.job.data.written))
+        table = read_one(path, written.over(self.job.data.written))
+        return with_outcome(table, self.target.name, written.outcome, [column.name for column in self.columns])
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
@@ -305,7 +307,8 @@ def check_deployable(job: Job) -> None:
             where=job.where("run", "seed"),
             fix="Take it out.",
         )
-    for table, key in (("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("privacy", "limits")):
+    of_one_table = ("builtin", "device_column", "limit_column", "labels")
+    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
         if getattr(getattr(job, table), key) is not None:
             raise ConfigError(
                 "CH104",
