@@ -49,7 +49,7 @@ def require_full_products() -> None:
 
     >>> require_full_products()
     """
-    products = getattr(torch.backends.mkldnn, "matmul", None)
+    products: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if hasattr(products, "fp32_precision"):  # PyTorch 2.9 and later: one setting for each kind of processor
         short = products.fp32_precision in ("bf16", "tf32")
     else:
