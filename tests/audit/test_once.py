@@ -81,3 +81,25 @@ def test_steps_beyond_two_over_l_are_refuted(monkeypatch):
     worst = max(long, key=moved)
     assert movement(worst.plan) == pytest.approx(movement(honest.plan))
     assert moved(worst) > 1.2 and not worst.measure().survived
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "way"), [(1.0, {"sampling": "poisson"}), (4.0, {"sampling": "poisson"}), (2.0, {"alone": True})]
+)
+def test_one_draw_per_round_and_a_device_alone_are_protected_as_is_proved(epsilon, way):
+    """With one secret draw of half of the rows in each round, and against everyone, where one noise counts."""
+    found = once_case(epsilon=epsilon, trainings=FEW, **way).measure()
+    assert found.trial.loss.rule == "S7" and found.trial.epsilon == pytest.approx(epsilon, rel=1e-3)
+    assert found.survived and min(found.share_of_mu, found.as_dict()["share_of_epsilon"]) >= 0.8
+
+
+@pytest.mark.parametrize("planted", ["three noises of four", "half of the movement", "every row is drawn"])
+def test_sampled_rounds_with_less_than_is_claimed_are_refuted(planted):
+    case = once_case(epsilon=2.0, trainings=FEW, sampling="poisson")
+    if planted == "three noises of four":
+        case = replace(case, honest=3)
+    elif planted == "half of the movement":
+        case = replace(case, noise_share=0.5)
+    else:
+        case = replace(case, plan=replace(case.plan, sampling="partition"))
+    assert not case.measure().survived

@@ -6,7 +6,8 @@ from choral.cli.approval import outcome, screen
 from choral.deploy.preview import Preview
 
 SHOWN = Preview(
-    study="heart", safety_number="1" * 60, device="hill", devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
+    study="heart", safety_number="1" * 60, own_number="417093", hybrid=True, device="hill",
+    devices=("hill", "lake"), device_numbers=("2" * 60, "3" * 60),
     columns=("age", "pulse"), label="sick", classes=("no", "yes"), model="logistic", code_path="", code_sha256="",
     parameters=8, rows=1234, rounds=3, planned_rounds=3, upload_bytes=80, download_bytes=72, rule="S5",
     adjacency="one record replaced", adversary="everyone", law="gaussian", noise=0.25, noise_on="each step",

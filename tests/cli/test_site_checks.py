@@ -5,7 +5,8 @@ import json
 import pytest
 
 from choral.cli import main
-from choral.cli.approval import agreed
+from choral.cli.approval import agreed, compared, spaced
+from choral.deploy.comparing import DrawnNumber
 
 
 @pytest.fixture
@@ -58,6 +59,20 @@ def test_the_doctor_ends_with_1_where_something_is_in_the_way(hill, capsys):
     assert [one["check"] for one in found["checks"] if one["state"] == "wrong"] == ["server"]
     assert main(["device", "doctor", "--home", str(hill)]) == 1
     assert "NOT READY" in capsys.readouterr().out
+
+
+def test_the_owner_types_the_numbers_of_the_others_and_sees_the_checks():
+    drawn = DrawnNumber(study="5e" * 32, device="hill", others=("harbour", "lake"), number="417093")
+    typed = {"Six digits of harbour: ": "582 044", "Six digits of lake: ": ""}
+    assert compared(drawn, typed.__getitem__) == [
+        f"CHECK     {spaced(drawn.checks(['harbour=582044'])['harbour'])} with harbour: both must see the same",
+        "MISSING   lake",
+    ]
+
+    def closed(_):
+        raise EOFError
+
+    assert compared(drawn, closed) == ["MISSING   harbour, lake"]
 
 
 def test_only_a_whole_yes_approves():

@@ -104,25 +104,32 @@ def test_what_people_see_names_rule_adjacency_and_adversary_with_every_epsilon(s
 
 def test_the_number_to_compare_comes_last_right_above_the_question(study, capsys):
     words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
-    number = said(capsys, *words)[1]["safety_number"].split()
+    shown = said(capsys, *words)[1]
+    number = shown["own_number"]
     assert main(list(map(str, words))) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[-3:-1]] == [number[:6], number[6:]]
+    assert lines[-3].startswith(f"NUMBER    {number[:3]} {number[3:]}: read it to all other sites")
     assert lines[-1].startswith("NOTHING was recorded")
+    status, told = said(capsys, "device", "compare", "--home", study / "hill")
+    assert status == 0 and (told["number"], told["checks"], told["missing"]) == (number, {}, ["harbour", "lake"])
+    assert told["study_number"] == shown["safety_number"]
+    typed = said(capsys, "device", "compare", "lake=007 007", "--home", study / "hill")[1]
+    assert typed["missing"] == ["harbour"] and len(typed["checks"]["lake"]) == 6
+    assert main(["device", "compare", "lake=007007", "--home", str(study / "hill")]) == 0
+    check, out = typed["checks"]["lake"], capsys.readouterr().out
+    assert f"CHECK     {check[:3]} {check[3:]} with lake: both must see the same" in out and "MISSING   harbour" in out
 
 
-def test_the_screen_lists_every_device_with_its_number_and_the_columns_and_label_that_are_read(study, capsys):
+def test_the_screen_lists_every_device_and_the_columns_and_label_that_are_read(study, capsys):
     words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
     told = said(capsys, *words)[1]
-    assert told["devices"] == list(NAMES)
-    own = dict(zip(told["devices"], told["device_numbers"], strict=True))
-    assert len(set(own.values())) == 3
+    assert told["devices"] == list(NAMES) and told["hybrid"]
+    assert len(set(told["device_numbers"])) == 3
     assert main(list(map(str, words))) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "DEVICES   3, each with its own number:" in lines
-    for name, number in own.items():
-        at = lines.index(f"  {name} (this site)" if name == "hill" else f"  {name}")
-        assert " ".join(" ".join(lines[at + 1 : at + 3]).split()) == number
+    assert "DEVICES   3, and nobody else:" in lines
+    assert {"  harbour", "  hill (this site)", "  lake"} <= set(lines)
+    assert "KEYS      X25519 with ML-KEM-768, erased after every turn" in lines
     text = " ".join(" ".join(lines).split())
     assert "READS 80 rows of the columns age, pulse, smokes and the label sick (no or yes)" in text
 

@@ -59,6 +59,7 @@ def rounds(consortium, count):
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
+        wire.agree(Turn(1, 0), range(3))
         for number in range(1, count + 1):
             total = wire.attempt(Turn(number, 0), range(3), model)
             model = model + np.float32(total.integers / total.count * study.terms.codec.grid)
@@ -95,15 +96,18 @@ def test_a_lower_limit_for_sums_refuses_the_next_upload(consortium):
                 ledger.charge(replace(ledger.balance.charges[-1], round=4))
 
 
-def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded(consortium):
+@pytest.mark.parametrize(("size", "code"), [(1e3, "CH700"), (1e9, "CH605")])
+def test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded_and_nobody_pays_for_it(consortium, size, code):
     approve(consortium)
     study = consortium.agreement
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
         wire = Wire(study.terms, Agents(running, study.terms))
+        wire.agree(Turn(1, 0), range(3))
         with pytest.raises(SumError):
-            wire.attempt(Turn(1, 0), range(3), np.full(study.settled.model.size, 1e4, np.float32))
-    assert set(wire.findings.refusals.values()) <= {"CH605", "CH700"}
+            wire.attempt(Turn(1, 0), range(3), np.full(study.settled.model.size, size, np.float32))
+    assert set(wire.findings.refusals.values()) == {code}
+    assert not any(Ledger.read(home.ledger_path).balance.charges for home in consortium.homes.values())
 
 
 def test_a_study_that_trusts_the_sum_needs_a_site_that_has_a_limit_for_it(tmp_path):
@@ -134,7 +138,9 @@ def test_the_integers_of_a_deployed_round_are_those_of_the_function_that_simulat
     monkeypatch.setattr("choral.secagg.codec._dither", lambda _, start, stop: np.full(stop - start, 0.5, np.float32))
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(Agent(home)) for name, home in consortium.homes.items()}
-        total = Wire(terms, Agents(running, terms)).attempt(Turn(1, 0), range(3), model.start(0))
+        wire = Wire(terms, Agents(running, terms))
+        wire.agree(Turn(1, 0), range(3))
+        total = wire.attempt(Turn(1, 0), range(3), model.start(0))
     expected = np.zeros(model.size, np.int64)
     for table in consortium.tables.values():
         rows = study.encoded(study.table_in(table))

@@ -18,7 +18,7 @@ from choral.errors import ConfigError, DeploymentError, StorageError, SumError
 from choral.plan import Budget
 from choral.privacy.ledger import Ledger
 from choral.protocol.end_of_run import committed
-from choral.protocol.messages import Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
+from choral.protocol.messages import VERSION, Call, Close, Omega, Turn, Upload, decode, encode, pack, unpack
 from choral.protocol.terms import ENVELOPE_BYTES
 from choral.record import read_run
 from choral.report import write_report
@@ -89,7 +89,8 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
     with agents(consortium.homes):
         consortium.conductor(transport).run()
     record = run_of(consortium)
-    assert transport.count == 1 + 2 * 3 + 1  # the first call, then OMEGA and FINAL of three rounds, then CLOSE
+    # An agreement on keys, the first call, then OMEGA and FINAL of three rounds, then CLOSE.
+    assert transport.count == 3 + 1 + 2 * 3 + 1
     assert [line.included for line in record.rounds] == [(0, 1, 2)] * 3
     assert all(charges(home) == [(1, 0), (2, 0), (3, 0)] for home in consortium.homes.values())
     assert record.result.stopped == "all rounds are done"
@@ -120,9 +121,10 @@ def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(
 
 
 def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
-    # The fourth exchange carries round 2's model out; everybody uploads, and the server dies before it hears.
+    # After three exchanges for keys, the seventh in all carries round 2's model out;
+    # everybody uploads, and the server dies before it hears.
     with agents(consortium.homes):
-        first = Losing(consortium.homes, crash=4)
+        first = Losing(consortium.homes, crash=7)
         with pytest.raises(KeyboardInterrupt):
             consortium.conductor(first).run()
         second = Sockets(consortium.homes)
@@ -139,9 +141,10 @@ def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
 
 
 def test_a_drop_out_that_is_retried_never_shows_a_figure_above_a_limit_without_saying_why(consortium):
-    # The third exchange is round 1's FINAL: all have paid, the attempt fails, and the server counts four uploads.
+    # After three exchanges for keys, the sixth is round 1's FINAL:
+    # all have paid, the attempt fails, and the server counts four uploads.
     with agents(consortium.homes):
-        consortium.conductor(Losing(consortium.homes, lost=[3])).run()
+        consortium.conductor(Losing(consortium.homes, lost=[6])).run()
     record = run_of(consortium)
     devices = record.result.privacy.devices
     assert [(one.planned, one.rounds, one.retried, one.full) for one in devices] == [(3, 4, 1, False)] * 3
@@ -172,18 +175,20 @@ def test_the_turn_is_on_disk_before_anything_of_it_is_sent(consortium):
 
     class Looking(Sockets):
         def exchange(self, outbox):
-            seen.append(json.loads(next((consortium.study / "runs").glob("*/turn.json")).read_text())["round"])
+            tried = [json.loads(path.read_text())["round"] for path in (consortium.study / "runs").glob("*/turn.json")]
+            seen.extend(tried or [0])  # keys are agreed on before the first turn
             return super().exchange(outbox)
 
     with agents(consortium.homes):
         consortium.conductor(Looking(consortium.homes)).run()
-    assert seen == [1, 1, 1, 2, 2, 3, 3, 3]  # the last one is the end, in which nothing is charged
+    assert seen == [0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3]  # the last one is the end, in which nothing is charged
 
 
 def test_uploads_of_an_attempt_that_fails_are_counted(consortium):
-    # The third exchange is round 1's FINAL: nobody's shares arrive, so the attempt fails after all have paid.
+    # After three exchanges for keys, the sixth is round 1's FINAL:
+    # nobody's shares arrive, so the attempt fails after all have paid.
     with agents(consortium.homes):
-        consortium.conductor(Losing(consortium.homes, lost=[3])).run()
+        consortium.conductor(Losing(consortium.homes, lost=[6])).run()
     record = run_of(consortium)
     assert record.rounds[0].wasted == (0, 1, 2)
     assert "attempt 1" in record.rounds[0].note
@@ -269,9 +274,10 @@ def test_too_few_devices_are_told_and_the_run_goes_on_later(consortium):
 
 def test_a_round_that_fails_again_and_again_ends_the_run_for_now(consortium):
     with agents(consortium.homes):
-        # READY, then OMEGA and FINAL of two attempts: FINAL is lost each time. Each attempt is called for itself.
+        # Three exchanges for keys, READY, then OMEGA and FINAL of two attempts:
+        # FINAL is lost each time. Each attempt is called for itself.
         with pytest.raises(SumError, match=r"CH503.*round 1 failed 2 times"):
-            consortium.conductor(Losing(consortium.homes, lost=[3, 6])).run()
+            consortium.conductor(Losing(consortium.homes, lost=[6, 9])).run()
         assert status(consortium.study)["state"] == "failed"
     assert charges(consortium.homes["hill"]) == [(1, 0), (1, 1)]
 
@@ -279,7 +285,7 @@ def test_a_round_that_fails_again_and_again_ends_the_run_for_now(consortium):
 def test_a_round_that_no_device_pays_for_any_more_is_passed_over_when_the_run_goes_on(consortium):
     with agents(consortium.homes):
         with pytest.raises(SumError, match=r"CH503.*round 1 failed 2 times"):
-            consortium.conductor(Losing(consortium.homes, lost=[3, 6])).run()
+            consortium.conductor(Losing(consortium.homes, lost=[6, 9])).run()
         consortium.conductor(Sockets(consortium.homes)).run()
     first, second, *_ = run_of(consortium).rounds
     assert first.included == () and first.wasted == (0, 0, 1, 1, 2, 2) and "passed over" in first.note
@@ -568,7 +574,7 @@ def test_an_upload_that_a_site_paid_for_and_that_never_arrived_is_in_the_claim(f
 
         def exchange(self, outbox):
             for number, reply in super().exchange(outbox):
-                if number == 3 and len(reply) > 200 and not self.lost:
+                if number == 3 and reply[4] == VERSION and len(reply) > 200 and not self.lost:
                     self.lost = True
                 else:
                     yield number, reply

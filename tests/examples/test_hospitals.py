@@ -113,7 +113,7 @@ def test_the_readme_does_what_it_shows(folder):
                     said(command_of_another)
     # What the README says of a rehearsal: the same file gives the same plan.
     assert settle(config.read(folder / "choral.toml")).plan == Agreement.read(folder / "study" / "study.toml").plan
-    assert {"init", "join", "enrol", "approve", "run", "status", "ledger"} == set(seen)
+    assert {"init", "join", "enrol", "approve", "compare", "run", "status", "ledger"} == set(seen)
     check_the_end(folder)
 
 

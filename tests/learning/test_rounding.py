@@ -13,7 +13,7 @@ from choral.errors import PlanError
 from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
 from choral.learning.local import add_in_two_floats, local_update, norm
-from choral.learning.recipe import Recipe, sensitivity_factor
+from choral.learning.recipe import Recipe, noise_on_sum, sensitivity_factor
 from choral.plan import Plan
 
 
@@ -177,3 +177,20 @@ def test_the_codecs_range_has_room_for_noise_that_is_wider_by_a_hundredth():
     # Codec.for_plan counts 2exp(−t²/2) beyond t deviations of the plan's noise, t from 7.7 (d = r = T = 1) to below 18.
     beyond = np.linspace(4, 18, 200)
     assert (2 * special.ndtr(-beyond / 1.01) <= 2 * np.exp(-(beyond**2) / 2)).all()
+
+
+@pytest.mark.parametrize("least", [8, 300, 384, 385])
+def test_no_room_within_a_range_errs_more_than_the_worst_rooms_of_it(least):
+    for most in (least, 390, 700, 5000):
+        bound = max(map(rounding.in_sum, (least, *rounding.worst_rooms(least, most))))
+        assert all(rounding.in_sum(room) <= bound for room in range(least, most + 1))
+
+
+def test_the_noises_of_one_step_on_drawn_rows_are_alike_however_many_rows_a_device_has():
+    """A secure sum counts them together, so a device with the largest error may not stand among narrower noises."""
+    plan = Plan(devices=4, cohort=4, rounds=20, rows=350, batch=270, step_size=1.0, clip=1.0, noise=0.1)
+    model, drawer, sizes = models.logistic(10), drawer_of(plan), (350, 360, 3500, 10**6)
+    rooms = [drawer.room(rows) for rows in sizes]
+    noises = {noise_on_sum(model, Recipe.of(plan, rows), room) for rows, room in zip(sizes, rooms, strict=True)}
+    assert len(set(rooms)) > 2 and len(noises) == 1
+    assert noises.pop() >= 27 * max(sensitivity_factor(model, room) for room in rooms)

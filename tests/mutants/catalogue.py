@@ -20,6 +20,7 @@ DEVICE, ROUND = "choral.protocol.device:Device.", "choral.protocol.round:Round."
 FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
+STOLEN = "tests/attacks/test_stolen_vault.py::"
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
@@ -310,7 +311,7 @@ MUTANTS = [
         "test_an_adversary_that_sees_every_sum_measures_four_fifths_of_what_is_proved_and_no_more"),
     bug("local steps beyond 2/L", "choral.learning.once:LocalWork.steps", "2 * MARGIN", "2.5",
         "tests/learning/test_once.py::test_the_number_of_steps_depends_on_the_number_of_rows_alone"),
-    bug("rows that are longer than declared", "choral.learning.once:work_through",
+    bug("rows that are longer than declared", "choral.learning.once:shortened",
         "jnp.minimum(1, row_length / jnp.maximum(lengths, row_length))", "1.0",
         "tests/learning/test_once.py::test_padding_and_rows_that_are_not_finite_change_nothing"),
     bug("half of what one record moves", "choral.privacy.mechanisms.noise_once:movement",
@@ -325,6 +326,23 @@ MUTANTS = [
         "jnp.sum(jnp.abs(slope), axis=-1) / math.sqrt(2)", "_norms(slope)",
         "tests/learning/test_once.py::"
         "test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss"),
+    bug("whole noise as narrow as the Gaussian that it rounds", CODEC + "Codec._strict",
+        "(DOUBLE_BITS, SMOOTHING) if plan.once else (FLOAT_BITS, 0)",
+        "(DOUBLE_BITS, 0) if plan.once else (FLOAT_BITS, 0)",
+        "tests/privacy/test_mechanisms_noise_once.py::"
+        "test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with"),
+    bug("a device with many rows among narrower noises", "choral.learning.once:LocalWork.widening",
+        "least + self.noises * (own - least)", "own",
+        "tests/learning/test_once.py::"
+        "test_a_device_with_many_rows_among_small_ones_has_the_noise_that_its_own_rounding_needs"),
+    bug("each device's noise for its own room", "choral.learning.recipe:noise_on_sum",
+        "(room, *recipe.rooms)", "(room,)",
+        "tests/learning/test_rounding.py::"
+        "test_the_noises_of_one_step_on_drawn_rows_are_alike_however_many_rows_a_device_has"),
+    bug("a model that is too long is paid for", "choral.learning.once:OnceTraining.check",
+        "require_bounded(parameters)", "return",
+        "tests/deploy/test_once.py::"
+        "test_a_server_cannot_send_a_model_on_which_rounding_is_not_bounded_and_nobody_pays_for_it"),
     # Units of privacy
     bug("a person whose rows are clipped one by one", "choral.learning.once:rows_of_persons",
         "used.astype(np.float64) / used.sum(axis=1, keepdims=True, dtype=np.float64)", "used.astype(np.float64)",
@@ -414,4 +432,32 @@ MUTANTS = [
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
+    # Keys
+    bug("chains that stay before the turn", "choral.protocol.pairing:ChainPairs.stepped",
+        "msgspec.structs.replace(memory, chains=after)", "memory",
+        STOLEN + "test_with_keys_that_are_erased_turn_by_turn_it_opens_none"),
+    bug("the key of a round survives it", "choral.secagg.ratchet:Chains.taken",
+        "(_step(round_key, _ROUND), _step(round_key, _ATTEMPTS))", "(round_key, _step(round_key, _ATTEMPTS))",
+        "tests/secagg/test_ratchet.py::"
+        "test_what_is_kept_after_a_turn_is_none_of_its_keys_nor_of_those_that_lead_to_them"),
+    bug("keys outlive their run", "choral.protocol.device:Device._close",
+        "self.vault.change(turn=END, chains=None, asking=None)", "self.vault.change(turn=END)",
+        STOLEN + "test_the_end_of_a_run_erases_what_is_left"),
+    bug("only X25519 is in the roots", "choral.secagg.hybrid:pair_roots", "shared + inner", "shared",
+        "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
+    bug("offers that nobody signed", "choral.protocol.pairing:Offering._wrap",
+        "terms.roster.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+        "pass",
+        "tests/protocol/test_pairing.py::"
+        "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),
+    bug("an old offer once more", "choral.protocol.pairing:Offering._wrap",
+        "keys.get(self.number) != key.public", "False",
+        "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
+    bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",
+        "tests/attacks/test_weaker_keys.py::"
+        "test_a_study_that_leaves_them_out_though_all_cards_offer_them_is_refused_whatever_is_allowed"),
+    bug("a number that was drawn for another study", "choral.deploy.comparing:drawn_for",
+        "known is None or known.study != now", "known is None",
+        "tests/deploy/test_comparing.py::"
+        "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),
 ]  # fmt: skip

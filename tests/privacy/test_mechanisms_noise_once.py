@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from choral.errors import PlanError
-from choral.plan import Budget, Plan, SecureSum
+from choral.plan import SMOOTHING, Budget, Plan, SecureSum
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import calibrated
 from choral.privacy.costs import Costs
-from choral.privacy.events import Gaussian, epsilon_of
+from choral.privacy.events import Gaussian, Zcdp, epsilon_of
 from choral.privacy.exposure import in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, mechanism_of, with_secure_sum
 from choral.privacy.mechanisms.noise_once import NOISE_ONCE, movement
+from choral.secagg.codec import Codec, sensitivity
 
 ONCE = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)  # fmt: skip
@@ -102,15 +104,68 @@ def test_a_sampled_round_is_a_step_of_rule_s5_with_noise_in_units_of_half_the_mo
     assert against_everyone(part(plain)).event == against_everyone(part()).event
 
 
-@pytest.mark.parametrize("law", ["discrete_gaussian", "skellam"])
-def test_whole_noise_once_costs_what_rule_s6_says_of_one_release_per_round(law):
+def test_skellam_noise_once_costs_what_rule_s6_says_of_one_release_per_round():
     """With one local step the two rules meet: an upload is −ηĝ."""
-    step = replace(ONCE, local_steps=1, noise=0.25 * 0.02, law=law)
+    step = replace(ONCE, local_steps=1, noise=0.25 * 0.02, law="skellam")
     every = replace(step, noise=0.02, noise_is_added="every step", row_length=0.0)
     for proved in (against_everyone, with_secure_sum):
         mine, theirs = (proved(part(plan)).event for plan in (step, every))
         assert type(mine) is type(theirs)
         assert epsilon_of([mine], DELTA) == pytest.approx(epsilon_of([theirs], DELTA), rel=1e-9)
+
+
+def test_discrete_gaussian_noise_once_costs_what_gaussian_noise_does():
+    """Its zCDP is that of rule S6; counted as a Gaussian it costs less at every δ."""
+    whole = replace(ONCE, law="discrete_gaussian")
+    for proved in (against_everyone, with_secure_sum):
+        mine, gaussian = proved(part(whole)).event, proved(part()).event
+        assert mine.kind == "gaussian" and mine.mu == pytest.approx(gaussian.mu, rel=1e-12)
+        assert epsilon_of([mine], DELTA) < 0.95 * epsilon_of([Zcdp(rho=mine.mu**2 / 2)], DELTA)
+
+
+@pytest.mark.parametrize(("devices", "shift"), [(1, (1,)), (1, (9,)), (3, (4,)), (1, (3, 4)), (2, (3, -4))])
+@pytest.mark.parametrize("needed", [7.3, 12.0])
+def test_a_discrete_gaussian_of_the_codecs_deviation_hides_no_less_than_the_gaussian_that_is_charged(
+    devices, shift, needed
+):
+    """Both laws summed up point by point: δ(ε) of integers that are `shift` apart, with as little noise as there is."""
+    deviation = max(8, math.ceil(math.hypot(needed, SMOOTHING)))
+    points = np.arange(-400, 401)
+    one = np.exp(-(points**2) / (2 * deviation**2))
+    law = one / one.sum()
+    for _ in range(devices - 1):
+        law = np.convolve(law, one / one.sum(), mode="same")
+    here, there = law, np.roll(law, shift[0])
+    if len(shift) == 2:
+        here, there = np.outer(law, law), np.outer(there, np.roll(law, shift[1]))
+    mu = math.hypot(*shift) / needed / math.sqrt(devices)
+    for epsilon in (0.0, 0.5 * mu, 2 * mu, 4 * mu):
+        exact = np.maximum(here - math.exp(epsilon) * there, 0).sum()
+        charged = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        assert 0 < exact <= charged * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("noise", "modulus_bits"), [(0.1046, 16), (0.3, 16), (0.1, 32), (0.01, 32)])
+def test_the_codec_leaves_room_for_what_the_gaussian_is_rounded_with(noise, modulus_bits):
+    """l2/√(s² − t²) is at most the μ that is charged, also where words are so short that s is 15."""
+    plan = replace(ONCE, devices=4, cohort=4, rows=8, batch=8, local_steps=60, step_size=0.05, clip=0.6, noise=noise,
+                   row_length=2.0, law="discrete_gaussian")  # fmt: skip
+    codec = Codec.for_plan(plan, SecureSum.for_cohort(4, modulus_bits=modulus_bits), 4)
+    moved = sensitivity(plan, 4, codec.grid)
+    assert moved / math.sqrt(codec.noise_in_grid**2 - SMOOTHING**2) <= against_everyone(part(plan, 1, 1)).event.mu
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 8.0])
+@pytest.mark.parametrize("rule", ["proved", "with_secure_sum"])
+def test_whole_noise_with_60_local_steps_takes_at_most_5_percent_more_of_it_than_gaussian_noise(epsilon, rule):
+    """At one ε, rounding and its room included: Adult over 16 devices, 210 parameters."""
+    plan = replace(ONCE, devices=16, cohort=16, rounds=5, local_steps=60)
+    budget = Budget(epsilon=epsilon, delta=DELTA)
+    gaussian, whole = (
+        calibrated(replace(plan, law=law), budget, rule=rule) for law in ("gaussian", "discrete_gaussian")
+    )
+    codec = Codec.for_plan(whole, SecureSum.for_cohort(16), 210)
+    assert gaussian.noise < codec.noise_in_grid * codec.grid <= 1.05 * gaussian.noise  # 1.018
 
 
 def test_a_pull_home_lies_between_the_whole_local_time_and_the_proximal_point():

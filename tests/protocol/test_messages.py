@@ -10,19 +10,23 @@ from hypothesis import strategies as st
 
 from choral.errors import TrustError
 from choral.protocol.messages import (
+    AGREEING,
     ASKING,
     MAGIC,
-    PROBING,
     QUESTION_BYTES,
     QUESTIONS,
     VERSION,
+    Agreed,
     Call,
     Close,
     Drop,
     Edges,
     Final,
+    Gather,
     Inquire,
     Message,
+    Offer,
+    Offers,
     Omega,
     Opening,
     Ready,
@@ -30,6 +34,8 @@ from choral.protocol.messages import (
     Signed,
     Turn,
     Upload,
+    Wrapped,
+    Wraps,
     decode,
     encode,
     is_about_a_question,
@@ -38,10 +44,11 @@ from choral.protocol.messages import (
     unpack,
 )
 
-VECTOR_BYTES, RECORDS_BYTES = 40, 700
+VECTOR_BYTES, RECORDS_BYTES = 40, 1300
 
 whole = st.integers(0, 2**32 - 1)
 turns = st.builds(Turn, whole, whole)
+rounds = st.builds(Turn, st.integers(0, 2**31 - 1), whole)
 nonces = st.binary(min_size=16, max_size=16)
 digests = st.binary(min_size=32, max_size=32)
 signatures = st.binary(min_size=64, max_size=64)
@@ -65,6 +72,12 @@ messages = st.one_of(
         cause=st.none() | whole,
         signature=signatures,
     ),
+    st.builds(Gather, turn=rounds, terms=digests),
+    st.builds(Offer, turn=rounds, device=whole, key=st.just(b"k" * 1216), signature=signatures),
+    st.builds(Offers, turn=rounds, offers=records),
+    st.builds(Wrapped, turn=rounds, device=whole, ciphertexts=records),
+    st.builds(Wraps, turn=rounds, ciphertexts=records),
+    st.builds(Agreed, turn=rounds, device=whole, session=digests),
     st.builds(Close, turn=turns, record=digests),
     st.builds(Signed, turn=turns, device=whole, paid=whole, receipt=digests, signature=signatures),
 )
@@ -85,6 +98,12 @@ EXAMPLES: list[Message] = [
     Final(turn=Turn(1, 2), following=Turn(2, 0)),
     Opening(turn=Turn(1, 2), device=3, keys=pack({1: b"s" * 32}), ready=b"n" * 80),
     Refusal(turn=Turn(1, 2), device=3, code="CH401", cause=None, signature=b"s" * 64),
+    Gather(turn=Turn(1, 2), terms=b"t" * 32),
+    Offer(turn=Turn(1, 2), device=3, key=b"k" * 1216, signature=b"s" * 64),
+    Offers(turn=Turn(1, 2), offers=pack({1: b"o" * 100})),
+    Wrapped(turn=Turn(1, 2), device=3, ciphertexts=pack({4: b"w" * 100})),
+    Wraps(turn=Turn(1, 2), ciphertexts=pack({1: b"w" * 100})),
+    Agreed(turn=Turn(1, 2), device=3, session=b"d" * 32),
     Close(turn=Turn(1, 2), record=b"r" * 32),
     Signed(turn=Turn(1, 2), device=3, paid=4, receipt=b"r" * 32, signature=b"s" * 64),
 ]
@@ -118,7 +137,7 @@ def test_the_vector_is_a_view_of_the_frame_and_no_copy():
 
 def test_another_version_is_named_as_such():
     frame = bytearray(framed(EXAMPLES[0]))
-    struct.pack_into("<H", frame, 4, PROBING + 1)
+    struct.pack_into("<H", frame, 4, AGREEING + 1)
     assert refused(bytes(frame)) == "CH602"
 
 

@@ -89,6 +89,7 @@ class World:
         codec: Codec | None = None,
         probes: int = 0,
         opened_turns: int = 0,
+        hybrid: bool = False,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
         lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
@@ -98,7 +99,7 @@ class World:
         )
         self.terms = Terms(
             roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", probes=probes,
-            opened_turns=opened_turns,
+            opened_turns=opened_turns, hybrid=hybrid,
         )  # fmt: skip
         self.seed = seed
         self.stores = [MemoryStore() for _ in self.identities]
@@ -107,6 +108,8 @@ class World:
             Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes(), pairs=pairs))
         self.devices = [self.start(number) for number in range(len(self.identities))]
         self.model = np.arange(parameters, dtype=np.float32)
+        if hybrid:
+            self.wire().agree(FIRST, range(len(self.devices)))
 
     def start(self, number: int, **changes: object) -> Device:
         """A device over what its store holds, as after a restart."""

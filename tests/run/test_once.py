@@ -110,18 +110,38 @@ def test_learning_is_as_good_as_with_noise_in_every_step_where_noise_is_small():
     assert once.score(*TABLE) > 0.85
 
 
+def model_of_ones_own(features, classes):
+    """Linear, and yet of a loss that the rule knows nothing of."""
+
+    def loss(weights, row, label):
+        return (row @ weights - label) ** 2
+
+    return choral.model(lambda _: np.zeros(features, np.float32), loss, lambda weights, rows: rows @ weights[:, None],
+                        features=features, classes=classes)  # fmt: skip
+
+
 @pytest.mark.parametrize(("changes", "code"), [
-    ({"model": "mlp", "hidden": [4]}, "CH204"),
+    ({"kind": "mlp", "hidden": [4]}, "CH204"),
+    ({"kind": f"{__name__}:model_of_ones_own", "label_bounds": [0, 1]}, "CH204"),
     ({"law": "skellam", "sampling": "poisson"}, "CH204"),
     ({"steps": 2, "step_size": 5.0}, "CH204"),  # longer than 2/L
+    ({"steps": 1, "step_size": 1e-9}, "CH204"),  # so short that rounding counts: e > 0.01
+    ({"steps": 2**21, "step_size": 0.1}, "CH204"),
+    ({"pull": 5.0, "parts": 2}, "CH204"),
+    ({"parts": 2, "sampling": "poisson", "batch": 20}, "CH204"),
+    ({"unit": "device", "steps": 2, "batch": 10, "step_size": 0.1, "clip": 1.0}, "CH204"),  # noise is once there anyway
+    ({"momentum": 0.9}, "CH101"),  # on the device; at the server it is post-processing
+    ({"precision": "float32"}, "CH101"),
+    ({"noise_is_added": "twice"}, "CH102"),
     ({"row_length": -1.0}, "CH102"),
     ({"slope": 0.0}, "CH102"),
+    ({"pull": -1.0}, "CH102"),
 ])  # fmt: skip
-def test_what_the_rule_does_not_reach_is_refused_before_a_run_begins(changes, code):
-    named = {"model": "kind"}
+def test_what_the_rule_does_not_reach_is_refused_before_anything_is_charged(changes, code, tmp_path):
     with pytest.raises(ChoralError) as refused:
-        study(**{named.get(name, name): value for name, value in changes.items()})
+        choral.rehearse(TABLE, **SETTINGS | changes, out=tmp_path / "run")
     assert refused.value.code == code
+    assert not list(tmp_path.rglob("*.ledger"))
 
 
 def test_three_classes_have_a_slope_as_two_have():

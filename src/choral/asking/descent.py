@@ -10,6 +10,8 @@ MOMENTUM = 0.8
 # Constants of the catalogue, never chosen on data: tuned once, on UCI Adult, over ten splits.
 RATE, CAP = 4.0, 4.0
 ROUNDS, MOST_ROUNDS = 40, 200
+ROUNDS_OF_TRENDS = 80  # of models without cells for numbers: they have less noise to gather, and settle more slowly
+ROUNDS_AGAINST_EVERYONE = 20  # where each device has the noise for its own answer, fewer rounds learn more
 
 
 @dataclass(frozen=True, kw_only=True)

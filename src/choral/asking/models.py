@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -142,6 +142,22 @@ _READ: dict[str, Callable[[Question, Parameters], SumModel]] = {
 MODELS = tuple(_READ)
 
 
+class UsualSums(NamedTuple):
+    """How many sums a model that a study names as its own takes where nobody says, and which settings it needs."""
+
+    before: int  # the first round
+    rounds: int
+    rounds_against_everyone: int
+    needs: tuple[str, ...] = ()
+
+
+# The models that a study may have in place of one that is trained: [model] kind.
+IN_PLACE_OF_TRAINING = {
+    "additive": UsualSums(1, descent.ROUNDS, descent.ROUNDS_AGAINST_EVERYONE),
+    "hazard": UsualSums(1 + hazard.TAKES, hazard.ROUNDS, hazard.ROUNDS, needs=("time",)),
+}
+
+
 def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
     """The model that a question names, with every parameter checked.
 
@@ -157,12 +173,16 @@ def read_model(question: Question, columns: DeclaredColumns) -> SumModel:
     return model
 
 
+BLIND = 0.5  # in log-odds or the logarithm of a hazard: the effect of a risk that is common knowledge
+
+
 def _planned(spread: float, rounds: int, before: int) -> Expected:
     first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
+    blind = " That hides effects of a usual size: use fewer columns or cells, or a larger epsilon." * (spread > BLIND)
     return Expected(
         width=2 * Z * spread,
         sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
-        f"{spread:.3g}.",
+        f"{spread:.3g}.{blind}",
     )
 
 

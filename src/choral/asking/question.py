@@ -71,8 +71,8 @@ class Question:
         >>> Question(name="mean", parameters={"column": "age"}).words()
         'What are the mean and the variance of "age"?'
         """
-        self.canonical()  # so that only what may be sent is put into words
-        return sentence(self.name, self.parameters)
+        plain = json.loads(self.canonical())  # only what may be sent is put into words, with numbers in one form
+        return sentence(self.name, plain["parameters"])
 
 
 def _plain(value: object) -> object:

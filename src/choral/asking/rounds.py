@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from choral.asking.cells import MOST_BINS, USUAL_BINS
 from choral.asking.column_bounds import ColumnBounds
 from choral.asking.cross_tables import ManyTables
-from choral.asking.descent import MOST_ROUNDS, ROUNDS
+from choral.asking.descent import MOST_ROUNDS, ROUNDS, ROUNDS_OF_TRENDS
 from choral.asking.design import Design
 from choral.asking.moments import Moments
 from choral.asking.parameters import Parameters, bad
@@ -80,7 +80,7 @@ class GradientRound:
             design=design,
             clip=given.number("clip", above=0, most=64, usual=1),
             weight=given.number("weight", above=0, most=1, usual=1) if bins else 1.0,
-            rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS),
+            rounds=given.whole("rounds", least=1, most=MOST_ROUNDS, usual=ROUNDS if bins else ROUNDS_OF_TRENDS),
             weights=np.zeros(design.length),
         )
 

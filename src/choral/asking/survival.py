@@ -21,7 +21,7 @@ from choral.learning.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
 CLEAR = 3.0  # deviations of the noise above which a number of rows at risk is distinguished from 0
-ROUGH = 0.25  # of a bin's events: more noise than this makes it rough
+ROUGH = 0.25  # of the events of a bin on average: more noise than this makes a curve rough
 Matrix = NDArray[np.float64]
 
 
@@ -169,6 +169,9 @@ class Survival(ByReference):
         noise = deviation * np.linalg.norm(np.cumsum(by_cell, axis=0) @ moved, axis=1)
         survival = np.clip(falling(np.exp(log_survival)), 0.0, 1.0)
         so_far = np.cumsum(events[:known]) < CLEAR * deviation * np.sqrt(np.arange(1, known + 1))
+        # By the mean of all bins: judged by its own count, a bin would pass where its noise happens to be high, and the
+        # intervals of those bins would hold less often than they say.
+        is_rough = bool(deviation > ROUGH * max(float(events[:known].mean()), 0.0))
         rows: list[dict[str, object]] = []
         for place in range(self.bins):
             at = min(place, known - 1)
@@ -185,7 +188,7 @@ class Survival(ByReference):
                     "sampling_high": inner[1],
                     **renamed("at_risk", around(float(at_risk[place]), float(risk_sd[place]), least=0.0)),
                     "noise_sd": float(value * noise[at]),
-                    "is_rough": place > at or deviation > ROUGH * max(float(events[place]), 0.0),
+                    "is_rough": place > at or is_rough,
                 }
             )
         return rows

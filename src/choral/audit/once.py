@@ -1,7 +1,8 @@
 """Rule S7 tried out: many rounds of uploads with noise once, by the functions that devices use, seen as opened sums.
 
 The worst pair of tables that the rule knows: one row with two labels, both so far off that its gradient is clipped in
-every step. It moves the upload by all of Δ, so nothing but the noise is between the adversary and the record.
+every step. It moves the upload by all of Δ, so nothing but the noise is between the adversary and the record; where
+rows are drawn, its coin is, too.
 """
 
 import math
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from choral.audit.verdict import Finding, Trial
 from choral.learning.models import Model, linear
-from choral.learning.once import LocalWork, local_work, with_noise
+from choral.learning.once import LocalWork, local_work, places_of, with_noise
 from choral.learning.persons import grouped, model_of_units
-from choral.plan import Budget, Plan, SecureSum, UnitName, unit_of
+from choral.plan import Budget, Plan, Sampling, SecureSum, UnitName, unit_of
 from choral.privacy.calibrate import loss_under, smallest_noise
 from choral.privacy.exposure import exposure_of
 from choral.privacy.mechanisms.noise_once import movement
@@ -53,15 +54,26 @@ class OnceCase:
         """One weight and an intercept, least squares; of a person's rows where a person is the unit."""
         return model_of_units(linear(1), self.plan)
 
-    def clean(self, world: int) -> NDArray[np.float64]:
-        """What the canary's device computes in a world, from a model that the server made up."""
-        return local_work(self.model, LocalWork.of(self.plan), np.array(self.start, np.float32), *self.worlds[world])
+    @property
+    def places(self) -> int:
+        """The rows for which a round has room."""
+        return places_of(self.plan, len(self.worlds[0][1]))
+
+    def clean(self, world: int, *, drawn: bool = True) -> NDArray[np.float64]:
+        """What the canary's device computes in a world, from a model that the server made up, with the canary or not.
+
+        All other rows are alike and move nothing, so it does not matter which of them are drawn.
+        """
+        start, (features, labels) = np.array(self.start, np.float32), self.worlds[world]
+        used = slice(None if drawn else 1, self.places)
+        return local_work(self.model, LocalWork.of(self.plan), start, features[used], labels[used], self.places)
 
     def scores(self, world: int, watch: Watch = unwatched) -> NDArray[np.float64]:
         """The log-likelihood ratios of the trainings of one world: the server sends the same model in every round."""
         uploads = [self.clean(one) for one in (0, 1)]
         apart, middle = uploads[1] - uploads[0], (uploads[0] + uploads[1]) / 2
         along = apart / np.linalg.norm(apart)
+        rate, without = self._rate, None if self.plan.partitioned else self.clean(world, drawn=False)
         deviation = self.plan.noise * math.sqrt(self.claimed) / (movement(self.plan) / 2)
         starts = range(0, self.trial.trainings, BLOCK)
         found = []
@@ -69,19 +81,26 @@ class OnceCase:
             rng = np.random.Generator(np.random.Philox(key=[self.trial.seed, (world << 60) + start]))
             total = np.zeros(BLOCK)
             for _ in range(self.plan.rounds):
-                opened = self._opened(uploads[world], rng)
-                pull = (opened - middle) @ along / (movement(self.plan) / 2)
-                total += 2 * pull / deviation**2
+                clean = uploads[world]
+                if without is not None:
+                    clean = np.where(rng.random((BLOCK, 1)) < rate, clean, without)
+                pull = (self._opened(clean, rng) - middle) @ along / (movement(self.plan) / 2)
+                total += _ratio(pull / deviation, deviation, rate)
             found.append(total)
         return np.concatenate(found)[: self.trial.trainings]
 
+    @property
+    def _rate(self) -> float:
+        """The chance that a round uses the canary."""
+        return 1.0 if self.plan.partitioned else self.plan.batch / len(self.worlds[0][1])
+
     def _opened(self, clean: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
         """The sums of one round, less what the server knows: the uploads of the company without their noise."""
-        plan, rows = replace(self.plan, noise=self.noise_share * self.plan.noise), len(self.worlds[0][1])
-        shape = (BLOCK, len(clean))
+        plan, places = replace(self.plan, noise=self.noise_share * self.plan.noise), self.places
+        shape = (BLOCK, clean.shape[-1])
         total = np.zeros(shape)
         for device in range(self.honest):
-            upload = with_noise(self.model, plan, rows, clean if device == 0 else 0 * clean, rng.normal(size=shape))
+            upload = with_noise(self.model, plan, places, clean if device == 0 else 0 * clean, rng.normal(size=shape))
             total += quantise(upload, rng.random(shape, np.float32), self.codec.grid)
         return self.codec.grid * total
 
@@ -92,6 +111,14 @@ class OnceCase:
     def as_dict(self) -> dict[str, object]:
         """What was set up, for machines."""
         return {"case": self.name, "sees": self.sees, "plan": self.plan.to_dict()}
+
+
+def _ratio(seen: NDArray[np.float64], deviation: float, rate: float) -> NDArray[np.float64]:
+    """ln of one law over the other: a pull of ±1 with chance `rate` under noise, in units of that noise."""
+    up, down = ((sign * 2 * seen - 1 / deviation) / (2 * deviation) for sign in (1, -1))
+    drawn, left_out = np.log(rate), np.log1p(-rate) if rate < 1 else -np.inf
+    ratio: NDArray[np.float64] = np.logaddexp(left_out, drawn + up) - np.logaddexp(left_out, drawn + down)
+    return ratio
 
 
 def persons(count: int = 4, rows: int = VISITS) -> tuple[Table, Table]:
@@ -118,7 +145,6 @@ def canaries(rows: int = 4) -> tuple[Table, Table]:
 def once_case(
     *,
     epsilon: float = 1.0,
-    delta: float = DELTA,
     trainings: int | None = None,
     confidence: float = 0.99,
     seed: int = 0,
@@ -128,11 +154,14 @@ def once_case(
     row_length: float = 2.0,
     worlds: tuple[Table, Table] | None = None,
     unit: UnitName = "record",
+    sampling: Sampling = "partition",
+    alone: bool = False,
 ) -> OnceCase:
-    """The case with the least noise for which rule S7 proves `epsilon` with the secure sum; nothing is trained yet.
+    """The case with the least noise for which rule S7 proves `epsilon`, by default with the secure sum.
 
     `honest` is how many noises are really there, where that is not what the rule counts. With the `unit` "person" it is
-    a person with five rows that is replaced.
+    a person with five rows that is replaced. With `sampling` "poisson" a round draws every row with chance ½. A
+    device `alone` has the claim against everyone: its own noise counts. Nothing is trained yet.
 
     >>> case = once_case(epsilon=2.0)
     >>> case.trial.loss.rule, case.honest, 1.99 < case.trial.epsilon <= 2.0
@@ -141,24 +170,26 @@ def once_case(
     in_groups = unit_of(unit).groups_rows
     worlds = worlds or (persons() if in_groups else canaries())
     rows = len(worlds[0][1])
-    plan = Plan(
+    drawn = Plan(
         devices=COMPANY, cohort=COMPANY, rounds=3, rows=rows, batch=rows, local_steps=local_steps, step_size=step_size,
-        clip=1.0, noise=1.0, sampling="partition", noise_is_added="once", row_length=row_length,
+        clip=1.0, noise=1.0, sampling=sampling, noise_is_added="once", row_length=row_length,
         unit=unit, rows_per_person=VISITS if in_groups else 0,
     )  # fmt: skip
-    secure = SecureSum.for_cohort(COMPANY)
+    plan = drawn if drawn.partitioned else replace(drawn, batch=rows // 2)
+    secure, rule = SecureSum.for_cohort(COMPANY), "proved" if alone else "with_secure_sum"
     part = exposure_of(plan, secure, rows=rows, rounds=plan.rounds)
-    part = replace(part, noise=smallest_noise(part, Budget(epsilon=epsilon, delta=delta), "with_secure_sum"))
-    loss = loss_under("with_secure_sum", part)
+    part = replace(part, noise=smallest_noise(part, Budget(epsilon=epsilon, delta=DELTA), rule))
+    loss = loss_under(rule, part)
     assert isinstance(loss, Loss)  # noqa: S101 - the rule is proved
     plan = replace(plan, noise=part.noise)
     many = TRAININGS if trainings is None else trainings
+    claimed = 1 if alone else part.honest_noises
     return OnceCase(
-        trial=Trial(loss=loss, delta=delta, trainings=many, confidence=confidence, seed=seed),
+        trial=Trial(loss=loss, delta=DELTA, trainings=many, confidence=confidence, seed=seed),
         plan=plan,
         codec=Codec.for_plan(plan, secure, linear(1).size),
-        honest=part.honest_noises if honest is None else honest,
-        claimed=part.honest_noises,
+        honest=claimed if honest is None else honest,
+        claimed=claimed,
         worlds=worlds,
-        name="person" if in_groups else "s7",
+        name="person" if in_groups else "s7" if plan.partitioned else "s7-sampled",
     )

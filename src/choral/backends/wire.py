@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from choral.protocol.device import Device
 from choral.protocol.findings import Findings
+from choral.protocol.key_round import KeyRound
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
 from choral.protocol.probing import AskedProbes, Probes
@@ -60,7 +61,24 @@ class Wire:
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
         self.asked: AskedProbes | None = None  # the probes of the last attempt, with their answers
+        self.agreed: frozenset[int] = frozenset()  # who shares keys since the last agreement, where the terms want one
         self._gathered: Muster | None = None
+
+    def agree(self, turn: Turn, called: Iterable[int]) -> frozenset[int]:
+        """Let the called devices agree on new keys for the rounds from this turn's on; who has agreed may be called.
+
+        Nobody is charged for it. If too few agree, with CH503, nobody may be called: some may have replaced their keys.
+        """
+        running, self._gathered, self.agreed = KeyRound(self.terms, turn, called), None, frozenset()
+        try:
+            while running.agreed is None:
+                for sender, frame in self.transport.exchange(running.outbox()):
+                    running.receive(sender, frame)
+                running.advance()
+        finally:
+            self.findings = running.findings
+        self.agreed = running.agreed
+        return self.agreed
 
     def attempt(
         self,

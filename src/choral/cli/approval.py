@@ -1,14 +1,14 @@
 """The screen by which a site's owner decides about a study: short paragraphs, the number to compare last."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from choral.cli import terminal
 from choral.plan import unit_of
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
+    from choral.deploy.comparing import DrawnNumber
     from choral.deploy.preview import Preview
 
 Paragraph = Callable[["Preview"], list[str]]
@@ -26,12 +26,41 @@ def outcome(*, recorded: bool) -> list[str]:
             "APPROVED  this study with this table and nothing else: any change is refused.",
             "NEXT      choral device run",
         ]
-    return ["NOTHING was recorded or sent. Add --yes if everybody else sees this number, too."]
+    return ["NOTHING was recorded or sent. Add --yes if all checks are the same."]
 
 
 def can_ask() -> bool:
     """Whether a person can be asked: the words come from a terminal, and go to one."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def compared(drawn: "DrawnNumber", answer: Callable[[str], str] = input) -> list[str]:
+    """The checks with the other sites, whose numbers the owner types; who is passed over is named as missing."""
+    typed = {}
+    for name in drawn.others:
+        try:
+            typed[name] = answer(f"Six digits of {name}: ").strip()
+        except EOFError:
+            break
+    return check_lines(drawn, drawn.checks(f"{name}={number}" for name, number in typed.items() if number))
+
+
+def check_lines(drawn: "DrawnNumber", checks: Mapping[str, str]) -> list[str]:
+    """What two sites compare, for each other site; and who is missing."""
+    missing = [name for name in drawn.others if name not in checks]
+    return [
+        *(f"CHECK     {spaced(check)} with {name}: both must see the same" for name, check in checks.items()),
+        *([f"MISSING   {', '.join(missing)}"] if missing else []),
+    ]
+
+
+def spaced(number: str) -> str:
+    """Six digits as people read them aloud.
+
+    >>> spaced("417093")
+    '417 093'
+    """
+    return f"{number[:3]} {number[3:]}"
 
 
 def agreed(answer: Callable[[str], str] = input) -> bool:
@@ -41,7 +70,7 @@ def agreed(answer: Callable[[str], str] = input) -> bool:
     (True, False, False)
     """
     try:
-        return answer("Does everybody else see this number? Type yes to approve the study: ").strip() == "yes"
+        return answer("Are all checks the same? Type yes to approve the study: ").strip() == "yes"
     except EOFError:
         return False
 
@@ -63,10 +92,16 @@ def _code(preview: "Preview") -> list[str]:
 
 
 def _devices(preview: "Preview") -> list[str]:
-    lines = [f"DEVICES   {len(preview.devices)}, each with its own number:"]
-    for name, number in zip(preview.devices, preview.device_numbers, strict=True):
-        lines += [f"  {name}{' (this site)' if name == preview.device else ''}", *terminal.digits(number)]
-    return lines
+    return [
+        f"DEVICES   {len(preview.devices)}, and nobody else:",
+        *(f"  {name}{' (this site)' if name == preview.device else ''}" for name in preview.devices),
+    ]
+
+
+def _keys(preview: "Preview") -> list[str]:
+    if preview.hybrid:
+        return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
+    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads, noise and all"]
 
 
 def _reads(preview: "Preview") -> list[str]:
@@ -158,7 +193,10 @@ def _limit_of_sums(preview: "Preview") -> list[str]:
 
 
 def _number(preview: "Preview") -> list[str]:
-    return ["NUMBER    all who take part must see the same:", *terminal.digits(preview.safety_number)]
+    return [
+        f"NUMBER    {spaced(preview.own_number)}: read it to all other sites, in one call, and type theirs:",
+        "          choral device compare …; each two of you must then see the same check",
+    ]
 
 
-PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _reads, _sends, _costs, _asks, _limit, _protects)
+PARAGRAPHS: tuple[Paragraph, ...] = (_study, _code, _devices, _keys, _reads, _sends, _costs, _asks, _limit, _protects)

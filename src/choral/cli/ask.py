@@ -7,7 +7,6 @@ question is charged to every device's ledger; the same question again is answere
 
 import argparse
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"folder": folder, **asked.to_dict()}))
     else:
-        print(_shown_plan(asked) if args.plan else _shown(asked, folder))  # type: ignore[arg-type]
+        print(shown_plan(asked) if args.plan else shown(asked, folder))  # type: ignore[arg-type]
     return 0
 
 
@@ -90,7 +89,7 @@ def _question(args: argparse.Namespace) -> "Question":
 def _inquiry(args: argparse.Namespace) -> "Inquiry":
     from choral import config
     from choral.run import inquiry
-    from choral.run.folder import folder_name
+    from choral.run.folder import new_folder
     from choral.run.study import settle
 
     if Path(args.study).is_dir():
@@ -100,7 +99,7 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
     job = config.read(args.study)
     job = job if args.seed is None else job.seeded(args.seed)
     kind = "rehearsal" if args.rehearse else "simulation"
-    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(job.run.name)}"
+    out = args.out or new_folder(job.run.name)
     if args.plan:
         return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
     return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
@@ -117,11 +116,11 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
     folder = run_folder(Path(args.study), study).path
     if args.plan:
         would = plan(folder, study, question)
-        print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else _shown_plan(would))
+        print(json.dumps({"folder": str(folder), **would.to_dict()}) if args.json else shown_plan(would))
         return 0
     asked = put(folder, study, question)
     if asked is not None:
-        print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else _shown(asked, str(folder)))
+        print(json.dumps({"folder": str(folder), **asked.to_dict()}) if args.json else shown(asked, str(folder)))
     elif args.json:
         print(json.dumps({"folder": str(folder), "waiting": True}))
     else:
@@ -132,7 +131,8 @@ def _deployed(args: argparse.Namespace, question: "Question") -> int:
     return 0
 
 
-def _shown(asked: "AskedAnswer", folder: str) -> str:
+def shown(asked: "AskedAnswer", folder: str) -> str:
+    """An answer or a model, with what it cost, for people."""
     answer = asked.answer
     lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
     if asked.privacy.from_register:
@@ -152,6 +152,17 @@ def _shown(asked: "AskedAnswer", folder: str) -> str:
     return "\n".join(escaped(line) if line != answer.block else line for line in lines)
 
 
+def in_one_line(asked: "AskedAnswer", folder: str) -> str:
+    """A model's figures, its first ε with its terms, and where it is."""
+    figures = [f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items()]
+    privacy = asked.privacy
+    cost = (
+        f"ε ≤ {up(privacy.epsilon, 4)} (δ = {privacy.delta:g}, {privacy.adjacency}, rule {privacy.rule}, against "
+        f"{privacy.adversary})"
+    )
+    return escaped(" · ".join([*figures, cost, folder]))
+
+
 def _row(row: dict[str, object]) -> str:
     """What a row is about, then its estimate and interval."""
     about = [f"{name} {row[name]:,.6g}" for name in _NAMED if name in row]
@@ -160,7 +171,8 @@ def _row(row: dict[str, object]) -> str:
     return f"  {' · '.join(named):<32}{interval}"
 
 
-def _shown_plan(asked: "PlannedQuestion") -> str:
+def shown_plan(asked: "PlannedQuestion") -> str:
+    """What a question would cost and how wide its interval would be, for people."""
     lines = [
         f"PLAN   {asked.question.words()}",
         f"       noise of deviation {asked.deviation:.4g} in each number. {asked.expected.sentence}",

@@ -14,6 +14,8 @@
   choral audit --case s5                 rule S5: it sees every noisy step
   choral audit --case s6                 rule S6: it sees a device's integers
   choral audit --case s7                 rule S7: it sees sums with noise once
+  choral audit --case s7-sampled         the same with one secret draw of rows
+                                         per round
   choral audit ask                       rule S8: it sees the sums of answers
   choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from choral.audit.once import OnceCase
     from choral.audit.verdict import Finding
     from choral.audit.white_box import WhiteBox
+    from choral.plan import Sampling, UnitName
     from choral.run.watch import Watch
 
 
@@ -55,6 +58,14 @@ class Given(TypedDict):
     seed: int
 
 
+class Once(TypedDict, total=False):
+    """What a case of noise once has that is not usual."""
+
+    unit: "UnitName"
+    sampling: "Sampling"
+
+
+_ONCE: dict[str, Once] = {"s7": {}, "s7-sampled": {"sampling": "poisson"}, "person": {"unit": "person"}}
 REFUTED = "A PROVED ε IS REFUTED: this is a bug in choral or in the plan's engine; please report it"
 
 
@@ -131,12 +142,13 @@ def _white_box(args: argparse.Namespace, given: Given) -> int:
 def _once(args: argparse.Namespace, given: Given) -> int:
     from choral.audit.once import once_case
 
-    case = once_case(**given, unit="person" if args.case == "person" else "record")
+    case = once_case(**given, **_ONCE[args.case])
+    rows = "all" if case.plan.partitioned else f"about {case.plan.batch} of"
     return _watched(
         args,
         case,
-        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over all {case.plan.rows} {case.plan.unit}s, "
-        f"the noise of {case.honest}",
+        f"{case.plan.rounds} rounds, local steps: {case.plan.local_steps} over {rows} {case.plan.rows} "
+        f"{case.plan.unit}s, the noise of {case.honest}",
     )
 
 
@@ -279,7 +291,7 @@ CASES: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "theorem-1-convex": _theorem_1,
     "theorem-1-network": _theorem_1,
     **dict.fromkeys(("s1", "s2", "s4", "s5", "s6"), _white_box),
-    **dict.fromkeys(("s7", "person"), _once),
+    **dict.fromkeys(_ONCE, _once),
     "ask": _ask,
     **dict.fromkeys(("float-sum", "float-sum-poisson"), _float_sum),
 }

@@ -31,6 +31,7 @@ in this order:
   send hospital-a.card to the coordinator; get study.toml back
   choral device doctor
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --run
+  choral device compare hospital-b=417093 hospital-c=582044, in one call
   choral device result
   choral device personal --validation later-rows.csv"""
 
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     join.add_argument("--name", required=True, help="this site's name in the study")
     join.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
     join.add_argument("--again", action="store_true", help="keep this home's keys and ledger, follow a new invitation")
+    join.add_argument("--plain-card", action="store_true", help="a card for a coordinator who has choral 0.1")
     approve = phase("approve", _approve, "show what a study would cost and send; with --yes, approve it")
     approve.add_argument("study", type=Path, help="the coordinator's study.toml")
     approve.add_argument(
@@ -62,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
+    approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument(
@@ -80,12 +83,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=FILE",
         help="run module:function of FILE, or of what is installed",
     )
+    approve.add_argument(
+        "--allow-card-keys", action="store_true", help="take the keys of the cards, where a site has no others"
+    )
     approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
     approve.add_argument("--label", default="", help="what you call this data; shown here only")
     approve.add_argument("--yes", action="store_true", help="record the approval without asking")
     approve.add_argument(
         "--run", action="store_true", dest="then_run", help="once approved, answer for this site until it is over"
     )
+    compare = phase("compare", _compare, "compare the study with the other sites, in one call")
+    compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
     run = phase("run", _run, "answer for this site until stopped")
     run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
     service.configure(run)
@@ -98,13 +106,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     questions = phase("questions", _questions, "every question that this site was asked, in words")
     ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
+    rotate = phase("rotate", _rotate, "make new keys for this site, between studies; the ledger goes on")
+    rotate.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
     own = phase("personal", _personal, "make a model of this site, near the shared one; it stays here")
     personal.configure_own(own)
     predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
     personal.configure_predict(predict)
-    for one in (join, approve, run, status, doctor, result, metrics, questions, ledger, own, predict):
+    for one in (join, approve, compare, run, status, doctor, result, metrics, questions, ledger, rotate, own, predict):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, run, doctor, result, ledger, own, predict):
+    for one in (join, approve, run, doctor, result, ledger, rotate, own, predict):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
 
 
@@ -121,7 +131,7 @@ def _join(args: argparse.Namespace) -> int:
     from choral.run.folder import write_whole
 
     invitation, secret = Invitation.read(args.invitation), passphrase(args)
-    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again)
+    home = Home.join(args.home, invitation, args.name, passphrase=secret, again=args.again, plain=args.plain_card)
     card, path = home.card(secret), args.card or Path(f"{args.name}.card")
     write_whole(path, card_text(card).encode(), fix="Join again with --again and another --card.")
     joined = {"name": args.name, "home": str(args.home), "card": str(path), "server": invitation.address}
@@ -134,14 +144,14 @@ def _join(args: argparse.Namespace) -> int:
         f"SERVER    {invitation.address}, of the study {invitation.name}",
         f"          certificate SHA-256 {invitation.fingerprint[:47]}",
         f"                              {invitation.fingerprint[48:]}",
-        f"SEND      {path} to the coordinator, and read your number by phone:",
-        *terminal.digits(card.bundle.safety_number),
+        f"SEND      {path} to the coordinator",
         "NEXT      choral device approve study.toml --max-epsilon … --data …",
     )
     return 0
 
 
 def _approve(args: argparse.Namespace) -> int:
+    from choral.deploy.comparing import last_drawn
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
@@ -154,6 +164,7 @@ def _approve(args: argparse.Namespace) -> int:
         epsilon_sum=args.max_epsilon_sum,
         curious=args.allow_curious,
         probes=args.allow_probes,
+        card_keys=args.allow_card_keys,
         label=args.label,
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -167,7 +178,7 @@ def _approve(args: argparse.Namespace) -> int:
                 passphrase=passphrase(args),
                 record=record,
                 register=Register(second_home=args.second_home),
-                written=Format(**{name: getattr(args, name) for name in FORMAT}),
+                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
             )
 
     preview, recorded = approved(record=args.yes), args.yes
@@ -175,11 +186,46 @@ def _approve(args: argparse.Namespace) -> int:
         print(json.dumps({**preview.to_dict(), "approved": recorded}))
         return _run(args) if args.then_run and recorded else 0
     terminal.say(*approval.screen(preview))
-    if not recorded and approval.can_ask() and approval.agreed():
-        approved(record=True)
-        recorded = True
+    if not recorded and approval.can_ask():
+        terminal.say(*approval.compared(last_drawn(args.home)))
+        if recorded := approval.agreed():
+            approved(record=True)
     terminal.say(*approval.outcome(recorded=recorded))
     return _run(args) if args.then_run and recorded else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from choral.deploy.comparing import last_drawn
+
+    drawn = last_drawn(args.home)
+    checks = drawn.checks(args.numbers)
+    if args.json:
+        missing = [name for name in drawn.others if name not in checks]
+        shown = {"device": drawn.device, "number": drawn.number, "checks": checks, "missing": missing}
+        print(json.dumps({**shown, "study_number": drawn.study_number}))
+        return 0
+    own = f"NUMBER    {approval.spaced(drawn.number)}, of {drawn.device}: read it to all other sites, and type theirs"
+    terminal.say(own, *approval.check_lines(drawn, checks))
+    return 0
+
+
+def _rotate(args: argparse.Namespace) -> int:
+    from choral.deploy.enrolment import card_text
+    from choral.deploy.rotating import rotate
+    from choral.deploy.site import Home
+    from choral.run.folder import write_whole
+
+    home, secret = Home(args.home), passphrase(args)
+    rotate(home, secret)
+    path = args.card or Path(f"{home.joined.name}.card")
+    write_whole(path, card_text(home.card(secret)).encode(), fix="Give another --card: the new keys are kept.")
+    shown = {"name": home.joined.name, "home": str(args.home), "card": str(path)}
+    lines = [
+        f"KEYS      of {home.joined.name} are new; the old ones are gone, and the ledger goes on",
+        f"SEND      {path} to the coordinator of the next study",
+    ]
+    print(json.dumps(shown)) if args.json else terminal.say(*lines)
+    return 0
 
 
 def _run(args: argparse.Namespace) -> int:

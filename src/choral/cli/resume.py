@@ -2,7 +2,7 @@
 
 import argparse
 
-from choral.cli import terminal, training
+from choral.cli import sums, terminal, training
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -13,6 +13,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Take the run up and finish it."""
+    from choral import config
+    from choral.record import read_run
+
+    job = config.parse(read_run(args.run_folder).about.job, source="run.json")
+    if job.on_sums:
+        return sums.go_on(job, args)
     with terminal.stages("PLAN", 4, show=training.shows(args)) as done:
         from choral.output.logs import RunLog
         from choral.run.runs import resume

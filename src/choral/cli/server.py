@@ -99,8 +99,9 @@ def _enrol(args: argparse.Namespace) -> int:
         return 0
     plan, limit, secure, by = study.plan, study.settled.limits[0], study.secure, study.settled.costs.limited_by(0)
     terminal.say(
-        f"ENROLLED  {len(study.roster)} devices; compare each number with its site by phone",
-        *(line for one in study.roster for line in (f"  {one.id}", *terminal.digits(one.safety_number))),
+        f"ENROLLED  {len(study.roster)} devices",
+        *(f"  {one.id}" for one in study.roster),
+        "KEYS      " + _keys(study),
         f"PLAN      {study.settled.model.name} with {study.settled.model.size:,} parameters · {plan.rounds} rounds · "
         f"{plan.cohort} of {plan.devices} devices per round · {mechanism_of(plan).noise} {plan.noise:.4g}",
         f"          planned: ε ≤ {limit.epsilon:g} (δ = {limit.delta:g}, {by.adjacency}, "
@@ -108,11 +109,20 @@ def _enrol(args: argparse.Namespace) -> int:
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
         f"server and {secure.colluders} colluding devices",
         *_may_be_missing(plan.cohort, secure.smallest_sum),
-        f"SEND      {args.study / 'study.toml'} to every site. All must see this number:",
-        *terminal.digits(study.safety_number),
+        f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call: choral device compare",
         f"NEXT      choral server run {args.study}",
     )
     return 0
+
+
+def _keys(study: "Agreement") -> str:
+    if study.hybrid:
+        return "X25519 with ML-KEM-768, erased after every turn"
+    older = ", ".join(device.id for device in study.file.devices if not device.offers)
+    keys = f"those of the cards, which every site must allow; no others are offered by {older}"
+    if all(not device.offers for device in study.file.devices):
+        return keys
+    return f"{keys}. If one of them has an older choral, all need a plain card: choral device join --again --plain-card"
 
 
 def _may_be_missing(cohort: int, needed: int) -> list[str]:
@@ -127,6 +137,7 @@ def _described(study: "Agreement") -> dict[str, object]:
     rule = study.settled.costs.limited_by(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
+        "hybrid_keys": study.hybrid,
         "safety_number": study.safety_number,
         "devices": [{"id": one.id, "safety_number": one.safety_number} for one in study.roster],
         "plan": study.plan.to_dict(),

@@ -3,13 +3,12 @@
 import argparse
 import json
 import sys
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral import __version__
-from choral.cli import personal, terminal
+from choral.cli import personal, sums, terminal
 from choral.printable import escaped
 from choral.privacy.display import in_plain_words, up
 
@@ -64,16 +63,18 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
+    if job.on_sums:
+        return sums.start(kind, job, args)
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
         from choral.output.logs import RunLog
-        from choral.run.folder import RunFolder, folder_name
+        from choral.run.folder import RunFolder, new_folder
         from choral.run.runs import Run
         from choral.run.study import settle
 
         log = None if args.log is None else RunLog(args.log)
         done()
         study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
-    out = args.out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(study.name)}"
+    out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
         return follow(run, args)

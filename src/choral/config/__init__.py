@@ -20,6 +20,7 @@ from choral.config.settings import (
     PrivacySettings,
     RunSettings,
 )
+from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS
@@ -50,11 +51,25 @@ class Job:
 
     @property
     def model_kind(self) -> str:
-        """The kind of model: the one that is named, else the plainest for the label."""
+        """The kind of model that is trained: the one that is named, else the plainest for the label."""
         number = self.data.label_bounds is not None
-        return self.model.kind or next(
+        return (None if self.on_sums else self.model.kind) or next(
             name for name, kind in KINDS.items() if (kind.numbers if number else kind.classes)
         )
+
+    @property
+    def model_kind_said(self) -> str:
+        """The kind of model that the job asks for, trained or made from sums."""
+        return self.model.kind or self.model_kind
+
+    @property
+    def on_sums(self) -> bool:
+        """Whether its model is made from sums, which are questions, and nothing is trained.
+
+        >>> parse('privacy.epsilon = 2.0').on_sums
+        False
+        """
+        return self.model.kind in ON_SUMS
 
     def sampling(self, *, once: bool) -> Sampling:
         """How batches are drawn: as is said, else as is usual for the noise."""
@@ -179,7 +194,7 @@ def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
     }
     job = Job(**tables, source=source, text=text)
     _check_together(job)
-    return job
+    return replace(job, ask=questions_for(job)) if job.on_sums and not job.ask.allowed else job
 
 
 def _table(kind: type[T], name: str, values: Mapping[str, Any], source: str, text: str) -> T:
@@ -347,6 +362,7 @@ def _check_quantile(job: Job) -> None:
 
 
 def _check_model(job: Job) -> None:
+    check_on_sums(job)
     kind, data, built_in = job.model_kind, job.data, KINDS.get(job.model_kind)
     if built_in and built_in.hidden and not job.model.hidden:
         what = f'[model] kind = "{kind}" needs hidden sizes.'
@@ -357,9 +373,9 @@ def _check_model(job: Job) -> None:
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
             fix="Must be "
-            + ", ".join(f'"{name}"' for name in KINDS)
+            + ", ".join(f'"{name}"' for name in (*KINDS, *ON_SUMS))
             + ' or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys(BUILT_IN), ""),
+            + _did_you_mean(kind, dict.fromkeys((*BUILT_IN, *ON_SUMS)), ""),
         )
     if built_in and not built_in.classes and data.label_bounds is None:
         raise TableError(

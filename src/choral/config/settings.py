@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Texts, Whole, YesNo
 from choral.learning.dates import DATE_ORDERS, DateOrder
 from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
@@ -110,6 +110,7 @@ class DataSettings:
     image_shape: list[int] | None = _setting(ListOf(item=Whole(least=4), suggest="[28, 28]"))
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
+    labels: dict[str, str] | None = _setting(Texts())
     classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
     label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
     columns: dict[str, dict[str, Any]] | None = _setting(Tables())
@@ -135,12 +136,18 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function"."""
+    """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function".
+
+    "additive" and "hazard" are made from sums, which are questions, and not trained.
+    """
 
     kind: str | None = _setting(Text(suggest='"logistic"'))
     hidden: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[64, 32]"))
     row_length: float | None = _setting(Number(above=0, below=1e4, suggest="4.0"))
     slope: float | None = _setting(Number(above=0, below=1e4, suggest="0.3"))
+    time: str | None = _setting(Text(suggest='"days"'))
+    until: float | None = _setting(Number(above=0, suggest="1800"))
+    bins: int | None = _setting(Whole(least=2, suggest="24"))
 
 
 @dataclass(frozen=True, kw_only=True)

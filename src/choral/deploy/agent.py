@@ -19,8 +19,9 @@ from choral import __version__
 from choral.backends import relay
 from choral.deploy import pinned
 from choral.deploy.enrolment import STUDY, keep
+from choral.deploy.pinned import Approval
 from choral.deploy.reserving import reserve_in
-from choral.deploy.site import LOG, Approval, Home
+from choral.deploy.site import LOG, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
 from choral.privacy.ledger import Charge, Ledger, Receipt
@@ -93,6 +94,7 @@ class Agent:
                 train=self.train,
                 charge=self.charge,
                 payable=self._check_payable,
+                check=self.trainer.check,
                 account=lambda: (self._charged(), self.ledger.receipt),
             )
             self.respondent = Respondent(self.study.terms, vault, self._preparation(approval))

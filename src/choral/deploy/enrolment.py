@@ -49,6 +49,15 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return fingerprint(self.certificate)
 
 
+class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this device is, and the server that it knows from its invitation."""
+
+    name: str
+    node: str
+    server: Invitation
+    offers: tuple[str, ...] = ()  # of its card; none on cards of 0.1
+
+
 def card_of(identity: Identity, node: str) -> Enrolled:
     """What a device sends back: its signed bundle, and its node's key under its signature."""
     bundle = identity.bundle
@@ -59,6 +68,7 @@ def card_of(identity: Identity, node: str) -> Enrolled:
         signature=bundle.signature.hex(),
         node=node,
         node_signature=identity.sign("node key", node.encode()).hex(),
+        offers=bundle.offers,
     )
 
 
@@ -183,3 +193,8 @@ def keep(path: Path, content: str | bytes) -> None:
     """The file with this content, for its owner's eyes only; a crash leaves the old file or the new one."""
     private(path.parent)
     write_whole(path, content if isinstance(content, bytes) else content.encode(), mode=0o600)
+
+
+def keep_json(path: Path, value: msgspec.Struct) -> None:
+    """The file with this value as JSON, written so that its owner can read it."""
+    keep(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")

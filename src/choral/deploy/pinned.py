@@ -1,10 +1,29 @@
-"""What an approval fixes in addition to the study: the table that is read, and how far its passes have come."""
+"""What an approval fixes: the study, the table that is read, and how far its passes have come."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
+from choral.deploy.policy import Policy
 from choral.errors import TableError
+from choral.learning.reading import OPEN, Format
 from choral.privacy.ledger import Charge
+from choral.run.code import Code
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """That the owner approved one study, for one table, under a policy."""
+
+    study: str  # the digest, in hex
+    at: str
+    data: str
+    policy: Policy
+    table: str = ""  # the digest of what is read of the table; none before tables were pinned
+    code: Code | None = None  # of a model that is somebody's own
+    since: int = 0  # charges of this study when the passes over this table began
+    written: Format = OPEN  # how the table's file is written, as far as its owner says it
+    keys: bool = False  # whether the policy's word on keys was asked for; it was not in 0.1
 
 
 def passes_began(run: str, charges: Iterable[Charge], since: int | None) -> int:

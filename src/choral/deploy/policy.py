@@ -10,6 +10,7 @@ from choral.errors import TrustError
 from choral.plan import Budget
 from choral.run.agreement import Agreement
 from choral.run.code import Code
+from choral.secagg.hybrid import HYBRID, require_available
 
 DELTA, CROWD = 1e-5, 2
 
@@ -26,6 +27,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     struck: list[str] = []  # names of questions, and columns, that are not answered here, whatever the study allows
     probes: bool = False  # the server may ask for projections of this device's own noisy update, and open some turns
     models: list[str] = []  # "module:function" of others, which runs here; with "=FILE" from that file
+    card_keys: bool = False  # keys of the cards will do, where a device of the study can't agree on others
     label: str = ""  # what the owner calls the data; shown here only
 
     @property
@@ -77,6 +79,34 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise weaker(
                 f"a sum may hide this device among {crowd} honest ones only, the policy wants {self.crowd}",
                 f"--smallest-crowd {crowd}",
+            )
+
+    def check_keys(self, study: Agreement) -> None:
+        """Nothing, or CH610 for a study with weaker keys than its cards offer, or than the owner allows.
+
+        The cards are signed by the devices, so no server can make a study look as if it could not have better ones.
+        """
+        lacking = [device.id for device in study.file.devices if HYBRID not in device.offers]
+        if study.hybrid:
+            require_available()
+            if lacking:
+                raise TrustError(
+                    "CH610",
+                    f'the study has hybrid keys, and the card of "{lacking[0]}" does not offer them.',
+                    fix="Refused: let the coordinator enrol again.",
+                )
+        elif not lacking:
+            raise TrustError(
+                "CH610",
+                "all devices offer keys with ML-KEM-768, and the study has the older keys of the cards.",
+                fix="Refused: ask the coordinator by phone who changed it.",
+            )
+        elif not self.card_keys:
+            raise TrustError(
+                "CH610",
+                f'the study has the older keys of the cards, since "{lacking[0]}" offers no others.',
+                why="A stolen vault opens past uploads with them, and so may a later quantum computer.",
+                fix="Refused. That site can install this choral and join again; or allow it: --allow-card-keys.",
             )
 
 

@@ -12,6 +12,8 @@ class Preview:
 
     study: str
     safety_number: str
+    own_number: str  # this site's six digits for comparing the study
+    hybrid: bool  # whether keys are agreed in the run and erased turn by turn
     device: str
     devices: tuple[str, ...]
     device_numbers: tuple[str, ...]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from choral import federation
 from choral.backends.wire import Connected, Wire
+from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
@@ -36,7 +37,9 @@ WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states o
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
-LASTING = frozenset({"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603"})
+LASTING = frozenset(
+    {"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603", "CH611"}
+)
 
 
 class ServerState(TypedDict, total=False):
@@ -98,6 +101,7 @@ class Deployed(Place):
         self.run_folder = run_folder(folder, self.agreement)
         self.transport, self.patience = transport, patience
         self.wire = Wire(self.terms, transport)
+        self.agreements = KeyAgreements(self.wire)
         self.names = self.terms.ids
         self.folder = folder
         self.out: set[int] = set()  # the gone, and whom the coordinator has excluded
@@ -189,8 +193,24 @@ class Deployed(Place):
                 f"{len(here)} of {len(left)} devices are connected, {needed} are needed.",
                 fix="Ask the sites to start theirs; then choral server run goes on. Nothing is lost.",
             )
+        here = self._with_keys(here)
         self.questions.answer_waiting(sorted(here))
         return np.isin(np.arange(len(self.names)), list(here))
+
+    def _with_keys(self, here: frozenset[int]) -> frozenset[int]:
+        """Who of them shares keys; if somebody came who has none, all of them agree on new ones first."""
+        if self.terms.hybrid and self.agreements.needed(here):
+            self._state("agreeing on keys")
+            try:
+                self.agreements.make(here, self._last_turn.round)
+            finally:
+                self._note(self.agreements.findings)
+        return here & self.wire.agreed if self.terms.hybrid else here
+
+    def _note(self, found: Findings) -> None:
+        self.findings.add(found)
+        self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
+        self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
 
     def _gather(self, needed: int, patience: float, state: str = WAITING) -> None:
         """Wait for so many sites, and say who is missing whenever that changes, and until when the server waits."""
@@ -226,9 +246,7 @@ class Deployed(Place):
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
-            self.findings.add(self.wire.findings)
-            self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
-            self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
+            self._note(self.wire.findings)
             self.lost += [number for number in self.wire.uploaded if number not in included]
 
     def _next(self, turn: Turn, cohort: Sequence[int]) -> tuple[int, ...] | None:
@@ -236,7 +254,8 @@ class Deployed(Place):
         study, how = self.study, self.study.participation
         if turn.round >= study.plan.rounds or self.stopped:
             return None
-        willing = np.array(sorted(self.transport.present().difference(self.out)), dtype=np.intp)
+        here = self.transport.present().difference(self.out)
+        willing = np.array(sorted(here & self.wire.agreed if self.terms.hybrid else here), dtype=np.intp)
         counts = self.counts.copy()
         counts[list(cohort)] += 1
         return federation.cohort_of(

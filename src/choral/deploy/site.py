@@ -12,7 +12,9 @@ import numpy as np
 
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
-from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, card_of, check_owner, keep, private
+from choral.deploy.comparing import drawn_for
+from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, keep_json, private
+from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
@@ -37,32 +39,12 @@ from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
 from choral.run.questions import check_columns
+from choral.secagg.hybrid import HYBRID, available
 from choral.secagg.keys import Identity, check_name
 
 JOINED, APPROVAL, NODE_KEY, SOCKET, LOG = "site.json", "approval.json", "node.key", "agent.sock", "log.jsonl"
 RECEIPTS = "receipts"
 T = TypeVar("T")
-
-
-class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That the owner approved one study, for one table, under a policy."""
-
-    study: str  # the digest, in hex
-    at: str
-    data: str
-    policy: Policy
-    table: str = ""  # the digest of what is read of the table; none before tables were pinned
-    code: Code | None = None  # of a model that is somebody's own
-    since: int = 0  # charges of this study when the passes over this table began
-    written: Format = OPEN  # how the table's file is written, as far as its owner says it
-
-
-class Joined(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this device is, and the server that it knows from its invitation."""
-
-    name: str
-    node: str
-    server: Invitation
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,13 +65,22 @@ class Home:
 
     @classmethod
     def join(
-        cls, path: Path, invitation: Invitation, name: str, *, passphrase: str | None = None, again: bool = False
+        cls,
+        path: Path,
+        invitation: Invitation,
+        name: str,
+        *,
+        passphrase: str | None = None,
+        again: bool = False,
+        plain: bool = False,
     ) -> Self:
         """A home with keys made here; with `again` one that is there keeps them and its ledger, for another server.
 
-        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on.
+        Where an earlier join was cut off after it had made keys, those are kept, and this one goes on. A `plain` card
+        is one that choral 0.1 can read.
         """
         home = cls(path)
+        offers = (HYBRID,) if available() and not plain else ()
         _ = invitation.fingerprint
         if (path / JOINED).exists():
             if not again or home.joined.name != name:
@@ -100,9 +91,9 @@ class Home:
                     fix="Choose another --home; or --again, with the same --name, to follow another invitation.",
                 )
             (path / APPROVAL).unlink(missing_ok=True)  # first: nothing is approved for the other server
-            node = home.joined.node if (path / NODE_KEY).exists() else home._fresh_node_key()
+            node = home.joined.node if (path / NODE_KEY).exists() else home.fresh_node_key()
             keep(path / AUTHORITY, invitation.certificate)
-            keep(path / JOINED, _json(msgspec.structs.replace(home.joined, node=node, server=invitation)))
+            keep_json(path / JOINED, msgspec.structs.replace(home.joined, node=node, server=invitation, offers=offers))
             return home
         check_name(name)
         require_device_name(name)
@@ -113,12 +104,12 @@ class Home:
             private(path)
             memory = Memory(id=name, secret=Identity.fresh(name).to_bytes())
             Vault.create(FileStore(path / "vault"), memory, passphrase)
-        node = home._fresh_node_key()
+        node = home.fresh_node_key()
         keep(path / AUTHORITY, invitation.certificate)
-        keep(path / JOINED, _json(Joined(name=name, node=node, server=invitation)))
+        keep_json(path / JOINED, Joined(name=name, node=node, server=invitation, offers=offers))
         return home
 
-    def _fresh_node_key(self) -> str:
+    def fresh_node_key(self) -> str:
         """The public half of a new key for the server's gate; the card that is sent next carries it."""
         secret, public = node_key()
         keep(self.path / NODE_KEY, secret.decode())
@@ -182,8 +173,11 @@ class Home:
 
     def card(self, passphrase: str | None = None) -> Enrolled:
         """What the coordinator needs of this device; all of it is public."""
-        memory = self.vault(passphrase).memory
-        return card_of(Identity(memory.id, memory.secret), self.joined.node)
+        return self._card_of(self.vault(passphrase).memory)
+
+    def _card_of(self, memory: Memory) -> Enrolled:
+        joined = self.joined
+        return card_of(Identity(memory.id, memory.secret, joined.offers), joined.node)
 
     def check_known(self, study: Agreement, vault: Vault) -> None:
         """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
@@ -195,7 +189,7 @@ class Home:
                 "the server's address or certificate is not the one of the invitation.",
                 fix="Ask the coordinator by phone; if it is right, join again with the new invitation and --again.",
             )
-        own = card_of(Identity(vault.memory.id, vault.memory.secret), joined.node)
+        own = self._card_of(vault.memory)
         listed = next((device for device in study.file.devices if device.id == own.id), None)
         if listed is None or (listed.bundle, listed.node) != (own.bundle, own.node):
             raise TrustError(
@@ -265,6 +259,7 @@ class Home:
         vault = self.vault(passphrase)
         self.check_known(study, vault)
         policy.check(study)
+        policy.check_keys(study)
         code = policy.code_of(study)
         study = trusting(study, code)
         held = self.holdings(study, policy, data, vault, written)
@@ -292,8 +287,9 @@ class Home:
                 code=code,
                 since=since,
                 written=written,
+                keys=True,
             )
-            keep(self.path / APPROVAL, _json(approval))
+            keep_json(self.path / APPROVAL, approval)
         return preview
 
     def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
@@ -320,6 +316,8 @@ class Home:
         return Preview(
             study=study.file.name,
             safety_number=study.safety_number,
+            own_number=drawn_for(self.path, self.joined.name, study).number,
+            hybrid=study.hybrid,
             device=self.joined.name,
             devices=terms.ids,
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
@@ -376,6 +374,8 @@ class Home:
             )
         self.check_known(study, vault)
         approval.policy.check(study)
+        if approval.keys:
+            approval.policy.check_keys(study)
         return trusting(study, approval.code), approval
 
     def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
@@ -389,10 +389,6 @@ def receipt_of(vault: Vault) -> Receipt | None:
     """What the vault knows of its ledger: how long it was and how it ended, when last charged."""
     known = vault.memory.receipt
     return None if known is None else Receipt(entries=known[0], seal=known[1])
-
-
-def _json(value: Joined | Approval) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
 
 
 def _decoded(path: Path, kind: type[T]) -> T:

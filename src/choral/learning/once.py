@@ -7,8 +7,8 @@ that is done here.
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,8 @@ class LocalWork:
     least_steps: int = 1
     pull: float = 0.0
     parts: int = 1
+    noises: int = 1  # that are in a sum at most
+    fewest: int = 1  # places for rows that any device has
 
     def __post_init__(self) -> None:
         require_number("local_time", self.local_time)
@@ -73,6 +75,8 @@ class LocalWork:
             least_steps=plan.local_steps,
             pull=plan.pull,
             parts=plan.parts,
+            noises=plan.cohort,
+            fewest=places_of(plan, plan.rows),
         )
 
     def steps(self, model: Model, rows: int) -> int:
@@ -101,7 +105,9 @@ class LocalWork:
         """e: by what share of Δ the rounding of float64 can move two neighbouring tables further apart.
 
         After the first step the two worlds stand at different models, so the rounding of every row may differ. Where
-        a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms.
+        a unit is a person, its rows' weights are rounded, too, and the sum has as many more terms. A squared loss,
+        whose slope follows the score fully and not by half, and a record that is drawn or not, which counts for half of
+        Δ, each double the share: so 4u is counted for u.
         """
         each, (of_rows, k) = (0, (model, 1)) if model.of_rows is None else (2, (model.of_rows, model.row[0]))
         d, m, v = of_rows.widths[0] + 1, self.covered(rows), LARGEST_MODEL
@@ -111,17 +117,27 @@ class LocalWork:
         per_step = m * (slope + m * k + 16 + each) + (d + moves) * v / (rate * self.clip)
         return 4 * _UNIT * per_step
 
+    def widening(self, model: Model, rows: int) -> float:
+        """By what factor a device with so many rows widens its noise, for what rounding can add to Δ there.
+
+        That is 1 + e among devices of one size. Smaller ones have a smaller e, so one with more rows makes up for them:
+        r noises with its own among them are together as wide as r noises of σ_u(1 + e) would be.
+        """
+        own, least = ((1 + self.rounding(model, places)) ** 2 for places in (rows, min(rows, self.fewest)))
+        return math.sqrt(least + self.noises * (own - least))
+
     def check(self, model: Model, rows: int) -> None:
         """Nothing, or CH204 where the proof does not reach a device with so many rows."""
         steps = self.steps(model, rows)
         if steps > MOST_STEPS:
             raise PlanError("CH204", f"{steps:,} local steps.", fix="Use a shorter local time or shorter rows.")
-        if (error := self.rounding(model, rows)) > MOST_ROUNDING:
+        if (wider := self.widening(model, rows) - 1) > MOST_ROUNDING:
             raise PlanError(
                 "CH204",
-                f"rounding could add {error:.2g} of what one record moves an upload by, at {rows:,} rows.",
+                f"rounding at {rows:,} rows would take {100 * wider:.2g} % more noise; at most "
+                f"{100 * MOST_ROUNDING:g} % are added.",
                 why="Float64 is then too coarse for rule S7.",
-                fix="Use fewer rows per device, a longer local time, or a larger clip.",
+                fix="Use fewer rows per device, a smaller cohort, a longer local time, or a larger clip.",
             )
 
 
@@ -140,12 +156,7 @@ def local_work(
     """
     places = len(labels) if room is None else room
     work.check(model, places)
-    if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
-        raise TrainingError(
-            "CH700",
-            f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
-            fix="Use a shorter local time, or features within about ±1.",
-        )
+    require_bounded(parameters)
     steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
     if model.of_rows is not None:
         model, size = model.of_rows, size * model.row[0]
@@ -164,6 +175,19 @@ def local_work(
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
         update = work_through(model.link, start, rows, classes, weights, numbers, steps, work.parts)
         return np.asarray(update).ravel()
+
+
+def require_bounded(parameters: NDArray[np.float32]) -> None:
+    """Nothing, or CH700 for a model so long that the rounding of steps from it is not bounded.
+
+    >>> require_bounded(np.float32([3.0, -4.0]))
+    """
+    if not np.linalg.norm(parameters.astype(np.float64)) <= LARGEST_MODEL:  # so written, NaN fails too
+        raise TrainingError(
+            "CH700",
+            f"a model longer than {LARGEST_MODEL:g} was sent, where rounding is no longer bounded.",
+            fix="Use a shorter local time, or features within about ±1.",
+        )
 
 
 def rows_of_persons(
@@ -190,11 +214,11 @@ def noisy_upload(
     key: streams.Words,
     random: Source | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """u with standard Gaussians times σ_u(1 + e): what is rounded from here on carries its noise.
+    """u with standard Gaussians times σ_u and `LocalWork.widening`: what is rounded from here on carries its noise.
 
-    The noise is larger by e, the share of Δ that rounding can add, so that every figure holds as if u were exact.
-    Whole noise is left to the codec, and u stays in float64. `key`, or secret words if `random` gives them, chooses
-    the rows where the plan draws some of them.
+    The noise is wider for what rounding can add to Δ, so that every figure holds as if u were exact. Whole noise is
+    left to the codec, and u stays in float64. `key`, or secret words if `random` gives them, chooses the rows where the
+    plan draws some of them.
     """
     places = places_of(plan, len(labels))
     if not plan.partitioned:
@@ -204,6 +228,7 @@ def noisy_upload(
     return clean if plan.strict else with_noise(model, plan, places, clean, noise)
 
 
+@lru_cache(maxsize=1024)  # the room of a draw takes a search, and every upload asks for it
 def places_of(plan: Plan, rows: int) -> int:
     """The number of rows for which a round has room, on a device of `rows`: all, or what one draw may give."""
     return rows if plan.partitioned else drawer_of(replace(plan, local_steps=1)).room(rows)
@@ -221,7 +246,7 @@ def with_noise(
     model: Model, plan: Plan, rows: int, clean: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Uploads of a device with so many rows with standard Gaussians of their shape, scaled and added."""
-    factor = 1 + LocalWork.of(plan).rounding(model, rows)
+    factor = LocalWork.of(plan).widening(model, rows)
     return (clean + plan.noise * factor * noise).astype(np.float32)
 
 
@@ -239,6 +264,10 @@ class OnceTraining:
     def __repr__(self) -> str:
         """The model and sizes only: records are secret."""
         return f"OnceTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
+
+    def check(self, parameters: NDArray[np.float32]) -> None:
+        """Refuse a model on which nothing is proved; asked before anything is charged."""
+        require_bounded(parameters)
 
     def update(self, parameters: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
         """The upload of the next round, with its noise unless the codec adds it."""
@@ -273,17 +302,42 @@ def work_through(
 ) -> Array:
     """The steps themselves, compiled: as many and of one size, whatever the rows hold."""
     rate, clip, row_length, bound, home = numbers
+    some = shortened(rows, weights, row_length)
+    return walk(link, start, some, labels, weights, (rate, clip, bound, home), steps, parts)
+
+
+class ShortRows(NamedTuple):
+    """Rows no longer than R, with an intercept; `used` is False where a place is empty or a row is not finite."""
+
+    rows: Array
+    lengths: Array
+    used: Array
+
+
+def shortened(rows: Array, weights: Array, row_length: Array) -> ShortRows:
+    """The rows, those that are too long scaled down to R."""
     lengths = _norms(rows)
     # A row that is not finite has no say, as in `learning.local`.
     used = (weights > 0) & jnp.isfinite(lengths)
     scale = jnp.where(used, jnp.minimum(1, row_length / jnp.maximum(lengths, row_length)), 0)
     rows = jnp.where(used[:, None], rows * scale[:, None], 0)
-    lengths = jnp.where(used, lengths * scale, 0)
+    return ShortRows(rows, jnp.where(used, lengths * scale, 0), used)
 
+
+def walk(
+    link: Link,
+    start: Array,
+    short: ShortRows,
+    labels: Array,
+    weights: Array,
+    numbers: tuple[Array, Array, Array, Array],
+    steps: Array,
+    parts: int,
+) -> Array:
+    """So many steps on rows that are short enough, from a model `start`; `numbers` are η/γ, G, B and η/κ."""
+    rate, clip, bound, home = numbers
     # Row i is in part i mod parts: a choice that no value has a say in.
-    rows, labels, weights, lengths, used = (
-        one.reshape(-1, parts, *one.shape[1:]) for one in (rows, labels, weights, lengths, used)
-    )
+    rows, lengths, used, labels, weights = (one.reshape(-1, parts, *one.shape[1:]) for one in (*short, labels, weights))
 
     def step(number: int, model: Array) -> Array:
         now = number % parts

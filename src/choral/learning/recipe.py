@@ -13,6 +13,7 @@ from choral.learning.batches import drawer_of
 from choral.learning.models import Model
 from choral.plan import SCHEDULES, Plan, Schedule, require_number, require_one_of, require_whole
 
+_MOST_ROWS = 2**31  # of a device: more are refused
 TINY = 2.0**-10  # a clip below it has its norms taken with care for squares that vanish
 Number = np.float32 | Array | float
 
@@ -44,7 +45,7 @@ class Recipe:
     strict: bool = False
     adaptive: bool = False  # the update is clipped in units of the clip whose logarithm is the last parameter
     weight: float = 1.0  # what the update is multiplied by, after its noise: what a larger device counts for
-    widest: int = 0  # where rows weigh, the room of the largest batch that any device may have
+    rooms: tuple[int, ...] = ()  # of the batches of other devices, where all noises in a sum have to be alike
 
     def __post_init__(self) -> None:
         require_whole("local steps", self.steps, most=2**20)
@@ -89,7 +90,7 @@ class Recipe:
         return cls(steps=plan.local_steps, batch=batch, step_size=plan.step_size, clip=plan.clip,
                    noise=noise * (plan.batch / batch), strict=plan.strict, weight=batch / plan.batch,
                    momentum=plan.momentum, proximal=plan.proximal, schedule=plan.schedule,
-                   widest=drawer_of(plan).room(plan.most_weight * plan.rows) if plan.weighed else 0)  # fmt: skip
+                   rooms=_rooms_of_others(plan))  # fmt: skip
 
     @property
     def private(self) -> bool:
@@ -103,8 +104,8 @@ class Recipe:
 
     @property
     def weighed(self) -> bool:
-        """Whether devices differ in what they count for."""
-        return self.widest > 0
+        """Whether devices differ in what their several local steps count for."""
+        return self.steps > 1 and bool(self.rooms)
 
     @property
     def fixed_steps(self) -> bool:
@@ -127,8 +128,22 @@ class Recipe:
             update_clip=1.0 if self.update_clip < math.inf else math.inf,
             update_noise=float(self.update_noise > 0),
             weight=1.0,
-            widest=int(self.weighed),
+            rooms=(1,) if self.weighed else (),
         )
+
+
+def _rooms_of_others(plan: Plan) -> tuple[int, ...]:
+    """Rooms that have the largest error of a sum of any device's batch, where all devices take the noise for it.
+
+    That is where rows weigh, and in one step on drawn rows: the sum then counts the noises of several devices, each of
+    which has room for its own number of rows.
+    """
+    if plan.weighed:
+        return drawer_of(plan).room(plan.most_weight * plan.rows), rounding.ONE_PIECE
+    if plan.partitioned or plan.local_steps > 1 or plan.noise == 0:
+        return ()
+    least, most = (drawer_of(plan).room(rows) for rows in (plan.rows, _MOST_ROWS))
+    return (least, *rounding.worst_rooms(least, most))
 
 
 class TracedNumbers(NamedTuple):
@@ -164,8 +179,7 @@ def noise_on_sum(model: Model, recipe: Recipe, room: int) -> float:
     >>> round(noise_on_sum(logistic(104), Recipe(steps=1, batch=64, step_size=0.1, clip=1.0, noise=0.5), 128), 2)
     32.03
     """
-    # Where rows weigh, every device has the noise that the batch with the largest errors needs: all noises are alike.
-    rooms = (room, recipe.widest, rounding.ONE_PIECE) if recipe.weighed else (room,)
+    rooms = (room, *recipe.rooms)  # all noises that a sum counts are alike
     return recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)
 
 

@@ -50,6 +50,20 @@ def in_sum(room: int) -> float:
     return one_piece + (0 if count == 1 else 4 * UNIT**2 * rows * (count + 1) ** 2)
 
 
+def worst_rooms(least: int, most: int) -> tuple[int, ...]:
+    """Rooms one of which has an error of a sum that no room from `least` to `most` passes.
+
+    Up to `ONE_PIECE` it grows with the room; beyond, with the number of full pieces.
+
+    >>> worst_rooms(40, 48), worst_rooms(300, 400), worst_rooms(400, 450)
+    ((48,), (384, 512), (512,))
+    """
+    if most <= ONE_PIECE:
+        return (most,)
+    full = -(-most // PIECE) * PIECE
+    return (ONE_PIECE, full) if least <= ONE_PIECE else (full,)
+
+
 def in_norm(length: int) -> float:
     """How many roundings the norm of a vector of this length is off by, at most.
 

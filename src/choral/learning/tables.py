@@ -26,6 +26,7 @@ from choral.learning.columns import (
     parse_numbers,
 )
 from choral.learning.looks import about_columns
+from choral.learning.outcomes import labelled
 from choral.learning.owners import holders, names_in
 from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
@@ -74,6 +75,7 @@ def load(
     skew: float = 0.5,
     seed: int = 0,
     written: Format = OPEN,
+    own_labels: Mapping[str, str] | None = None,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -81,7 +83,8 @@ def load(
     """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
-    names the column that says whose a row is: rows of one person are dealt to one device.
+    names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
+    device that predicts something else, the column of its file that is its label.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
@@ -104,7 +107,7 @@ def load(
         kinds: list[Numeric | Categorical] = []
         looked: tuple[str, ...] = ()
     else:
-        tables = _read(source, written)
+        tables = labelled(_read(source, written), label, own_labels or {}, columns or {})
         kinds, target, origin, looked = _columns_of(
             [table for _, table in tables],
             label=label,

@@ -86,6 +86,10 @@ class LocalTraining:
         """The model and sizes only: records and the order of passes are secret."""
         return f"LocalTraining({self.model.name}, {self.rows} rows, {self.rounds} rounds)"
 
+    def check(self, parameters: Vector) -> None:  # noqa: ARG002 - what is proved of noisy steps holds for every model
+        """Nothing: no model is refused here."""
+        return
+
     def update(self, parameters: Vector) -> Vector:
         """θ_i − θ of the next round; its batches count as used, whether or not the update is ever sent.
 

@@ -17,8 +17,9 @@ from choral.plan.units import UNITS, Unit, UnitName, unit_of
 __all__ = [
     "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
-    "SCHEDULES", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law", "NoiseIsAdded",
-    "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit", "UnitName", "Weighing",
+    "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
+    "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
+    "UnitName", "Weighing",
     "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
     "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
@@ -40,13 +41,14 @@ AGAINST: tuple[Against, ...] = ("everyone", "server and colluders")  # whom the 
 Weighing = Literal["equally", "rows"]
 WEIGHINGS: tuple[Weighing, ...] = ("equally", "rows")  # what a device's update counts for in the mean
 MOST_WEIGHT = 16  # typical devices: of a device with more rows than so many of them have, the first ones are used
-MOST_ROUNDING = 0.01  # of what one record moves an upload by: a device refuses a plan in which rounding could add more
+MOST_ROUNDING = 0.01  # of the noise on an upload: a device refuses a plan in which rounding would take more
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
 UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S7 and S8)
 
 
 def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:

@@ -12,14 +12,15 @@ from choral.privacy.calibrate import spendable
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 from choral.privacy.zcdp import rho_for
 
-# Chosen on made-up tables of many shapes, never on a real one (decision 0030).
+# Chosen on made-up tables of many shapes, never on a real one (decisions 0030 and 0035).
 ROUNDS_EACH = 20  # of every device: between them noise is damped, and over the later half of them it evens out
-# Slopes, gentle and hard: how much of its length one record may pull by.
-SLOPES = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.3)}
-# The noise left on a row's score, undamped, where it and unfinished learning are about even. The score of a squared
-# error is the label itself, scaled to ±1, and not its log odds.
-_BALANCE = {"softmax": 4.0, "sigmoid": 4.0, "squared": 0.35}
-_LEAST_SHARE = 0.4  # of that noise, where rounds are too few to damp it
+_LEAST_SHARE = 0.4  # of the noise that is held, where rounds are too few to damp it
+# What data and budget are worth together, mμ√(n·r_eff): below the first they are scarce, above the second ample.
+_SCARCE, _AMPLE = 250.0, 1000.0
+# Slopes where the most steps that a device should take are too short for a gentler one: up to the first as much as is
+# needed, beyond it the second, with which half the steps do.
+_HARDER = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.1)}
+_MOST_DRIFT = 10  # local time of a squared error times R², for each row per weight
 _MOST_STEPS = 2000  # local steps of a device over a whole run
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
@@ -30,6 +31,7 @@ class PlanningConditions(TypedDict, total=False):
 
     link: str
     classes: int
+    features: int
     devices: int
     cohort: int
     rows: int
@@ -50,11 +52,41 @@ class OnceNumbers:
     step_size: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Boldness:
+    """How hard a record may pull, as a share of its length, and the noise that training leaves on a row's score."""
+
+    slope: float
+    noise: float
+
+    @classmethod
+    def of(cls, link: str, *, rows: float, worth: float, features: int) -> "Boldness":
+        """What suits a device's `rows` and all that data and budget are `worth`, mμ√(n·r_eff).
+
+        Where they are scarce, records pull gently and training lasts longer: with log odds too short a training costs
+        more than its noise, which only turns the model. The score of a squared error is the label itself, scaled to
+        ±1, so its noise counts in full; more rows per weight bear more of it.
+
+        >>> Boldness.of("softmax", rows=90, worth=54, features=30)
+        Boldness(slope=0.05, noise=8.0)
+        >>> Boldness.of("softmax", rows=2441, worth=2600, features=104)
+        Boldness(slope=0.25, noise=4.0)
+        """
+        if link == "squared":
+            helped = min(
+                1.2, (worth / rows / 1.2) ** 0.25
+            )  # by other devices and the budget; beyond, nothing was tried
+            return cls(slope=0.05, noise=0.34 * math.sqrt(rows / (8 * features)) * helped)
+        ample = min(1.0, max(0.0, math.log(worth / _SCARCE) / math.log(_AMPLE / _SCARCE)))
+        return cls(slope=0.05 * 5.0**ample, noise=8.0 * 0.5**ample)
+
+
 def once_numbers(
     budget: Budget,
     *,
     link: str,
     classes: int,
+    features: int,
     devices: int,
     cohort: int,
     rows: int,
@@ -66,35 +98,37 @@ def once_numbers(
 ) -> OnceNumbers:
     """The numbers for a budget; `honest_noises` is 1 if ε is to hold against everyone.
 
-    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). It is held at 4, or at 0.35 for a
-    squared error: with less of it learning is unfinished, with more of it the noise is too large. With fewer rounds per
-    device than are usual it is less, since less of it is damped. The slope s is
-    gentle, unless the most steps that a device should take allow a harder one. m are the `typical_rows` of a device, on
+    The noise that a total time 𝒯 leaves on a row's score is 2sR²𝒯/(mμ√(n·r_eff)). `Boldness` says at what it is held:
+    with less of it learning is unfinished, with more of it the noise is too large. With fewer rounds per device than
+    are usual it is less, since less of it is damped. The slope s is larger where the most steps that a device should
+    take would be too short. m are the `typical_rows` of a device, on
     average over all of them: a site moves the model in proportion to its rows, and the smallest one, whose `rows` are
     the divisor, decides nothing.
 
-    >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10, rows=1952,
-    ...              row_length=15**0.5).local_steps
+    >>> once_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, features=104, devices=16, cohort=10,
+    ...              rows=1952, row_length=15**0.5).local_steps
     35
     """
     smoothness = CONVEX[link][0] * row_length**2
     rounds = math.ceil(ROUNDS_EACH * devices / cohort) if rounds is None else rounds
     left, typical = spendable(budget), rows if typical_rows is None else typical_rows
     mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
+    worth = typical * mu * math.sqrt(devices * honest_noises)
     most_time = _MOST_STEPS * 2 / smoothness
+    if link == "squared":  # devices that differ drift apart within a round, the further the fewer rows a weight has
+        most_time = min(most_time, rounds * _MOST_DRIFT * typical / features / row_length**2)
     # A softmax has a gradient √2 times as long; two outputs pull apart twice as fast as one, at twice the smoothness.
     width = math.sqrt(2) if link == "softmax" else 1.0
     faster = width if classes == 2 else 1.0
     damped = min(1.0, max(_LEAST_SHARE, rounds * cohort / devices / ROUNDS_EACH))
-
-    def total_time(gradient: float) -> float:
-        score = 2 * gradient * row_length / (typical * mu * math.sqrt(devices * honest_noises))
-        return damped * _BALANCE[link] / (score * faster)
-
-    gentle, hard = (width * one * row_length for one in (SLOPES[link] if slope is None else (slope, slope)))
-    clip = gentle if total_time(gentle) <= most_time else hard
-    local_time = min(total_time(clip), most_time) / rounds * (rows / typical)
+    bold = Boldness.of(link, rows=typical, worth=worth, features=features)
+    pulled_time = damped * bold.noise * worth / (2 * width * row_length**2 * faster)  # s𝒯, which the noise allows
+    if slope is None:
+        needed, (hard, hardest) = pulled_time / most_time, _HARDER[link]
+        slope = max(bold.slope, needed) if needed <= hard else hardest
+    local_time = min(pulled_time / slope, most_time) / rounds * (rows / typical)
     local_steps = max(1, math.ceil(local_time * smoothness / (2 * MARGIN)))
+    clip = width * slope * row_length
     return OnceNumbers(rounds=rounds, clip=clip, local_steps=local_steps, step_size=local_time / local_steps)
 
 
@@ -111,8 +145,8 @@ class OneStepNumbers:
 def one_step_numbers(budget: Budget, **conditions: Unpack[PlanningConditions]) -> OneStepNumbers:
     """The numbers for one noisy step per round, with the same total time: momentum makes up for rounds that are short.
 
-    >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, devices=16, cohort=10,
-    ...                            rows=1952, row_length=15**0.5, honest_noises=4)
+    >>> numbers = one_step_numbers(Budget(epsilon=1.0, delta=1e-5), link="softmax", classes=2, features=104, devices=16,
+    ...                            cohort=10, rows=1952, row_length=15**0.5, honest_noises=4)
     >>> numbers.rounds, round(numbers.step_size, 3), round(numbers.momentum, 3)
     (100, 0.253, 0.95)
     """

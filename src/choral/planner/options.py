@@ -99,6 +99,7 @@ def _conditions(task: PlanningTask, against: Against) -> PlanningConditions:
     return {
         "link": CONVEX_LINKS[task.model],
         "classes": task.classes,
+        "features": task.features,
         "devices": draft.devices,
         "cohort": draft.cohort,
         "rows": draft.rows,

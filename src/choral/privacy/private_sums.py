@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from choral.errors import PlanError
-from choral.plan import require_number, require_whole
+from choral.plan import SMOOTHING, require_number, require_whole
 from choral.privacy.events import Gaussian
 from choral.privacy.zcdp import gdp_mu
 
@@ -16,7 +16,6 @@ RULE = "S8"
 COUNTED = "one sum over records, whole-number noise"
 LEAST_SCALE = 2**10  # s: the least deviation of a device's noise, in steps of its whole numbers
 MOST_SCALE = 2**20  # what the exact sampler draws
-SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers
 MOST_LENGTH = 2**24  # numbers in one answer
 TAIL = 16  # deviations of noise for which an answer's words have room
 # δ of one answer: at most MOST_LENGTH·(4·exp(−2π²t²) + 2·exp(−TAIL²/2)) = 9e-49.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +22,9 @@ from choral.protocol.messages import (
     Drop,
     Edges,
     Final,
+    Gather,
     Message,
+    Offers,
     Omega,
     Open,
     OpenedKeys,
@@ -34,6 +37,7 @@ from choral.protocol.messages import (
     Turn,
     Upload,
     Vector,
+    Wraps,
     decode,
     encode,
     encode_before,
@@ -41,6 +45,7 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
+from choral.protocol.pairing import CardPairs, ChainPairs, Offering, Pairs
 from choral.protocol.probing import Kept, SeedOf, answer_to
 from choral.protocol.terms import MOST_CHARGED, Cohort, Terms, another_charge, context_of, refused
 from choral.protocol.vault import Vault
@@ -51,7 +56,7 @@ from choral.secagg.shares import commitment, fresh_secret, split
 
 Update = NDArray[np.floating[Any]]
 Train = Callable[[NDArray[Any], int, int], Update]  # gets the model, or the state that a question is asked at
-Check = Callable[[NDArray[np.float64]], None]  # raises what a device has against a state
+Check = Callable[[NDArray[Any]], None]  # raises what a device has against a model, or against a state
 Encode = Callable[[Update, int, int, Words], object]
 # Writes the charge of (round, attempt) durably and returns its receipt, or raises LedgerError and leaves no trace.
 Charger = Callable[[int, int], ChargeReceipt]
@@ -64,6 +69,7 @@ class _Live:
     """A turn between UPLOAD and FINAL; it lives in memory only, so a restart in mid-turn is a drop-out."""
 
     cohort: Cohort
+    pairs: Mapping[int, PairSecret]
     dropped: frozenset[int] = frozenset()
     kept: Kept | None = None  # until it has answered its probes
 
@@ -77,7 +83,7 @@ class Device:
     their probes are drawn.
     `payable(round, attempt)` is asked before the device says that it is ready: who can't pay says so then, and the
     others are not charged for a turn that fails for want of it.
-    `check(state)` is asked about the state of a question before anything is charged.
+    `check(state)` is asked about a model, or the state of a question, before anything is charged.
     `account()` tells what the ledger says at the end of the run; without it the device signs no end.
     """
 
@@ -95,7 +101,7 @@ class Device:
         seed_of: SeedOf | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
-        if identity.bundle not in terms.roster.bundles:
+        if not any(identity.has_keys_of(bundle) for bundle in terms.roster):
             raise TrustError(
                 "CH601",
                 f'the roster does not hold the keys of device "{identity.id}" as they are.',
@@ -111,18 +117,20 @@ class Device:
         self._encode: Encode = encode or (
             lambda update, _, __, out: terms.codec.encode(update, Stream.fresh(), out=out)
         )
-        self._pairs = {peer: PairSecret.read(identity.id, peer, data) for peer, data in vault.memory.pairs.items()}
+        self._pairs: Pairs = (
+            ChainPairs(terms, identity, vault) if terms.hybrid else CardPairs(terms, identity, vault.memory)
+        )
+        self._offering = Offering(terms, identity, vault)
         self._ready: tuple[Turn, bytes] | None = None
-        self._blamed: int | None = None  # a peer with whom no keys can be agreed on
         self._live: _Live | None = None
-        self._finished: Cohort | None = None  # the last turn that was opened as a sum, until the next upload
+        self._finished: _Live | None = None  # the last turn that was opened as a sum, until the next upload
 
     def __repr__(self) -> str:
         return f"Device({self._identity.id!r}, last turn {self.vault.memory.turn})"
 
     def answer(self, frame: Vector) -> Vector:
         """The reply to a frame, or a Refusal with a code and whose doing it was; `refusal` keeps the reason here."""
-        turn, self._blamed = Turn(0, 0), None
+        turn, self._pairs.blamed, self._offering.blamed = Turn(0, 0), None, None
         try:
             message, vector = decode(frame, vector_bytes=self.terms.model_bytes, records_bytes=self.terms.records_bytes)
             turn = message.turn
@@ -132,7 +140,8 @@ class Device:
             return encode(self._refuse(turn, error.code))
 
     def _refuse(self, turn: Turn, code: str) -> Refusal:
-        return signed_refusal(self._identity, self.number, turn, code, blamed=self._blamed)
+        blamed = self._offering.blamed if self._pairs.blamed is None else self._pairs.blamed
+        return signed_refusal(self._identity, self.number, turn, code, blamed=blamed)
 
     def _reply(self, message: Message, vector: memoryview) -> Vector:
         match message:
@@ -149,6 +158,9 @@ class Device:
                 return encode(self._finish(message))
             case Open():
                 return encode(self._show(message))
+            case Gather() | Offers() | Wraps():
+                self._ready = self._live = self._finished = None  # whatever was under way is over
+                return encode(self._offering.answer(message))
             case Close():
                 return encode(self._close(message, vector))
             case _:
@@ -198,13 +210,13 @@ class Device:
     def _upload(self, message: Omega, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
         start = np.frombuffer(model, self.terms.model_type)
-        if self._check is None:
+        if self._check is None or not self.terms.question:
             self._check_model(start)
-        else:
+        if self._check is not None:
             self._check(start)
         turn, own, self._finished = message.turn, self.number, None
-        neighbours = cohort.neighbours(own)
-        paired = {peer: self._pair_masks(peer, cohort.context) for peer in neighbours}
+        pairs = self._pairs.of_turn(cohort)
+        paired = {peer: self._masks(pair, cohort.context) for peer, pair in pairs.items()}
         masks = [mask for pair in paired.values() for mask in pair]
         self._pay(turn)
         update = self._train(start, turn.round, turn.attempt)
@@ -214,7 +226,7 @@ class Device:
             secret = fresh_secret()
             masks.append(self_mask(secret, cohort.context, self._identity.id))
             promise = commitment(secret, cohort.context, self._identity.id)
-            bonds = pack(self._bonds(secret, cohort, paired))
+            bonds = pack(self._bonds(secret, cohort, pairs, paired))
             checks = check_words(self.terms, masks[-1:]).tobytes()
             del secret
         upload = Upload(turn=turn, device=own, context=cohort.context, commitment=promise, bonds=bonds, checks=checks)
@@ -226,7 +238,7 @@ class Device:
         add_masks(words, masks)
         if self.terms.self_masked:
             kept = None if integers is None else Kept(integers, upload_digest(cohort.context, self._identity.id, room))
-            self._live = _Live(cohort, kept=kept)
+            self._live = _Live(cohort, pairs, kept=kept)
         return frame
 
     def _pay(self, turn: Turn) -> None:
@@ -236,10 +248,10 @@ class Device:
         could have refusals for nothing would ask until the noise is averaged away.
         """
         receipt = self._charge(turn.round, turn.attempt)
-        pairs = {peer: pair.data for peer, pair in self._pairs.items()}
         attempts = self._charged(turn.round) + 1
         kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
-        self.vault.change(**kept, receipt=(receipt.entries, receipt.seal), pairs=pairs)
+        kept["opened"], memory = self.vault.opened_after(receipt.entries), self._pairs.stepped(self.vault.memory, turn)
+        self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
         ready, self._ready = self._ready, None
@@ -273,12 +285,18 @@ class Device:
                 fix="Return one flat vector with a number for every parameter of the model.",
             )
 
-    def _bonds(self, secret: bytes, cohort: Cohort, paired: Mapping[int, tuple[Mask, ...]]) -> Mapping[int, bytes]:
+    def _bonds(
+        self,
+        secret: bytes,
+        cohort: Cohort,
+        pairs: Mapping[int, PairSecret],
+        paired: Mapping[int, tuple[Mask, ...]],
+    ) -> Mapping[int, bytes]:
         """A share of the secret for every neighbour, sealed, and all that this device can be held to about the pair."""
         shares = split(secret, self.terms.secure.threshold, [cohort.point(peer) for peer in paired])
         bonds = {}
         for (peer, masks), share in zip(paired.items(), shares, strict=True):
-            pair, context = self._pair(peer), cohort.context
+            pair, context = pairs[peer], cohort.context
             bonds[peer] = b"".join(Bond.of(self.terms, pair, masks, context, seal(pair, context, share)))
         return bonds
 
@@ -308,10 +326,10 @@ class Device:
             raise refused(
                 f"{left} devices are left, the plan opens no sum of fewer than {self.terms.secure.smallest_sum}."
             )
-        self._live = _Live(live.cohort, dropped)
+        self._live = _Live(live.cohort, live.pairs, dropped)
         keys = {
-            peer: edge_key(self._pair_masks(peer, live.cohort.context))
-            for peer in live.cohort.neighbours(self.number)
+            peer: edge_key(self._masks(pair, live.cohort.context))
+            for peer, pair in live.pairs.items()
             if peer in dropped
         }
         return Edges(turn=message.turn, device=self.number, keys=pack(keys))
@@ -319,25 +337,25 @@ class Device:
     def _finish(self, message: Final) -> Opening:
         # Whatever happens now, this was the one time: a second FINAL could ask for the other half of a device's masks.
         live, self._live = self._in(message.turn), None
-        self._finished = live.cohort
+        self._finished = live if self.terms.opened_turns else replace(live, pairs={})  # no keys without a need
         ready = None if message.following is None else self._ready_to_follow(message.following)
         # Not the shares: what a neighbour has sealed, the server reads for itself, and so knows whose fault it is.
         keys = {
-            peer: envelope_key(self._pair(peer).opens, live.cohort.context)
-            for peer in live.cohort.neighbours(self.number)
+            peer: envelope_key(pair.opens, live.cohort.context)
+            for peer, pair in live.pairs.items()
             if peer not in live.dropped
         }
         return Opening(turn=message.turn, device=self.number, keys=pack(keys), ready=ready)
 
     def _show(self, message: Open) -> OpenedKeys:
-        cohort, self._finished = self._finished, None
-        if cohort is None or cohort.turn != message.turn:
+        live, self._finished = self._finished, None
+        if live is None or live.cohort.turn != message.turn:
             raise refused(f"round {message.turn.round}, attempt {message.turn.attempt} can't be opened any more here.")
-        opened, most = self.vault.memory.opened, self.terms.opened_turns
-        if opened >= most:
-            raise refused(f"{opened} turns were opened here, and no more than {most} are.", code="CH609")
+        opened = self.vault.memory.opened
+        if opened >= self.terms.opened_turns:
+            raise refused(f"no more than {self.terms.opened_turns} turns are opened here.", code="CH609")
         self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
-        keys = {peer: edge_key(self._pair_masks(peer, cohort.context)) for peer in cohort.neighbours(self.number)}
+        keys = {peer: edge_key(self._masks(pair, live.cohort.context)) for peer, pair in live.pairs.items()}
         return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))
 
     def _ready_to_follow(self, turn: Turn) -> bytes | None:
@@ -362,7 +380,7 @@ class Device:
         if last is not None and message.turn < last != END:
             raise refused("the server ends the run before a turn that was paid for here.")
         # First for good, also after a restart: a run that went on behind its signed end could claim too little.
-        self.vault.change(turn=END)
+        self.vault.change(turn=END, chains=None, asking=None)
         self._ready = self._live = self._finished = None
         paid, receipt = self._account()
         self.signed = signed = sign_end(
@@ -378,17 +396,5 @@ class Device:
         closing, signature = signed.closing, signed.signature
         return Signed(turn=message.turn, device=self.number, paid=paid, receipt=closing.receipt, signature=signature)
 
-    # What two devices share, agreed when first needed and remembered
-
-    def _pair_masks(self, peer: int, context: bytes) -> tuple[Mask, ...]:
-        return pair_masks(self._pair(peer), context, self.terms.secure.masks)
-
-    def _pair(self, peer: int) -> PairSecret:
-        id = self.terms.ids[peer]
-        if id not in self._pairs:
-            try:
-                self._pairs[id] = self._identity.pair(self.terms.roster.bundles[peer], self.terms.roster_digest)
-            except TrustError:
-                self._blamed = peer
-                raise
-        return self._pairs[id]
+    def _masks(self, pair: PairSecret, context: bytes) -> tuple[Mask, ...]:
+        return pair_masks(pair, context, self.terms.secure.masks)

@@ -14,10 +14,12 @@ from typing import Annotated
 import msgspec
 
 from choral.errors import TrustError
+from choral.secagg.hybrid import PUBLIC_SIZE
 
 VERSION = 3
 ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)
 PROBING = 5  # the version of the frames that probes came with
+AGREEING = 6  # the version of the frames by which devices agree on keys, and of the studies that have such keys
 QUESTIONS = 2**31  # the number of the first question's turn: rounds of training are below
 QUESTION_BYTES = 4096
 MAGIC = b"chrl"
@@ -163,6 +165,46 @@ class OpenedKeys(_Message, frozen=True, tag=14):
     keys: bytes
 
 
+class Gather(_Message, frozen=True, tag=15):
+    """Server to device: offer keys for the rounds from this turn's on, under the agreed terms."""
+
+    terms: Digest
+
+
+class Offer(_Message, frozen=True, tag=16):
+    """Device to server: the public half of a key made for this agreement alone, signed with its identity key."""
+
+    device: Whole
+    key: Annotated[bytes, msgspec.Meta(min_length=PUBLIC_SIZE, max_length=PUBLIC_SIZE)]
+    signature: Signature
+
+
+class Offers(_Message, frozen=True, tag=17):
+    """Server to device: the offers of all who take part in the agreement, each with its signature."""
+
+    offers: bytes
+
+
+class Wrapped(_Message, frozen=True, tag=18):
+    """Device to server: a ciphertext for every device after it, in the order of numbers."""
+
+    device: Whole
+    ciphertexts: bytes
+
+
+class Wraps(_Message, frozen=True, tag=19):
+    """Server to device: the ciphertexts that the devices before it made for it."""
+
+    ciphertexts: bytes
+
+
+class Agreed(_Message, frozen=True, tag=22):
+    """Device to server: the keys are in its vault; `session` is the digest of all offers as it saw them."""
+
+    device: Whole
+    session: Digest
+
+
 # The end of a run has its own tags, apart from those of a turn.
 
 
@@ -182,7 +224,9 @@ class Signed(_Message, frozen=True, tag=21):
 
 
 Probing = Probe | ProbeAnswer | Open | OpenedKeys
-Message = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing | Close | Signed
+Agreeing = Gather | Offer | Offers | Wrapped | Wraps | Agreed
+OfATurn = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing
+Message = OfATurn | Agreeing | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -223,6 +267,8 @@ def _head(message: Message) -> tuple[bytes, bytes, bytes]:
 def _version(message: Message) -> int:
     if isinstance(message, Probing):
         return PROBING
+    if isinstance(message, Agreeing):
+        return AGREEING
     return ASKING if message.turn.asks else VERSION
 
 
@@ -265,7 +311,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     magic, version, header_bytes = _PREFIX.unpack_from(view)
     if magic != MAGIC:
         raise malformed("it does not begin like one")
-    if version not in (VERSION, ASKING, PROBING):
+    if version not in (VERSION, ASKING, PROBING, AGREEING):
         raise TrustError(
             "CH602",
             f"the other side speaks protocol version {version}, this one {VERSION}.",
@@ -280,7 +326,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
-    training_only, asking_only = isinstance(message, Probing), isinstance(message, Inquire)
+    training_only, asking_only = isinstance(message, Probing | Agreeing), isinstance(message, Inquire)
     if _version(message) != version or (training_only if message.turn.asks else asking_only):
         raise malformed("its turn is of another kind than its version")
     vector = view[start:]

@@ -10,9 +10,10 @@ import numpy as np
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
-from choral.protocol.messages import QUESTION_BYTES, VERSION, Turn, Vector, most_frame_bytes
+from choral.protocol.messages import QUESTION_BYTES, SIGNATURE_BYTES, VERSION, Turn, Vector, most_frame_bytes
 from choral.secagg.codec import CHECKS, Codec
 from choral.secagg.graph import Graph, require_private
+from choral.secagg.hybrid import HYBRID, PUBLIC_SIZE
 from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, digest
 from choral.secagg.masks import ring, round_context
 from choral.secagg.probes import ANSWER_BYTES, MOST_WATCHED
@@ -20,6 +21,7 @@ from choral.secagg.shares import SHARE_SIZE
 
 MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
+OFFER_BYTES = PUBLIC_SIZE + SIGNATURE_BYTES
 MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
 
 
@@ -51,6 +53,7 @@ class Terms:
     state: int = 0  # the numbers of the public state that it is asked at; they follow from the question
     probes: int = 0  # that each device answers in a round
     opened_turns: int = 0  # the most turns of which a device shows its pair keys
+    hybrid: bool = False  # keys are agreed in the run, with ML-KEM-768, and erased turn by turn
 
     def __post_init__(self) -> None:
         if len(self.roster) < self.secure.smallest_sum:
@@ -112,6 +115,8 @@ class Terms:
             described |= {"question": digest("question", self.question).hex(), "within": self.within.hex()}
         if self.probes:
             described |= {"probes": self.probes, "opened_turns": self.opened_turns}
+        if self.hybrid:
+            described |= {"keys": HYBRID}
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return digest("terms", text.encode(), self.roster_digest)
 
@@ -144,7 +149,8 @@ class Terms:
     def records_bytes(self) -> int:
         """The most that the records of one header may take."""
         answers = ANSWER_BYTES * (self.probes + MOST_WATCHED) if self.probes else 0
-        return max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers)
+        offers = len(self.roster) * (4 + OFFER_BYTES) if self.hybrid else 0
+        return max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers, offers)
 
     @property
     def bond_bytes(self) -> int:

@@ -15,12 +15,15 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.privacy import durable
 from choral.protocol.messages import Digest, Turn
+from choral.secagg.ratchet import Chains
 
-# Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns.
-VERSION = 4
+# Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
+# since 5 it has chains of keys.
+VERSION = 5
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
+_ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
 SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
 
@@ -31,7 +34,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `pairs` are the secrets agreed with peers under the pinned roster; `receipt` is the ledger's length and last seal.
     `attempts` is how many attempts of the last turn's round were charged: at least one, where nobody has counted.
     `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
-    turns under these terms it has shown its pair keys.
+    turns under these terms it has shown its pair keys. `chains` and `asking` are the keys of rounds and of questions to
+    come, where they are agreed in the run: those of past turns do not follow from them.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -47,6 +51,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     receipt: tuple[int, str] | None = None
     asked: Turn | None = None
     opened: int = 0
+    chains: Chains | None = None
+    asking: Chains | None = None
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -185,13 +191,26 @@ class Vault:
 
     def change(self, **changes: Any) -> None:  # noqa: ANN401  the fields of Memory, checked as they are replaced
         """Replace fields of the memory, durably."""
-        before = self.memory
-        self.memory = msgspec.structs.replace(before, **changes)
+        self.put(msgspec.structs.replace(self.memory, **changes))
+
+    def put(self, memory: Memory) -> None:
+        """Replace the memory, durably; if that fails the old one stays."""
+        before, self.memory = self.memory, memory
         try:
             self._write()
         except BaseException:
             self.memory = before
             raise
+
+    def opened_after(self, entries: int) -> int:
+        """How many turns count as opened after a charge that is the ledger's entry of this number.
+
+        Where the ledger has charges that this vault does not know, an old copy was put back. It may have forgotten
+        opened turns, so as many as there can be count as opened.
+        """
+        known = self.memory.receipt
+        behind = entries > (0 if known is None else known[0]) + 1
+        return _ALL_OPENED if behind else self.memory.opened
 
     def pin(self, *, roster: bytes, terms: bytes) -> None:
         """Pin the first roster and terms, and refuse all others from then on (CH601, CH603)."""
@@ -212,8 +231,19 @@ class Vault:
         """Pin what a person has approved in place of what was pinned; other terms begin with their own first turn."""
         known = self.memory
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
-        turn, asked, opened = (known.turn, known.asked, known.opened) if terms == known.terms else (None, None, 0)
-        self.change(roster=roster, terms=terms, pairs=pairs, turn=turn, asked=asked, opened=opened)
+        if terms == known.terms:
+            self.change(roster=roster, pairs=pairs)
+        else:  # nothing of what was approved before needs its keys any more
+            self.change(
+                roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
+            )
+
+    def renew(self, secret: bytes) -> None:
+        """Put other private keys in place of all keys and of what was pinned under them; the ledger's receipt stays.
+
+        No turn of an old roster fits the new keys, so its turns need not be remembered.
+        """
+        self.put(Memory(id=self.memory.id, secret=secret, receipt=self.memory.receipt))
 
     def _write(self) -> None:
         nonce = os.urandom(12)

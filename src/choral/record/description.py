@@ -93,6 +93,7 @@ class About(Record, frozen=True, kw_only=True):
     secure_sum: SecureSum | None
     server: dict[str, str | float] | None = None  # how the server takes its steps; the mean, where nothing is said
     model: ModelShape
+    sums: int | None = None  # of a model that is made from sums, which are questions; nothing is trained then
     delta: float
     against: Against = "everyone"  # whom the limits hold against; the other figure is counted too
     planned: Statement | None

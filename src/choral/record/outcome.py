@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # What a run may be judged by, the best figure first, with its name for people; a loss says little by itself.
 MERITS = {"accuracy": "accuracy", "r2": "R²", "loss": "loss"}
+_OF_HAZARDS = {"c_index": "c-index"}  # of a model that is made from sums
 VerdictKind = Literal["better", "on par", "worse"]
 
 
@@ -168,5 +169,6 @@ def merit(test: Mapping[str, float]) -> tuple[str, float]:
     >>> merit({"loss": 0.3, "accuracy": 0.84}), merit({"r2": 0.5, "loss": 0.1, "rmse": 3.0})
     (('accuracy', 0.84), ('R²', 0.5))
     """
-    key = next((name for name in MERITS if name in test), "loss")
-    return MERITS[key], test[key]
+    known = MERITS | _OF_HAZARDS
+    key = next((name for name in known if name in test), "loss")
+    return known[key], test[key]

@@ -17,6 +17,7 @@ class Signer(Record, frozen=True, kw_only=True):
     identity: str
     agreement: str
     bundle_signature: str
+    offers: tuple[str, ...] = ()  # of its card, which the signature covers; none on cards of 0.1
     paid: int | None = None
     receipt: str | None = None
     salt: str | None = None

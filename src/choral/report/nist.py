@@ -2,6 +2,7 @@
 
 from choral.plan import Plan
 from choral.privacy.mechanisms import mechanism_of
+from choral.privacy.private_sums import RULE
 from choral.privacy.rules import EVERYONE, adjacency_of
 from choral.record import About, Data, RunRecord
 from choral.report.words import claims, count, leading_claim, limited_against, small, unprotected
@@ -29,11 +30,11 @@ def questions(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ),
         (
             "By what? (mechanism)",
-            f"{mechanism_of(plan).described(plan)}. The noise comes from {noise}.",
+            f"{_mechanism(about)}. The noise comes from {noise}.",
         ),
         (
             "For how long? (composition)",
-            f"Forever: the loss of all {count(len(record.rounds), 'round')} is counted together. "
+            f"Forever: the loss of all {_counted(record)} is counted together. "
             f"A device's ledger outlives the run and refuses at its limit.{reached}",
         ),
         (
@@ -71,3 +72,17 @@ def _collection(data: Data) -> str:
     declared = f"Origin of the columns: {data.columns_from}. " if data.columns_from else ""
     hold_out = f"Hold-out: {data.hold_out}. " if data.hold_out else ""
     return f"{declared}{hold_out}How the records were collected is outside this report."
+
+
+def _mechanism(about: About) -> str:
+    """What protects a record: in training, or in the sums of a model that is not trained."""
+    if about.sums is None:
+        return mechanism_of(about.plan).described(about.plan)
+    return (
+        f"Sums over records of vectors that are cut to a length, with whole-number noise on each device (rule {RULE})"
+    )
+
+
+def _counted(record: RunRecord) -> str:
+    sums = record.about.sums
+    return count(len(record.rounds), "round") if sums is None else count(sums, "sum")

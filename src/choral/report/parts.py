@@ -5,9 +5,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from choral.privacy.display import up
+from choral.privacy.private_sums import RULE
 from choral.privacy.rules import adjacency_of
 from choral.record import RunRecord, SpentByDevice, merit
 from choral.report import charts, words
+from choral.report.asked_terms import has_questions, reserved
 from choral.report.colluders import by_colluders
 from choral.report.markup import Markup, element, together
 
@@ -83,6 +85,10 @@ def claims_table(record: RunRecord, shown: slice = slice(None)) -> Markup:
 def merit_chart(record: RunRecord) -> Markup:
     """Accuracy, or R², on the hold-out after every round, with the lines without privacy and of each device alone."""
     found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
+    if record.about.sums is not None and record.result is not None and record.result.test:
+        return element(
+            "p", ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in record.result.test.items()) + "."
+        )
     if not found:
         why = "yet" if record.result is None else "on public rows"
         return element("p", f"No round has been evaluated {why}.", class_="quiet")
@@ -115,11 +121,11 @@ def _errors(record: RunRecord, points: Sequence[charts.Point]) -> list[charts.Po
 
 
 def spent(record: RunRecord) -> Sequence[SpentByDevice]:
-    """What each device has used: from the result, or from the last round of a run under way."""
+    """What each device has used: from the result, from the last round of a run under way, or for its questions."""
     if record.result is not None:
         return record.result.privacy.devices or ()
     devices = record.about.devices
-    so_far = record.rounds[-1].spent if record.rounds else (0.0,) * len(devices)
+    so_far = record.rounds[-1].spent if record.rounds else (reserved(record),) * len(devices)
     if not so_far:
         return ()
     # Asked, not included: who drops out late has sent its update, and was charged for it.
@@ -132,7 +138,7 @@ def spent(record: RunRecord) -> Sequence[SpentByDevice]:
 
 def ledger_terms(record: RunRecord, more: str = "") -> Markup:
     """Everything without which an ε of a ledger means nothing, and what else there is to say of it."""
-    rules = words.ledger_rules(record.about)
+    rules = words.ledger_rules(record.about) + f" and {RULE}: whole-number noise on sums" * has_questions(record)
     against, adjacency = words.limited_against(record.about), adjacency_of(record.about.plan)
     terms = f"ε at δ = {words.small(record.about.delta)}; rule {rules}; {adjacency}; against {against}. {more}"
     return element("p", terms.rstrip(), class_="quiet")

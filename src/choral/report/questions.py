@@ -2,18 +2,17 @@
 
 import math
 
-from choral import config
 from choral.asking.catalogue import ROUNDS, estimate
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.errors import TableError
 from choral.privacy.display import up
-from choral.record import QUESTIONS, About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
+from choral.record import About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
 from choral.report import answers, parts
+from choral.report.asked_terms import price_of, terms_of
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
 from choral.run.answer_register import AnswerRegister
-from choral.run.answers import answer_privacy
 from choral.run.modelling import from_register, opened_sum
 from choral.run.questions import AskTerms
 
@@ -21,17 +20,12 @@ MOST_SHOWN, MOST_DETAILED = 200, 40  # questions on a page, in a line each and w
 QUESTIONS_HOLD = "every question was asked as the study allows, with the noise that it needs, and was paid for"
 
 
-def has_questions(record: RunRecord) -> bool:
-    """Whether anything was asked."""
-    return (record.folder / QUESTIONS).exists()
-
-
 def asked_questions(record: RunRecord) -> Markup:
     """Every question that was answered, with its noise, what it cost and what it says; and the models on sums."""
     about = read_run(record.folder).about  # a page's own record has long texts cut, and the job is one
     delta = about.delta
-    terms = _terms(about)
-    loss = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0)
+    terms = terms_of(about)
+    loss = price_of(terms, delta)
     answered = list(read_questions(record.folder))
     plain = [one for one in answered if not _is_round(one)]
     rows = [
@@ -40,6 +34,7 @@ def asked_questions(record: RunRecord) -> Markup:
             parts.short(one.words, 200),
             f"{len(one.included)} devices, {one.rows:,} rows",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
+            f"{one.l2 * math.sqrt(one.rows) / 2:.4g}",
         ]
         for one in plain[:MOST_SHOWN]
     ]
@@ -51,14 +46,26 @@ def asked_questions(record: RunRecord) -> Markup:
         f"ε ≤ {up(loss.epsilon_sum_in_all)} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}). The statement above "
         f"contains them.{also} {loss.most - len(answered)} of {loss.most} were not answered."
     )
-    listed = [parts.table(("number", "question", "asked of", "noise (sd)"), rows)] if rows else []
+    listed = (
+        [parts.table(("number", "question", "asked of", "noise (sd)", "sampling (sd), at most"), rows)] if rows else []
+    )
     details = [_detail(terms, one) for one in plain[:MOST_DETAILED]]
-    return together(*listed, element("p", cost), *details, *_shown_models(record, terms, delta))
+    return together(
+        *listed, element("p", f"{approved(about, terms)} {cost}"), *details, *_shown_models(record, terms, delta)
+    )
 
 
-def _terms(about: About) -> AskTerms:
-    job = config.parse(about.job, source="the job in run.json")
-    return AskTerms.of(job, run=about.plan_digest, devices=len(about.devices))
+def approved(about: About, terms: AskTerms) -> str:
+    """Who approved the questions: in a deployment every site, before its first answer; elsewhere nobody had to."""
+    names, columns = ", ".join(terms.names), ", ".join(terms.columns)
+    what = f"questions of these names: {names}; about these columns: {columns}; at most {terms.price.most} of them."
+    if not about.traits.deployed:
+        return f"Nobody approved them: all devices are in one process. The study allows {what}"
+    sites = ", ".join(device.name for device in about.devices)
+    return (
+        f"Approved with the study, by each site for itself before it answered: {sites}. A site may have struck some "
+        f"of them, and then it is not among those that answered. The study allows {what}"
+    )
 
 
 def _is_round(one: AnsweredQuestion) -> bool:
@@ -83,7 +90,7 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
         made = from_register(read_model(question, terms.columns), terms, register)
         if made is None:
             continue
-        loss = answer_privacy(terms.price, delta=delta, colluders=terms.secure.colluders, asked=0, sums=len(made.sums))
+        loss = price_of(terms, delta, sums=len(made.sums))
         figures = "".join(
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
@@ -112,7 +119,7 @@ def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
 def check_questions(record: RunRecord) -> list[str]:
     """What is wrong with the register: an l2, a factor or a noise that the question does not have, or no charge."""
     about = record.about
-    terms = _terms(about)
+    terms = terms_of(about)
     answered = list(read_questions(record.folder))
     wrong = [line for one in answered for line in _question(terms, one)]
     numbers = [one.number for one in answered]

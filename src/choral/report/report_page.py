@@ -16,9 +16,10 @@ from choral import __version__
 from choral.privacy.display import up
 from choral.record import Record, RunRecord, of_right_form, read_run
 from choral.report import attacker, charts, nist, parts, registry, words
+from choral.report.asked_terms import has_questions
 from choral.report.markup import Markup, element, together
 from choral.report.probes import answered
-from choral.report.questions import asked_questions, has_questions
+from choral.report.questions import asked_questions
 from choral.run.folder import write_whole
 
 DATA_FORMAT = 1  # of the claims that a page carries as data

@@ -15,9 +15,10 @@ from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
 from choral.report import signed, trust
+from choral.report.asked_terms import has_questions
 from choral.report.pages import check_pages
 from choral.report.probes import PROBES_HOLD, check_probes
-from choral.report.questions import QUESTIONS_HOLD, check_questions, has_questions
+from choral.report.questions import QUESTIONS_HOLD, check_questions
 from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
 from choral.run.questions import plan_of_questions, price_of

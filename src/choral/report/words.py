@@ -230,6 +230,12 @@ def statement(record: RunRecord) -> tuple[str, ...]:
         f"{counted} that stayed on {count(plan.devices, 'device')}, "
         f"in {count(done, 'round')} of {plan.rounds:,} planned."
     )
+    if about.sums is not None:
+        what = (
+            f"{label(record)[0].capitalize()}: the model, of the kind {about.model.kind}, is made from "
+            f"{count(about.sums, 'sum')} over {counted} that stayed on {count(plan.devices, 'device')}; nothing was "
+            "trained."
+        )
     if record.result is None:
         return what, (
             "The run has not ended. No ε may be quoted for it yet; what each device has spent so far stands in its "

@@ -18,6 +18,7 @@ from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
@@ -26,13 +27,14 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_declared, read_one
 from choral.plan import Plan, SecureSum
 from choral.printable import fault_of_word
-from choral.protocol.messages import QUESTION_BYTES, VERSION, most_frame_bytes
+from choral.protocol.messages import AGREEING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
 from choral.run.enrolled import Enrolled
 from choral.run.names import no_name, require_device_name, require_name
 from choral.run.planning import plan_of
 from choral.run.study import Study, check_delta, codec_of, limits_of, maker_in, model_of
+from choral.secagg.hybrid import HYBRID
 from choral.secagg.keys import Roster, digest, safety_number
 
 FORMAT = 1
@@ -87,7 +89,7 @@ class Agreement:
             name=job.run.name,
             run=run,
             choral=__version__,
-            protocol=VERSION,
+            protocol=AGREEING if all(HYBRID in device.offers for device in devices) else VERSION,
             address=address,
             deadline=job.federation.deadline,
             certificate=certificate,
@@ -114,8 +116,9 @@ class Agreement:
     def of(cls, text: str, where: str) -> Self:
         """The agreement that a text describes; another format or protocol is refused (CH602)."""
         content = config.read_toml(text, source=where, fix=ASK_AGAIN)
-        for name, own in (("format", FORMAT), ("protocol", VERSION)):
-            if content.get(name, own) != own:
+        for name, known in (("format", (FORMAT,)), ("protocol", (VERSION, AGREEING))):
+            if content.get(name, known[0]) not in known:
+                own = " and ".join(map(str, known))
                 raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
         check_run(agreement.file.run, where)
@@ -137,7 +140,7 @@ class Agreement:
     @property
     def text(self) -> str:
         """The study file."""
-        head = "# A choral study: all of it is public. Compare its safety number by phone before you approve it.\n"
+        head = "# A choral study: all of it is public. Compare it with all other sites before you approve it.\n"
         return head + to_toml(msgspec.to_builtins(self.file))
 
     @cached_property
@@ -171,6 +174,11 @@ class Agreement:
         """The devices' bundles, every signature checked."""
         return Roster.of(device.bundle for device in self.file.devices)
 
+    @property
+    def hybrid(self) -> bool:
+        """Whether keys are agreed in the run, with ML-KEM-768, and erased turn by turn: if all cards offer it."""
+        return self.file.protocol == AGREEING
+
     @cached_property
     def columns(self) -> tuple[Numeric | Categorical, ...]:
         """The declared columns, in their declared order."""
@@ -186,7 +194,8 @@ class Agreement:
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
-        return read_one(path, written.over(self.job.data.written))
+        table = read_one(path, written.over(self.job.data.written))
+        return with_outcome(table, self.target.name, written.outcome, [column.name for column in self.columns])
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
@@ -266,6 +275,7 @@ class Agreement:
             plan=self.run_name,
             probes=self.plan.probes,
             opened_turns=self.plan.opened_turns,
+            hybrid=self.hybrid,
         )
 
     @property
@@ -297,7 +307,8 @@ def check_deployable(job: Job) -> None:
             where=job.where("run", "seed"),
             fix="Take it out.",
         )
-    for table, key in (("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("privacy", "limits")):
+    of_one_table = ("builtin", "device_column", "limit_column", "labels")
+    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
         if getattr(getattr(job, table), key) is not None:
             raise ConfigError(
                 "CH104",
@@ -305,6 +316,13 @@ def check_deployable(job: Job) -> None:
                 where=job.where(table, key),
                 fix="Take it out.",
             )
+    if job.on_sums:
+        raise ConfigError(
+            "CH104",
+            f'[model] kind = "{job.model.kind}" in a deployment, which asks for such a model by a question.',
+            where=job.where("model", "kind"),
+            fix=f"Leave it out, set [ask] epsilon, and use choral ask STUDY {job.model.kind} …",
+        )
     if job.federation.rows is None:
         raise ConfigError(
             "CH103",

@@ -21,7 +21,7 @@ from choral.privacy.rules import ADJACENCY, EVERYONE
 from choral.record import AnsweredQuestion, AnswerPrivacy
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import now
-from choral.run.modelling import MadeModel, opened_sum, planned_model, state_digest
+from choral.run.modelling import MadeModel, expected_of, opened_sum, planned_model, state_digest
 from choral.run.places import Opened
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
 
@@ -155,15 +155,16 @@ def planned(
 ) -> PlannedQuestion:
     """What a question or a model would cost and tell of so many rows; a model has the rounds that asking would plan."""
     terms.require_approved(question.name)
-    model = planned_model(question, terms, register, used=register.last) if question.name in MODELS else None
-    checked = terms.read((question if model is None else model.questions[-1]).canonical())
-    deviation = checked.noise.deviation * math.sqrt(devices)
-    if model is None:
-        expected, sums = terms.expected(checked, rows, devices), 1
+    if question.name in MODELS:
+        model = planned_model(question, terms, register, used=register.last)
+        question, sums = model.question, model.sums
+        expected, deviation = expected_of(model, terms, rows=rows, devices=devices)
     else:
-        expected, sums = model.expected(rows=rows, deviation=deviation), model.sums
+        checked, sums = terms.read(question.canonical()), 1
+        deviation = checked.noise.deviation * math.sqrt(devices)
+        expected = terms.expected(checked, rows, devices)
     return PlannedQuestion(
-        question=question if model is None else model.question,
+        question=question,
         expected=expected,
         deviation=deviation,
         privacy=answer_privacy(

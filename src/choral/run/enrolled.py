@@ -9,8 +9,11 @@ from choral.errors import TrustError
 from choral.secagg.keys import Bundle
 
 
-class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node."""
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A device as the study names it: its bundle in hex, and the key by which the transport knows its node.
+
+    A card of 0.1 offers nothing; such cards, and the digests of studies with them, stay as they are.
+    """
 
     id: str
     identity: str
@@ -18,6 +21,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     signature: str
     node: str
     node_signature: str
+    offers: tuple[str, ...] = ()
 
     @property
     def bundle(self) -> Bundle:
@@ -28,7 +32,7 @@ class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         except ValueError:
             raise TrustError("CH600", "a device's keys are not written in hex.", fix="Get its card again.") from None
-        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature)
+        bundle = Bundle(id=self.id, identity=identity, agreement=agreement, signature=signature, offers=self.offers)
         bundle.verify()
         bundle.check(signed, "node key", self.node.encode())
         _check_node_key(self.node)

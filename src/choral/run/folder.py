@@ -62,6 +62,11 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.replace("..", "")).strip("-.")[:48] or "run"
 
 
+def new_folder(name: str) -> Path:
+    """Where a run of this name goes if nobody says: its own folder under runs, named by the time."""
+    return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(name)}"
+
+
 class RunFolder:
     """The writer of a run folder: each call leaves the folder whole, whatever happens next."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.asking.catalogue import TRAINED, approved_as
 from choral.asking.models import MODELS, read_model
 from choral.asking.question import Question
 from choral.backends.dropouts import DroppingTransport, drops_out
@@ -32,7 +33,7 @@ from choral.run.answers import (
 )
 from choral.run.books import Books, keeps_ledgers
 from choral.run.folder import RunFolder
-from choral.run.modelling import AskedTables, fit, keep_model, measured, planned_model
+from choral.run.modelling import AskedTables, expected_of, fit, keep_model, measured, planned_model
 from choral.run.places import Opened, terms_of
 from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, check_columns, preparation
 from choral.run.runs import Kind, Run, job_and_source, settled_again
@@ -66,7 +67,8 @@ class Inquiry:
         if (known := self.register.find(data)) is not None:
             return self.answer_from(known, from_register=True)
         self.terms.require_crowd(self.rows)
-        self.terms.require_answer(checked, self.rows, self.study.plan.devices)
+        devices = self.study.plan.devices
+        self.terms.require_answer(self.terms.expected(checked, self.rows, devices), self.rows)
         with Books(self.study, self.folder / "ledgers") as books:
             return self.answer_from(self._answered(checked, NO_STATE, books))
 
@@ -78,6 +80,9 @@ class Inquiry:
         before = self.register.last
         with Books(self.study, self.folder / "ledgers") as books:
             model = planned_model(question, self.terms, self.register, used=self._next_number(books) - 1)
+            rows = self._rows_of(question)
+            expected, _ = expected_of(model, self.terms, rows=rows, devices=self.study.plan.devices)
+            self.terms.require_answer(expected, rows)  # refused before its first sum is paid for
 
             def ask(checked: CheckedQuestion, state: NDArray[np.float64]) -> AnsweredQuestion:
                 return self._answered(checked, state, books)
@@ -90,10 +95,8 @@ class Inquiry:
 
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
-        rows = sum(table.rows for table in self.tables.train) if question.name in MODELS else self.rows
-        return planned(
-            question, self.terms, self.register, rows=rows, devices=self.study.plan.devices, delta=self.delta
-        )
+        rows, devices = self._rows_of(question), self.study.plan.devices
+        return planned(question, self.terms, self.register, rows=rows, devices=devices, delta=self.delta)
 
     def answer_from(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:
         """What an opened sum says: all of it follows from the register."""
@@ -126,6 +129,11 @@ class Inquiry:
     def rows(self) -> int:
         """The rows of all devices together, which are public."""
         return sum(table.rows for table in self.study.data.tables)
+
+    def _rows_of(self, question: Question) -> int:
+        """The rows that a question is about: models are made from those that do not judge them."""
+        trained = {approved_as(name) for name in TRAINED}
+        return sum(table.rows for table in self.tables.train) if question.name in trained else self.rows
 
     @cached_property
     def tables(self) -> AskedTables:

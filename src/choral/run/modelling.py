@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking import catalogue
+from choral.asking.answer import Expected
 from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
 from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
@@ -107,6 +108,13 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
             fix=f"Use fewer rounds, or a study with [ask] most = {needed + used} or more.",
         )
     return model
+
+
+def expected_of(model: SumModel, terms: AskTerms, *, rows: int, devices: int) -> tuple[Expected, float]:
+    """What a model would tell of so many rows, and the deviation of the noise in its last sum."""
+    checked = terms.read(model.questions[-1].canonical())
+    deviation = checked.noise.deviation * math.sqrt(devices)
+    return model.expected(rows=rows, deviation=deviation), deviation
 
 
 def _begun(question: Question, register: AnswerRegister) -> object:

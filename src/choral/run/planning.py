@@ -51,6 +51,8 @@ def plan_of(
 ) -> tuple[Plan, SecureSum]:
     """The job's numbers as a plan, and the secure sum of its cohorts; the smallest device has `rows`."""
     secure = secure_sum_of(job.federation, max(2, _cohort(job, devices)))
+    if job.on_sums:
+        return _with_noise(job, _plan_beside_sums(job, devices, rows), secure), secure
     once = _adds_noise_once(job, model)
     for name, value in (("pull", job.local.pull), ("parts", job.local.parts)):
         if value is not None and not once:
@@ -257,6 +259,7 @@ def _conditions(
     return {
         "link": model.link,
         "classes": model.classes,
+        "features": model.features,
         "devices": devices,
         "cohort": _cohort(job, devices),
         "rows": rows,
@@ -281,6 +284,17 @@ def _plan_of_one_step(job: Job, conditions: PlanningConditions, weighing: Weighi
         devices=conditions["devices"], cohort=conditions["cohort"], rounds=numbers.rounds, rows=rows, batch=rows,
         step_size=numbers.step_size, clip=numbers.clip, noise=0.0, sampling="partition", law=job.privacy.law,
         weighing=weighing, **_unit(job),
+    )  # fmt: skip
+
+
+def _plan_beside_sums(job: Job, devices: int, rows: int) -> Plan:
+    """What is reserved next to a model on sums: one round, with the noise for what its questions leave of ε.
+
+    Nobody calls it; it gives the run its digest and its secure sum, as the training of every other job does.
+    """
+    return Plan(
+        devices=devices, cohort=_cohort(job, devices), rounds=1, rows=rows, batch=rows, step_size=1.0, clip=1.0,
+        noise=0.0, sampling="partition", law=job.privacy.law, **_unit(job),
     )  # fmt: skip
 
 
@@ -311,8 +325,8 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
 
 
 def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
-    """What can be expected of a run, from public numbers, or None where nothing is known: networks, devices, no ε."""
-    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update:
+    """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
+    if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(

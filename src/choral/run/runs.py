@@ -22,6 +22,9 @@ from choral.record import (
     Baselines,
     Data,
     DeviceLimit,
+    Measured,
+    ModelCard,
+    ModelShape,
     Outcome,
     RoundLine,
     RunRecord,
@@ -38,6 +41,7 @@ from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
+from choral.run.sum_study import require_training, shape_of, sums_of
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
@@ -55,6 +59,7 @@ def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | Non
     if log is not None and out is None:
         raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
     job, source = job_and_source(data, settings)
+    require_training(job)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))
     return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
@@ -65,6 +70,7 @@ def resume(
 ) -> "Run":
     """A run that was interrupted, ready to go on after its last finished round; `data` only if it was in memory."""
     about, study = settled_again(path, data, reached=reached)
+    require_training(study.job)
     folder = RunFolder(Path(path))
     kind: Kind = "simulation" if about.traits.repeats else "rehearsal"
     run = Run(kind, study, folder=folder, drop=about.drop or 0.0, compare=bool(about.compare), log=log)
@@ -265,6 +271,10 @@ class Run:
         last = round_number == self.study.plan.rounds
         return last or self.traits.deployed or round_number % self.study.job.run.evaluate_every == 0
 
+    def shape(self) -> ModelShape:
+        """The kind of the model and its size."""
+        return shape_of(self.study.job) if self.study.job.on_sums else model_shape(self.study.model)
+
     def described(self) -> About:
         """What is run, for run.json; docs/run-folder.md has the form."""
         study, data = self.study, self.study.data
@@ -292,7 +302,8 @@ class Run:
             plan_digest=study.plan.digest,
             secure_sum=study.secure,
             server=described(self.server),
-            model=model_shape(study.model),
+            model=self.shape(),
+            sums=sums_of(study.job) if study.job.on_sums else None,
             delta=study.limits[0].delta,
             against=study.costs.against,
             planned=planned_statement(study.costs),
@@ -311,18 +322,13 @@ class Run:
             pass
         return self.conclude()
 
+    def card(self) -> ModelCard:
+        """What is needed to use the parameters."""
+        return model_card(self.study.model, self.study.data)
+
     def conclude(self) -> Result:
         """The result of rounds that are over."""
-        study, data = self.study, self.study.data
-        if self.compare:
-            self.baselines = baselines(study, self.watch)
-        if self.folder is not None:
-            self.folder.write_model(self.parameters, model_card(study.model, data))
-        outcome = self.place.ended(self)
-        if self.folder is not None:
-            self.folder.finish(outcome)
-            if self.log is not None:
-                self.log.end(outcome)
+        study, data, outcome = self.study, self.study.data, self.write_result()
         return Result(
             model=study.model,
             parameters=self.parameters,
@@ -337,11 +343,29 @@ class Run:
             folder=None if self.folder is None else self.folder.path,
         )
 
+    def write_result(self) -> Outcome:
+        """What came out, in the folder with all that a reader needs."""
+        if self.compare:
+            self.baselines = baselines(self.study, self.watch)
+        if self.folder is not None:
+            self.folder.write_model(self.parameters, self.card())
+        outcome = self.place.ended(self)
+        if self.folder is not None:
+            self.folder.finish(outcome)
+            if self.log is not None:
+                self.log.end(outcome)
+        return outcome
+
     def _record(self, outcome: Outcome) -> RunRecord:
         """The run as its folder describes it, or would if it had one."""
         if self.folder is not None:
             return read_run(self.folder.path)
         return RunRecord(folder=Path(), about=self.described(), rounds=self.lines, result=outcome)
+
+    def merits(self) -> tuple[dict[str, float], Measured | None]:
+        """The test figures of the model, and what says how sure they are."""
+        test = (self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters)
+        return test, measured(self.study, self.parameters)
 
     def outcome(self, lost: Sequence[int] = ()) -> Outcome:
         """The result; `lost` are the devices that paid for an upload which never arrived, each as often."""
@@ -350,8 +374,7 @@ class Run:
         shown = 0 if self.sight is None else len(self.sight.computed)
         asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
         sizes = not self.traits.deployed
-        test = (self.lines[-1].test if self.lines else {}) or metrics(self.study, self.parameters)
-        sure = measured(self.study, self.parameters)
+        test, sure = self.merits()
         return Outcome(
             finished=now(),
             seconds=round(self.seconds, 3),

@@ -70,6 +70,7 @@ def entry_of(
         identity=bundle.identity.hex(),
         agreement=bundle.agreement.hex(),
         bundle_signature=bundle.signature.hex(),
+        offers=bundle.offers,
         paid=None if signed is None else signed.paid,
         receipt=None if signed is None else signed.receipt.hex(),
         salt=salt.hex() or None,
@@ -85,6 +86,7 @@ def bundle_of(entry: Signer) -> Bundle:
         identity=bytes.fromhex(entry.identity),
         agreement=bytes.fromhex(entry.agreement),
         signature=bytes.fromhex(entry.bundle_signature),
+        offers=entry.offers,
     )
 
 

@@ -22,6 +22,7 @@ from choral.privacy.rules import adjacency_of
 from choral.record import (
     Claim,
     ColludersClaim,
+    FormulaValue,
     PublishedClaim,
     Release,
     Running,
@@ -174,7 +175,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
         ),
         with_secure_sum=summed,
         no_certificate=no_certificate,
-        published=PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because),
+        published=_published(paper, asks=costs.questions is not None),
         by_delta=tuple((d, costs.spent_against_everyone(device, own, d)) for d in DELTAS),
         by_colluders=tuple(
             (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
@@ -182,6 +183,15 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
         ),
         several=_several(costs, device, own, delta) if several and costs.plan.protects.one_row else None,
     )
+
+
+def _published(paper: FormulaValue, *, asks: bool) -> PublishedClaim:
+    """The formula of the paper, which is about rounds of training: it does not hold for a run that asks as well."""
+    if asks and paper.valid:
+        return PublishedClaim(
+            rule="Theorem 1", epsilon=paper.epsilon, valid=False, because="the questions of this run are not in it"
+        )
+    return PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because)
 
 
 def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRows:

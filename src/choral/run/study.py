@@ -182,6 +182,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         person=settings.person,
         devices=job.federation.devices,
         written=settings.written,
+        own_labels=settings.labels,
         partition=settings.partition,
         skew=settings.skew,
         seed=seed,

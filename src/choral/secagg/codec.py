@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import PlanError, SumError
-from choral.plan import LEAST_SCALE, MOST_ROUNDING, Law, Plan, SecureSum, require_number
+from choral.plan import LEAST_SCALE, MOST_ROUNDING, SMOOTHING, Law, Plan, SecureSum, require_number
 from choral.secagg import samplers
 from choral.secagg.masks import Stream, Words, ring
 
@@ -19,6 +19,7 @@ CHUNK = 32 * 1024  # parameters: few enough that every pass over them stays in t
 CHECKS = 2  # behind the parameters: a count lane that holds 1 and a zero lane
 LANE_BITS = 21
 FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a float32
+DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
 _WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
 _SLACK = (
@@ -145,7 +146,8 @@ class Codec:
             raise PlanError(
                 "CH204", f"{self.lanes} lanes in words of {self.word_bits} bits.", fix="Use 1 lane, or 3 in 64 bits."
             )
-        if not 1 <= self.largest < 2**FLOAT_BITS or 2 * self.largest * self.cohort >= 2**self.lane_bits:
+        bits = DOUBLE_BITS if self.whole else FLOAT_BITS
+        if not 1 <= self.largest < 2**bits or 2 * self.largest * self.cohort >= 2**self.lane_bits:
             raise PlanError(
                 "CH204",
                 f"{self.cohort} updates of up to {self.largest:,} grid steps do not fit {self.lane_bits} bits.",
@@ -197,6 +199,7 @@ class Codec:
         """The codec of whole noise, on the finest grid where clipped updates, the noise and its tail have room.
 
         The noise is so wide that no record moves the integers by more than 2/z of it, z = σγ/G: rule S6 counts on it.
+        Noise once is wider by `SMOOTHING`, and so counts as a Gaussian; its uploads are float64, on a finer grid.
         """
         most = plan.upload_bound if plan.on_upload else longest(plan, dimensions)
         multiplier = plan.update_noise * plan.batch / (plan.clip * (plan.local_time if plan.once else plan.step_size))
@@ -205,10 +208,12 @@ class Codec:
         # Half of β for the tail (Bernstein's for Skellam, which covers the discrete Gaussian's), half for samplers that
         # are not exact: P[|noise| > t] ≤ 2 exp(−x) for t = s√(2x) + 2x/3.
         nats = math.log(4 * dimensions * secure.cohort * plan.rounds / failure)
-        room, widest = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1, samplers.LARGEST_SCALE[plan.law]
+        bits, smoothing = (DOUBLE_BITS, SMOOTHING) if plan.once else (FLOAT_BITS, 0)
+        room, widest = 2 ** min(secure.value_bits - 1, bits) - 1, samplers.LARGEST_SCALE[plan.law]
         grid = 2.0 ** math.frexp(most / room)[1]
         while grid < 2 * plan.update_noise:
-            scale = max(LEAST_SCALE[plan.law], math.ceil(multiplier * sensitivity(plan, dimensions, grid) / plan.moves))
+            needed = math.hypot(multiplier * sensitivity(plan, dimensions, grid) / plan.moves, smoothing)
+            scale = max(LEAST_SCALE[plan.law], math.ceil(needed))
             largest = math.ceil(most / grid + 2 + scale * math.sqrt(2 * nats) + 2 * nats / 3)
             if largest <= room and scale <= widest and scale * grid <= 2 * plan.update_noise:
                 return cls(

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from struct import Struct
 from typing import Self
@@ -25,6 +25,7 @@ KEY_SIZE = 32
 NONCE_SIZE = 12
 FINGERPRINT_SIZE = 16
 LONGEST_ID = 64
+MOST_OFFERS = 8
 _LENGTH = Struct("<Q")
 _FIELD = 2**255 - 19  # of Curve25519
 _ANY = X25519PrivateKey.from_private_bytes(bytes(KEY_SIZE))  # a scalar to try points with; nothing secret
@@ -94,17 +95,22 @@ def _of_small_order(key: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a device shows of itself: its id, its two public keys, and the identity's signature over all three."""
+    """What a device shows of itself: its id, its two public keys, and the identity's signature over all of it.
+
+    `offers` names the ways to agree on keys that it knows in addition to the two keys here; it has none before 0.2.
+    """
 
     id: str
     identity: bytes
     agreement: bytes
     signature: bytes
+    offers: tuple[str, ...] = ()
 
     @property
     def signed(self) -> bytes:
         """The bytes under the signature."""
-        return framed("bundle", self.id.encode(), self.identity, self.agreement)
+        offers = (offer.encode() for offer in self.offers)
+        return framed("bundle", self.id.encode(), self.identity, self.agreement, *offers)
 
     @property
     def safety_number(self) -> str:
@@ -120,6 +126,8 @@ class Bundle:
             sizes != (KEY_SIZE, KEY_SIZE, 64)
             or int.from_bytes(self.agreement, "little") >= _FIELD  # a second way to write some other device's key
             or height >= _FIELD
+            or len(self.offers) > MOST_OFFERS
+            or not all(offer.isprintable() and 0 < len(offer.encode()) <= LONGEST_ID for offer in self.offers)
         ):
             raise TrustError(
                 "CH600", "a device's bundle has the wrong form.", fix="Make the bundle again on the device."
@@ -248,7 +256,7 @@ class Identity:
     Identity('site-a')
     """
 
-    def __init__(self, id: str, secret: bytes) -> None:
+    def __init__(self, id: str, secret: bytes, offers: tuple[str, ...] = ()) -> None:
         if len(secret) != 2 * KEY_SIZE:
             raise TrustError("CH600", f"an identity's secret has {len(secret)} bytes, not {2 * KEY_SIZE}.")
         self._secret = secret
@@ -259,13 +267,9 @@ class Identity:
             identity=signer.public_key().public_bytes_raw(),
             agreement=self._agreement.public_key().public_bytes_raw(),
             signature=b"",
+            offers=offers,
         )
-        self.bundle = Bundle(
-            id=id,
-            identity=unsigned.identity,
-            agreement=unsigned.agreement,
-            signature=signer.sign(unsigned.signed),
-        )
+        self.bundle = replace(unsigned, signature=signer.sign(unsigned.signed))
 
     @classmethod
     def fresh(cls, id: str) -> Self:
@@ -280,6 +284,15 @@ class Identity:
     def to_bytes(self) -> bytes:
         """Both private keys, for the vault and nothing else."""
         return self._secret
+
+    def has_keys_of(self, bundle: Bundle) -> bool:
+        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers.
+
+        >>> Identity("a", bytes(range(64))).has_keys_of(Identity("a", bytes(range(64)), ("more",)).bundle)
+        True
+        """
+        own = self.bundle
+        return (own.id, own.identity, own.agreement) == (bundle.id, bundle.identity, bundle.agreement)
 
     def sign(self, label: str, *fields: bytes) -> bytes:
         """The signature of this device under the framed fields; `Bundle.check` verifies it.

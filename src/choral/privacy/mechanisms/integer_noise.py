@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from choral.plan import LEAST_SCALE, Law
 from choral.privacy.discrete import discrete_gaussian
-from choral.privacy.events import Skellam, Zcdp
+from choral.privacy.events import Event, Gaussian, Skellam, Zcdp
 from choral.privacy.exposure import Exposure
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_server
 
@@ -28,6 +28,26 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> Zcdp | Ske
     """
     scale = LEAST_SCALE[part.law]
     return _EVENTS[part.law](part.moves / part.noise_multiplier * scale, scale, uses, honest_noises)
+
+
+def whole_noise_once(part: Exposure, uploads: int, honest_noises: int = 1) -> Event:
+    """The same for noise that is added once (Rule S7): a discrete Gaussian counts as the Gaussian that it rounds.
+
+    The codec makes it wider by `SMOOTHING` for that, as in Rule S8.
+
+    >>> part = Exposure(rounds=4, local_steps=5, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
+    ...                 step_size=0.1, sampling="partition", law="discrete_gaussian", noise_is_added="once",
+    ...                 row_length=1.0)
+    >>> whole_noise_once(part, 4)
+    Gaussian(mu=0.5, delta=0.0)
+    """
+    scale = LEAST_SCALE[part.law]
+    events = _EVENTS | {"discrete_gaussian": _gaussian}
+    return events[part.law](part.moves / part.noise_multiplier * scale, scale, uploads, honest_noises)
+
+
+def _gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Gaussian:
+    return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises))
 
 
 def _discrete_gaussian(l2: float, scale: int, uses: int, honest_noises: int) -> Zcdp:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from choral.plan import Plan
 from choral.privacy.events import Event, Gaussian, Poisson
 from choral.privacy.exposure import Exposure
-from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise
+from choral.privacy.mechanisms.integer_noise import in_each_law, whole_noise_once
 from choral.privacy.rules import EVERYONE, Loss, Mechanism, summing_server
 
 MARGIN = 0.95  # steps stay so far below 2/L, since L is a product of floats too
@@ -57,7 +57,7 @@ def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> 
     step of rule S5 whose noise is σ_u in units of Δ/2.
     """
     if part.strict:
-        return replace(whole_noise(part, count, noises), delta=reserved)
+        return replace(whole_noise_once(part, count, noises), delta=reserved)
     if part.sampled:
         multiplier = 2 * part.noise / movement(part) * math.sqrt(noises)
         return Poisson(noise_multiplier=multiplier, probability=part.batch / part.rows, steps=count, delta=reserved)

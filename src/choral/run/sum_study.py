@@ -1,0 +1,89 @@
+"""A run whose model is made from sums: [model] kind = "additive" or "hazard"."""
+
+import math
+
+from choral.asking.catalogue import state_length
+from choral.asking.fitting import step_of
+from choral.asking.models import read_model
+from choral.asking.question import Question
+from choral.config import Job
+from choral.config.untrained import rounds_of
+from choral.errors import ConfigError
+from choral.learning.tables import ADULT_LABEL
+from choral.plan import Budget
+from choral.planner.on_sums import CELLS, beside_training, noise_of_a_cell, of_cells
+from choral.record import ModelShape
+from choral.run.questions import ask_sum_of, declared_columns
+from choral.run.study import Study
+
+
+def question_of(job: Job) -> Question:
+    r"""The model that the job names, of all declared columns, as a question.
+
+    >>> from choral.config import parse
+    >>> data = '[data]\nlabel = "sick"\nclasses = ["no", "yes"]\n[data.columns.age]\nbounds = [0, 100]'
+    >>> question_of(parse('privacy.epsilon = 1.0\nmodel.kind = "additive"\n' + data)).words()
+    'What is a model of "sick" by "age", with cells for numbers?'
+    """
+    said, classes = job.model, job.data.classes
+    label = job.data.label if job.data.builtin is None else ADULT_LABEL
+    left_out = {label, said.time, *(job.data.ignore or ())}
+    given = {
+        "columns": [name for name in declared_columns(job) if name not in left_out],
+        "rounds": rounds_of(job),
+        "bins": said.bins,
+        "until": said.until,
+    }
+    if said.time is None:
+        given |= {"target": label}
+    else:
+        given |= {"time": said.time, "event": label, "occurred": (classes or [""])[1]}
+    return Question(
+        name=job.model_kind_said, parameters={key: value for key, value in given.items() if value is not None}
+    )
+
+
+def require_training(job: Job) -> None:
+    """Nothing, or CH104 where the job's model is made from sums: no round of training makes it."""
+    if job.on_sums:
+        raise ConfigError(
+            "CH104",
+            f'[model] kind = "{job.model.kind}" is made from sums, and is not trained.',
+            where=job.where("model", "kind"),
+            fix=f"Use choral simulate or choral rehearse, or study.ask.{job.model.kind}(…) of choral.study.",
+        )
+
+
+def sums_of(job: Job) -> int:
+    """How many sums the model that the job names takes."""
+    return read_model(question_of(job), declared_columns(job)).sums
+
+
+def shape_of(job: Job) -> ModelShape:
+    """The kind of the model that the job names, and how many numbers it has."""
+    numbers = state_length(step_of(question_of(job), "round"), declared_columns(job))
+    return ModelShape(kind=job.model_kind_said, hidden=(), parameters=numbers)
+
+
+def kappa_of(study: Study) -> float | None:
+    """κ of an additive model over the study's rows at its ε; None where the label has no two classes."""
+    job, devices = study.job, study.plan.devices
+    if len(study.data.classes) != 2 or job.privacy.epsilon is None:
+        return None
+    secure = ask_sum_of(job, devices) if devices > 1 else None
+    honest = 1 if secure is None or job.privacy.against == "everyone" else secure.honest_noises(secure.adversary)
+    return noise_of_a_cell(
+        Budget(epsilon=job.privacy.epsilon, delta=job.privacy.delta),
+        devices=devices,
+        rows=int(study.rows.sum()),
+        row_length=math.sqrt(len(study.data.columns) + 1),
+        honest_noises=honest,
+        cells=job.model.bins or CELLS,
+    )
+
+
+def advice(study: Study) -> tuple[str, ...]:
+    """What the planner says about an additive model: in place of this training, or as the model that the job names."""
+    kappa, kind = kappa_of(study), study.job.model_kind_said
+    said = {"additive": of_cells, "logistic": beside_training}.get(kind)
+    return () if kappa is None or said is None else (said(kappa),)
