@@ -94,6 +94,7 @@ class SettingsByName(TypedDict, total=False):
     builtin: Literal["adult"] | None
     label: str | None
     classes: Texts | None
+    labels: dict[str, str] | None
     label_bounds: Range | None
     columns: dict[str, dict[str, Any]] | None
     ignore: Texts | None
