@@ -1,6 +1,7 @@
 """What a setting's value may be: each kind judges a value and says in words what it must be."""
 
 import math
+import re
 import sys
 from dataclasses import dataclass
 
@@ -74,6 +75,20 @@ class Text:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Digest:
+    """A SHA-256 in hex."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+    def __str__(self) -> str:
+        return "a SHA-256, 64 digits from 0 to f"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ListOf:
     """A list whose items are all of one kind."""
 
@@ -133,4 +148,18 @@ class Numbers:
         return f"a table with {self.of} for each name"
 
 
-Kind = Number | Whole | YesNo | Text | ListOf | Bounds | Tables | Numbers
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """A table of texts by name, such as [data.labels]."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(map(Text().fits, value.values()))
+
+    def __str__(self) -> str:
+        return "a table with a text for each name"
+
+
+Kind = Number | Whole | YesNo | Text | Digest | ListOf | Bounds | Tables | Numbers | Texts
