@@ -11,7 +11,7 @@ SOURCE, TESTS = ROOT / "src" / "choral", ROOT / "tests"
 EXEMPT = {
     "choral.cli.": "verbs are tested by the words that people type: tests/cli, tests/report/test_verbs.py and others",
     "choral.planner.": "tests/test_planner.py asks the room by its one front door",
-    "choral.front": "choral.simulate, rehearse and fit are called by tests/run and tests/examples",
+    "choral.config.unit_settings": "tests/test_config.py and tests/run/test_device_unit.py: what does not go together",
     "choral.asking.": "tests/asking asks the room by its front door, choral.asking.catalogue, kind by kind",
     "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
     "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",

@@ -9,7 +9,7 @@ from choral.report.markup import Markup
 from docs.drawings.shapes import paragraph, sheet
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("bank", "fleet", "survival", "sweep")
+NAMES = ("bank", "fleet", "images", "survival", "sweep")
 FOUND = ROOT / "docs/pictures/examples.json"
 
 

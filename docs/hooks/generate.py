@@ -134,7 +134,7 @@ def verbs_page() -> str:
             f"{line[0].upper()}{line[1:]}.",
             "",
             "```text",
-            cli._verb_parser(verb).format_help().rstrip(),
+            cli.verb_parser(verb).format_help().rstrip(),
             "```",
             "",
         ]

@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from choral.errors import ChoralError as ChoralError
     from choral.front import Trained as Trained
     from choral.front import fit as fit
+    from choral.front import open_run as open
     from choral.front import rehearsal as rehearsal
     from choral.front import rehearse as rehearse
     from choral.front import resume as resume
     from choral.front import simulate as simulate
     from choral.front import study as study
+    from choral.front.estimators import Classifier as Classifier
+    from choral.front.estimators import Regressor as Regressor
     from choral.learning.models.model import own as model
     from choral.learning.tables import load as load
     from choral.learning.tables import load_adult as load_adult
@@ -37,8 +40,10 @@ if TYPE_CHECKING:
 _ROOM_OF = {
     "Budget": "choral.plan",
     "ChoralError": "choral.errors",
+    "Classifier": "choral.front.estimators",
     "Ledger": "choral.privacy.ledger",
     "Plan": "choral.plan",
+    "Regressor": "choral.front.estimators",
     "Result": "choral.run.result",
     "SecureSum": "choral.plan",
     "Trained": "choral.front",
@@ -50,6 +55,7 @@ _ROOM_OF = {
     "load_adult": "choral.learning.tables",
     "model": "choral.learning.models.model:own",
     "noise_for": "choral.privacy.calibrate",
+    "open": "choral.front:open_run",
     "plan_for": "choral.planner",
     "rehearsal": "choral.front",
     "rehearse": "choral.front",
@@ -65,8 +71,10 @@ _ROOM_OF = {
 __all__ = [
     "Budget",
     "ChoralError",
+    "Classifier",
     "Ledger",
     "Plan",
+    "Regressor",
     "Result",
     "SecureSum",
     "Trained",
@@ -79,6 +87,7 @@ __all__ = [
     "load_adult",
     "model",
     "noise_for",
+    "open",
     "plan_for",
     "rehearsal",
     "rehearse",

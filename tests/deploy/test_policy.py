@@ -17,7 +17,7 @@ CURIOUS = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2, adversa
 
 def study(*, kind="logistic", plan=PLAN, secure=LYING, against="everyone"):
     """All that a policy asks of a study."""
-    job = SimpleNamespace(model_kind=kind, privacy=SimpleNamespace(against=against))
+    job = SimpleNamespace(model_kind=kind, privacy=SimpleNamespace(against=against), data=SimpleNamespace(encoder=None))
     return SimpleNamespace(job=job, plan=plan, secure=secure)
 
 

@@ -19,7 +19,7 @@ def test_an_example_has_fewer_than_60_lines_and_is_shown_on_the_page(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["bank", "survival", *(pytest.param(name, marks=pytest.mark.long) for name in ("fleet", "sweep"))]
+    "name", ["bank", "survival", *(pytest.param(name, marks=pytest.mark.long) for name in ("fleet", "images", "sweep"))]
 )
 def test_an_example_finds_what_its_picture_shows(name):
     now, shown = examples.found(name), SHOWN[name]

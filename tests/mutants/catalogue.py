@@ -21,6 +21,7 @@ FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wir
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
 STOLEN = "tests/attacks/test_stolen_vault.py::"
+ENCODER, ENCODED = "choral.learning.encoder:Encoder.", "tests/learning/test_encoder.py::"
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
 
@@ -425,7 +426,7 @@ MUTANTS = [
     bug("probes that the server chose itself", "choral.protocol.probing:answer_to",
         "digests.get(number) != kept.upload", "False",
         "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
-    bug("one opened turn more than approved", DEVICE + "_show", "opened >= most", "opened > most",
+    bug("one opened turn more than approved", DEVICE + "_show", "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
     bug("a sum whatever the answers say", "choral.protocol.probing:AskedProbes.belong_to",
@@ -460,4 +461,16 @@ MUTANTS = [
         "known is None or known.study != now", "known is None",
         "tests/deploy/test_comparing.py::"
         "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),
+    # Encoders
+    bug("an encoder that sees all rows at once", ENCODER + "embed",
+        "session.run([out], {given.name: one})[0]", "session.run([out], {given.name: rows})[0][number]",
+        ENCODED + "test_one_record_moves_no_other_embedding_even_if_the_graph_mixes_rows"),
+    bug("an encoder that nobody agreed on", ENCODER + "read", "sha256 not in (None, found)", "False",
+        ENCODED + "test_a_changed_file_is_refused_before_it_runs"),
+    bug("weights of an encoder that no digest covers", ENCODER + "_session",
+        "options.add_session_config_entry(_OTHER_FILES, nothing)", "pass",
+        ENCODED + "test_weights_in_another_file_are_refused_since_no_digest_covers_them"),
+    bug("a run folder whose model was exchanged", "choral.run.opened:read_model",
+        'now.get(name) != named.get(name)', "False",
+        "tests/run/test_opened.py::test_a_changed_or_unfinished_folder_is_refused"),
 ]  # fmt: skip

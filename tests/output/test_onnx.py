@@ -38,7 +38,7 @@ def test_onnxruntime_gives_the_probabilities_and_classes_of_the_result(case, tmp
     features = np.random.default_rng(1).normal(0, 3, (50, data[0].shape[1])).astype(np.float32)
     label, probabilities = session_of(path).run(["label", "probabilities"], {"features": features})
     assert np.allclose(probabilities, result.predict_proba(features), atol=1e-5, rtol=0)
-    assert np.array(result.classes)[label].tolist() == result.predict(features).tolist()
+    assert result.classes_[label].tolist() == result.predict(features).tolist()
     assert len(set(label.tolist())) == len(result.classes), "rows of every class, or the test could not fail"
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.summand import Integers, Summand
-from choral.errors import ConfigError, TableError
+from choral.errors import TableError
+from choral.learning.reading import frame_of
 
 Z = NormalDist().inv_cdf(0.975)  # intervals are of 95 %
 
@@ -38,11 +39,7 @@ class Answer:
         >>> Answer(rows=[{"estimate": 3.0, "low": 1.0, "high": 5.0}]).frame.high.tolist()
         [5.0]
         """
-        try:
-            import pandas
-        except ImportError:
-            raise ConfigError("CH106", "a data frame needs pandas.", fix="pip install pandas, or use .rows") from None
-        return pandas.DataFrame(self.rows)
+        return frame_of(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)

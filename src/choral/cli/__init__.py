@@ -24,6 +24,8 @@ VERBS = {
     "rehearse": "train by a choral.toml with the whole protocol, in one process",
     "ask": "ask for a count, a table or a survival curve, with noise",
     "resume": "go on with a run that was interrupted",
+    "predict": "predict for new rows with the model of a finished run",
+    "runs": "list run folders, with what each cost and how good it is",
     "verify": "compute every claim of a run again from its ledgers",
     "report": "the page that a privacy officer signs, for a run",
     "export": "a run's model as ONNX, for other programs",
@@ -35,6 +37,7 @@ VERBS = {
     "server": "a study between organisations, from the coordinator's side",
     "device": "a study between organisations, from the site that holds the data",
     "ledger": "what a device has spent, every line checked",
+    "completion": "what a shell needs to complete choral's verbs and flags",
 }
 
 EPILOG = """\
@@ -49,7 +52,8 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError("CH101", f"{message}.", where=self.prog, fix=f"See {self.prog} --help.")
 
 
-def _verb_parser(verb: str) -> argparse.ArgumentParser:
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb, with the flags that all of them have."""
     module = import_module(f"choral.cli.{verb}")
     parser = _Parser(
         prog=f"choral {verb}",
@@ -156,7 +160,7 @@ def _run(words: list[str]) -> int:
         return 0
     if words[0] not in VERBS:
         raise _unknown_verb(words[0])
-    args = _verb_parser(words[0]).parse_args(words[1:])
+    args = verb_parser(words[0]).parse_args(words[1:])
     status: int = args.run(args)
     return status
 

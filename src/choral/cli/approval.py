@@ -109,6 +109,16 @@ def _reads(preview: "Preview") -> list[str]:
     return [
         f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} the columns {', '.join(preview.columns)}",
         f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
+        *_encoder(preview),
+    ]
+
+
+def _encoder(preview: "Preview") -> list[str]:
+    if not preview.encoder:
+        return []
+    return [
+        f"ENCODER   {preview.encoder}",
+        "          turns each row into numbers, which are kept in this site's home only. A changed file is refused",
     ]
 
 

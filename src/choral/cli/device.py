@@ -65,6 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
     approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
+    approve.add_argument(
+        "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
+    )
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
     approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
     approve.add_argument(
@@ -166,6 +169,7 @@ def _approve(args: argparse.Namespace) -> int:
         probes=args.allow_probes,
         card_keys=args.allow_card_keys,
         label=args.label,
+        encoder="" if args.encoder is None else str(args.encoder.resolve()),
         **{name: value for name, value in given.items() if value is not None},
     )
 

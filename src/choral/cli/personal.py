@@ -1,13 +1,11 @@
 """Personal models in words: a table of all sites after a simulation, and a site's own, made and used at the site."""
 
 import argparse
-import csv
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from choral.cli import terminal
+from choral.cli import predictions, terminal
 from choral.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from choral.config import Job
     from choral.deploy.personal import OwnModel
     from choral.run.personal import AllSites
-    from choral.run.result import Result, TrainedModel
+    from choral.run.result import Result
     from choral.run.runs import Run
 
 MOST_SITES = 20
@@ -138,28 +136,7 @@ def predict(args: argparse.Namespace, passphrase: str | None) -> int:
     """Predict for new rows, as CSV: the number, or the class and the probability of each class."""
     from choral.deploy.personal import predictor
     from choral.deploy.site import Home
-    from choral.run.folder import write_whole
 
     trained, study = predictor(Home(args.home), personal=args.personal, model=args.model, passphrase=passphrase)
-    header, rows = _predicted(trained, study.target.name, study.table_in(args.rows))
-    if args.json:
-        print(json.dumps({"columns": header, "rows": rows}))
-        return 0
-    if args.out is None:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
-        return 0
-    import io
-
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    write_whole(args.out, text.getvalue().encode(), mode=0o600, fix="Choose another --out.")
-    print(args.out)
-    return 0
-
-
-def _predicted(trained: "TrainedModel", label: str, table: object) -> tuple[list[str], list[list[object]]]:
-    found = trained.predict(table).tolist()
-    if trained.target is not None:
-        return [label], [[round(value, 6)] for value in found]
-    shares = trained.predict_proba(table).round(6).tolist()
-    return [label, *trained.classes], [[name, *share] for name, share in zip(found, shares, strict=True)]
+    rows = study.table_in(args.rows)
+    return predictions.show(trained, study.target.name, rows, out=args.out, as_json=args.json)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from choral import __version__
-from choral.cli import personal, sums, terminal
+from choral.cli import breakdowns, personal, sums, terminal
 from choral.printable import escaped
 from choral.privacy.display import in_plain_words, up
 
@@ -36,6 +36,7 @@ def configure_file(parser: argparse.ArgumentParser) -> None:
     """The file and the flags of every verb that trains by a choral.toml."""
     parser.add_argument("job", metavar="choral.toml", help="what to train, on which data, for which budget")
     parser.add_argument("--compare", action="store_true", help="also train without privacy and each device alone")
+    breakdowns.configure(parser)
     configure(parser)
 
 
@@ -74,6 +75,7 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
         log = None if args.log is None else RunLog(args.log)
         done()
         study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
+    breakdowns.check(study, args)
     out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
     if not args.open:
@@ -106,13 +108,16 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     result = run.conclude()
     folder = run.folder.path if run.folder is not None else Path()
     write_report(folder)
-    sites = personal.asked(run, result, args)
+    sites, groups = personal.asked(run, result, args), breakdowns.asked(result, args)
     if args.json:
-        print(json.dumps(as_object(run, result) | ({} if sites is None else {"personal": sites.to_dict()})))
+        more = {} if sites is None else {"personal": sites.to_dict()}
+        more |= {"by": breakdowns.as_object(groups)} if groups else {}
+        print(json.dumps(as_object(run, result) | more))
     elif args.quiet:
         print(escaped(f"{goodness(result.test, 4)} · {headline(result.privacy)} · {folder}"))
     else:
         print(body(run, result))
+        terminal.say(*breakdowns.lines(groups))
         if sites is not None:
             terminal.say(*personal.table(sites))
     return 0

@@ -9,8 +9,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from choral.config.encoders import check_encoder
 from choral.config.kinds import Kind
-from choral.config.lines import line_of
+from choral.config.lines import SettingsSource
+from choral.config.named import RENAMED
 from choral.config.settings import (
     AskSettings,
     DataSettings,
@@ -20,6 +22,7 @@ from choral.config.settings import (
     PrivacySettings,
     RunSettings,
 )
+from choral.config.unit_settings import check_quantile, check_unit
 from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
@@ -44,10 +47,11 @@ class Job:
     ask: AskSettings
     source: str = "choral.toml"
     text: str = field(default="", repr=False)
+    origin: SettingsSource = field(default=SettingsSource(), repr=False)
 
     def where(self, table: str, key: str = "") -> str:
         """`choral.toml:7` for a key that stands on line 7."""
-        return line_of(self.source, self.text, table, key)
+        return self.origin.where(table, key)
 
     @property
     def model_kind(self) -> str:
@@ -92,7 +96,7 @@ class Job:
         >>> parse("privacy.epsilon = 2.0").seeded(7).run.seed
         7
         """
-        _table(RunSettings, "run", {"seed": seed}, "--seed", "")  # refused here if it is none
+        _table(RunSettings, "run", {"seed": seed}, SettingsSource(source="--seed"))  # refused here if it is none
         return replace(self, run=replace(self.run, seed=seed))
 
     @property
@@ -110,14 +114,24 @@ class Job:
 
 
 _TABLES: dict[str, type] = {
-    f.name: f.type for f in fields(Job) if isinstance(f.type, type) and f.name not in ("source", "text")
+    f.name: f.type for f in fields(Job) if isinstance(f.type, type) and f.name not in ("source", "text", "origin")
 }
 
 
-def read(path: str | Path) -> Job:
-    """The Job that a file describes."""
-    text = read_text(path, fix="Give the path of a choral.toml.")
-    return parse(text.removeprefix("\ufeff"), source=str(path))  # some editors begin UTF-8 with a mark
+def read(path: str | Path, **settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
+    """The Job that a file describes; a setting given by name replaces the file's, and None leaves it as it is."""
+    text = read_text(path, fix="Give the path of a choral.toml.").removeprefix("\ufeff")  # a mark of some editors
+    source, given = str(path), _placed(settings)
+    if not given:
+        return parse(text, source=source)
+    content = read_toml(text, source=source)
+    for table, values in given.items():
+        old = content.get(table, {})
+        content[table] = {**old, **values} if isinstance(old, dict) and table != "ask" else values
+    origin = SettingsSource(
+        source=source, text=text, given=frozenset((table, key) for table, values in given.items() for key in values)
+    )
+    return _job(content, origin, text=to_toml(content))
 
 
 def read_text(path: str | Path, *, fix: str = "Check the path.") -> str:
@@ -138,7 +152,7 @@ def parse(text: str, *, source: str = "choral.toml") -> Job:
     >>> parse("privacy.epsilon = 2.0").privacy.epsilon
     2.0
     """
-    return _job(read_toml(text, source=source), source=source, text=text)
+    return _job(read_toml(text, source=source), SettingsSource(source=source, text=text), text=text)
 
 
 def read_toml(text: str, *, source: str, fix: str = "See https://toml.io.") -> dict[str, Any]:
@@ -164,12 +178,18 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
     >>> job_of(epsilon=2.0, local_steps=5).local.steps
     5
     """
-    renamed = {"local_steps": "steps", "model": "kind"}
+    content = _placed(settings)
+    text = to_toml(content)
+    return _job(content, SettingsSource(source="settings", text=text), text=text)
+
+
+def _placed(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings given by name, each in the table that knows it; what is None is left out."""
     content: dict[str, dict[str, Any]] = {} if settings.get("ask") is None else {"ask": dict(settings["ask"])}
     for key, value in settings.items():
         if key == "ask":
             continue
-        name = renamed.get(key, key)
+        name = RENAMED.get(key, key)
         value = f"{value.__module__}:{value.__qualname__}" if name == "kind" and callable(value) else value
         owner = next((table for table, kind in _TABLES.items() if name in {f.name for f in fields(kind)}), None)
         if owner is None:
@@ -177,30 +197,28 @@ def job_of(**settings: Any) -> Job:  # noqa: ANN401 - every setting has its own 
             raise ConfigError("CH101", f'unknown setting "{key}".', fix=_did_you_mean(key, known, ""))
         if value is not None:
             content.setdefault(owner, {})[name] = list(value) if isinstance(value, tuple) else value
-    return _job(content, source="settings", text=to_toml(content))
+    return content
 
 
-def _job(content: Mapping[str, Any], *, source: str, text: str) -> Job:
+def _job(content: Mapping[str, Any], origin: SettingsSource, *, text: str) -> Job:
     for name, value in content.items():
         if name not in _TABLES or not isinstance(value, dict):
             raise ConfigError(
                 "CH101",
                 f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" stands outside any table.',
-                where=line_of(source, text, name, ""),
+                where=origin.where(name),
                 fix=_did_you_mean(name, _TABLES, _owner(name)),
             )
-    tables: dict[str, Any] = {
-        name: _table(kind, name, content.get(name, {}), source, text) for name, kind in _TABLES.items()
-    }
-    job = Job(**tables, source=source, text=text)
+    tables: dict[str, Any] = {name: _table(kind, name, content.get(name, {}), origin) for name, kind in _TABLES.items()}
+    job = Job(**tables, source=origin.source, text=text, origin=origin)
     _check_together(job)
     return replace(job, ask=questions_for(job)) if job.on_sums and not job.ask.allowed else job
 
 
-def _table(kind: type[T], name: str, values: Mapping[str, Any], source: str, text: str) -> T:
+def _table(kind: type[T], name: str, values: Mapping[str, Any], origin: SettingsSource) -> T:
     known: dict[str, Field[Any]] = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for key, value in values.items():
-        place = line_of(source, text, name, key)
+        place = origin.where(name, key)
         if key not in known:
             raise ConfigError(
                 "CH101", f'unknown key "{key}" in [{name}].', where=place, fix=_did_you_mean(key, known, _owner(key))
@@ -247,6 +265,7 @@ def _check_together(job: Job) -> None:
         )
     if sources and sources[0] not in ("csv", "parquet"):
         _check_columns(job, sources[0])
+    check_encoder(job)
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
             "CH103",
@@ -269,8 +288,8 @@ def _check_together(job: Job) -> None:
             where=job.where("federation", "cohort"),
             fix=f"Use at most {devices}.",
         )
-    _check_unit(job)
-    _check_quantile(job)
+    check_unit(job)
+    check_quantile(job)
     _ = job.server_step  # CH104 for a number that it does not use
     _check_model(job)
 
@@ -278,7 +297,11 @@ def _check_together(job: Job) -> None:
 def _check_columns(job: Job, source: str) -> None:
     """Nothing, or CH104 for a setting of a table where the rows are arrays, images, or come with choral."""
     of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
-    more = {"builtin": ["classes"], "npz": ["columns", "image_shape"], "images": ["columns", "classes", "label_bounds"]}
+    more = {
+        "builtin": ["classes", "encoder"],
+        "npz": ["columns", "image_shape"],
+        "images": ["columns", "classes", "label_bounds"],
+    }
     if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
         raise ConfigError(
             "CH104",
@@ -293,72 +316,6 @@ def _check_columns(job: Job, source: str) -> None:
             where=job.where("data", "images"),
             fix="Set image_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
         )
-
-
-def _check_unit(job: Job) -> None:
-    if job.privacy.protects.clips_update:
-        needed = {"federation": ("cohort", "rounds"), "local": ("steps", "batch", "step_size", "clip")}
-        for table, names in needed.items():
-            if missing := [name for name in names if getattr(getattr(job, table), name) is None]:
-                raise ConfigError(
-                    "CH103",
-                    f'[privacy] unit = "{job.privacy.unit}" needs {", ".join(missing)} in [{table}].',
-                    where=job.where(table),
-                    why="Nothing is proposed for updates that are clipped as a whole.",
-                    fix="Set them; clip is the longest update of a device.",
-                )
-    if job.ask.allowed and not job.privacy.protects.one_row:
-        raise ConfigError(
-            "CH104",
-            f'[ask] with [privacy] unit = "{job.privacy.unit}".',
-            where=job.where("ask"),
-            why="Rule S8 is proved for one record: all rows of a person or a device would count in an answer.",
-            fix='Leave [ask] out, or use unit = "record".',
-        )
-    wanted = job.privacy.protects.groups_rows
-    for key, example in (("person", '"patient_id"'), ("rows_per_person", "5")):
-        given = getattr(job.data, key) is not None
-        if wanted and not given:
-            raise ConfigError(
-                "CH103",
-                f'[privacy] unit = "{job.privacy.unit}" needs {key} in [data].',
-                where=job.where("data"),
-                fix=f"Set {key} = {example}, say.",
-            )
-        if given and not wanted:
-            raise ConfigError(
-                "CH104",
-                f'[data] has {key}, and [privacy] unit = "{job.privacy.unit}" does not use it.',
-                where=job.where("data", key),
-                fix='Set unit = "person" in [privacy], or take it out (ignore = [...] leaves a column out).',
-            )
-
-
-def _check_quantile(job: Job) -> None:
-    if job.local.clip_quantile is None:
-        return
-    unit, server = job.privacy.unit, job.federation.server
-    reasons = (
-        (
-            not job.privacy.protects.clips_update,
-            f'[privacy] unit = "{unit}"',
-            'Set unit = "device" in [privacy], or leave clip_quantile out.',
-        ),
-        (
-            server not in (None, DEFAULT),
-            f'server = "{server}"',
-            f'Use server = "{DEFAULT}", or leave clip_quantile out.',
-        ),
-    )
-    for refused, other, fix in reasons:
-        if refused:
-            raise ConfigError(
-                "CH104",
-                f"[local] has clip_quantile with {other}.",
-                where=job.where("local", "clip_quantile"),
-                why="The clip of whole updates alone can follow their lengths, and the server's step then moves it.",
-                fix=fix,
-            )
 
 
 def _check_model(job: Job) -> None:

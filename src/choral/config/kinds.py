@@ -1,6 +1,7 @@
 """What a setting's value may be: each kind judges a value and says in words what it must be."""
 
 import math
+import re
 import sys
 from dataclasses import dataclass
 
@@ -71,6 +72,20 @@ class Text:
 
     def __str__(self) -> str:
         return " or ".join(f'"{choice}"' for choice in self.choices) or "a text in quotes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """A SHA-256 in hex."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+    def __str__(self) -> str:
+        return "a SHA-256, 64 digits from 0 to f"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,4 +162,4 @@ class Texts:
         return "a table with a text for each name"
 
 
-Kind = Number | Whole | YesNo | Text | ListOf | Bounds | Tables | Numbers | Texts
+Kind = Number | Whole | YesNo | Text | Digest | ListOf | Bounds | Tables | Numbers | Texts

@@ -1,6 +1,27 @@
 """Where a setting stands in a TOML file, for complaints about it."""
 
 import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsSource:
+    r"""Where the settings of a job come from: a text with its name, and those that were given by name in Python.
+
+    >>> origin = SettingsSource(source="choral.toml", text="[run]\nseed = 3", given=frozenset({("privacy", "epsilon")}))
+    >>> origin.where("run", "seed"), origin.where("privacy", "epsilon")
+    ('choral.toml:2', 'epsilon= with choral.toml')
+    """
+
+    source: str = "choral.toml"
+    text: str = ""
+    given: frozenset[tuple[str, str]] = frozenset()
+
+    def where(self, table: str, key: str = "") -> str:
+        """The file and the line of a setting, or that it was given by name."""
+        if (table, key) in self.given:
+            return f"{key}= with {self.source}"
+        return line_of(self.source, self.text, table, key)
 
 
 def line_of(source: str, text: str, table: str, key: str) -> str:

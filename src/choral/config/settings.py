@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from choral.config.kinds import Bounds, Kind, ListOf, Number, Numbers, Tables, Text, Texts, Whole, YesNo
+from choral.config.kinds import Bounds, Digest, Kind, ListOf, Number, Numbers, Tables, Text, Texts, Whole, YesNo
 from choral.learning.dates import DATE_ORDERS, DateOrder
 from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
@@ -125,8 +125,19 @@ class DataSettings:
     decimal: str | None = _setting(Text(choices=(".", ",")))
     encoding: str | None = _setting(Text(suggest='"cp1252"'))
     dates: DateOrder | None = _setting(Text(choices=DATE_ORDERS))
+    encoder: str | None = _setting(Text(suggest='"onnx:encoder.onnx"'))
+    encoder_sha256: str | None = _setting(Digest(suggest="what sha256sum prints of the file"))
+    embeddings: int | None = _setting(Whole(least=1, most=2**20, suggest="64"))
+    embedding_bounds: list[float] | None = _setting(Bounds(suggest="[-1, 1]"))
+    text: str | None = _setting(Text(suggest='"letter"'))
     validation: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
     test: float = _setting(Number(above=0, below=1, or_equal=True), 0.1)
+
+    @property
+    def encoder_file(self) -> str:
+        """The path of the encoder's file, as it is written; empty without one."""
+        scheme, _, file = (self.encoder or "").partition(":")
+        return file if scheme == "onnx" else ""
 
     @property
     def written(self) -> Format:

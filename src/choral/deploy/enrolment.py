@@ -9,14 +9,17 @@ from pathlib import Path
 import msgspec
 
 from choral import config
+from choral.config import Job
 from choral.config.writing import to_toml
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
-from choral.run.agreement import FORMAT, Agreement, check_deployable, other_version, sent
+from choral.run.agreement import FORMAT, Agreement, other_version, sent
+from choral.run.deployable import check_deployable
 from choral.run.enrolled import Enrolled
 from choral.run.folder import write_whole
 from choral.run.names import require_device_name, require_name
+from choral.run.study import encoder_of
 from choral.secagg.keys import Identity
 
 JOB, INVITATION, CARDS = "choral.toml", "invitation.toml", "cards"
@@ -128,7 +131,18 @@ def prepare(
         (INVITATION, "# Sites: choral device join invitation.toml\n" + to_toml(msgspec.to_builtins(invitation))),
     ):
         keep(folder / name, text)
+    keep_encoder(folder, job, job.folder)
     return invitation
+
+
+def keep_encoder(folder: Path, job: Job, near: Path) -> None:
+    """Put the job's encoder into the coordinator's folder, compared with its SHA-256, if it is there at all.
+
+    The coordinator needs it only to measure the model on public rows; each site names its own copy.
+    """
+    path = near / job.data.encoder_file
+    if path.is_file() and (encoder := encoder_of(job, path)) is not None:
+        keep(folder / path.name, encoder.content)
 
 
 def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:

@@ -25,7 +25,7 @@ from choral.errors import ConfigError, DeploymentError
 from choral.learning.reading import read_rows, sniffed
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
-from choral.run.agreement import check_deployable
+from choral.run.deployable import check_deployable
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -50,7 +50,7 @@ _DEMO = {
 class LocalDeployment:
     """A study folder and the homes of its sites in one folder, up to the approvals; then `run` runs it, once."""
 
-    def __init__(self, folder: Path, job: str, tables: Mapping[str, Path]) -> None:
+    def __init__(self, folder: Path, job: str, tables: Mapping[str, Path], encoder: str = "") -> None:
         from choral.backends.flower import processes  # Flower is an extra
 
         if len(tables) < FEWEST:
@@ -73,7 +73,7 @@ class LocalDeployment:
         limit = self.agreement.settled.limits[0]
         for home, table in zip(self.homes, tables.values(), strict=True):
             # Server and sites are one person's here, who has asked for the study.
-            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True)
+            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True, encoder=encoder)
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
@@ -162,11 +162,12 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     job = config.read(job_file)
     check_deployable(job)
     text = job.text if rounds is None else with_rounds(job.text, rounds)
+    encoder = job.data.encoder_file and str((job.folder / job.data.encoder_file).resolve())
     if job.data.csv is None:
         raise ConfigError("CH103", "[data] names no csv.", where=job.where("data"), fix='Set csv = "sites/*.csv".')
     paths = [Path(path) for path in sorted(glob.glob(job.pattern(job.data.csv), recursive=True))]
     if len(paths) == devices:
-        return LocalDeployment(folder, text, {path.stem: path for path in paths})
+        return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder)
     if len(paths) != 1:
         raise ConfigError(
             "CH104",
@@ -177,7 +178,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     written = sniffed(paths[0], job.data.written)
     delimiter = written.delimiter or ","
     tables = deal(read_rows(paths[0], delimiter, written.encoding or "utf-8"), devices, folder, delimiter)
-    return LocalDeployment(folder, text, tables)
+    return LocalDeployment(folder, text, tables, encoder)
 
 
 def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str = ",") -> dict[str, Path]:

@@ -180,12 +180,14 @@ def _trained(study: Agreement, parameters: NDArray[np.float32]) -> TrainedModel:
         classes=data.classes,
         columns=data.columns,
         target=data.target,
+        label_type=data.label_type,
+        encoder=data.encoder,
     )
 
 
 def _unseen(study: Agreement, table: Table, more: Table) -> tuple[Rows, int]:
     """The validation rows that are no rows of the table, and how many are: by those a site alone would look best."""
-    names = [*(column.name for column in study.columns), study.target.name]
+    names = [*study.reads, study.target.name]
     seen, rows = set(_cells(table, names)), _cells(more, names)
     fresh = [number for number, row in enumerate(rows) if row not in seen]
     if not fresh:

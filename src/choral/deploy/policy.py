@@ -7,6 +7,7 @@ import msgspec
 
 from choral.config import BUILT_IN
 from choral.errors import TrustError
+from choral.learning.encoder import Encoder
 from choral.plan import Budget
 from choral.run.agreement import Agreement
 from choral.run.code import Code
@@ -29,6 +30,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     models: list[str] = []  # "module:function" of others, which runs here; with "=FILE" from that file
     card_keys: bool = False  # keys of the cards will do, where a device of the study can't agree on others
     label: str = ""  # what the owner calls the data; shown here only
+    encoder: str = ""  # the file through which this site's rows pass, where the study has an encoder
 
     @property
     def budget(self) -> Budget:
@@ -53,6 +55,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         kind, secure = study.job.model_kind, study.secure
         if kind not in (*BUILT_IN, *self._files):
             raise weaker(f'it runs the code of "{kind}" here', f"--trust-model {kind}=FILE, once you have read it")
+        if study.job.data.encoder is not None and not self.encoder:
+            raise weaker(
+                f"its rows pass through the encoder {study.job.data.encoder_file}, and no file is named here",
+                f"--encoder FILE, whose SHA-256 must be {study.job.data.encoder_sha256}",
+            )
         if study.plan.noise <= 0:
             raise weaker("it adds no noise", "a study with epsilon in [privacy]")
         if not secure.self_masked:
@@ -119,8 +126,12 @@ def weaker(what: str, way_out: str) -> TrustError:
     )
 
 
-def trusting(study: Agreement, code: Code | None) -> Agreement:
-    """The study with the code that its model runs here, compared with its hash; CH603 for code that is not pinned."""
+def trusting(study: Agreement, code: Code | None, encoder: Encoder | None = None) -> Agreement:
+    """The study with its encoder and the code that its model runs here, compared with its hash.
+
+    CH603 for code that is not pinned.
+    """
+    study = replace(study, encoder=encoder)
     kind = study.job.model_kind
     if kind in BUILT_IN:
         return study

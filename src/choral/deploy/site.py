@@ -13,6 +13,7 @@ import numpy as np
 from choral.deploy import pinned
 from choral.deploy.certificates import node_key
 from choral.deploy.comparing import drawn_for
+from choral.deploy.embeddings import KeepingEncoder
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, keep_json, private
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
@@ -33,8 +34,9 @@ from choral.privacy.mechanisms import mechanism_of
 from choral.privacy.rules import seen_by
 from choral.protocol.vault import FileStore, Memory, Vault
 from choral.record import converted, read_json
-from choral.run.agreement import Agreement, check_names
+from choral.run.agreement import Agreement
 from choral.run.code import Code
+from choral.run.deployable import check_names
 from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
@@ -261,7 +263,7 @@ class Home:
         policy.check(study)
         policy.check_keys(study)
         code = policy.code_of(study)
-        study = trusting(study, code)
+        study = trusting(study, code, KeepingEncoder.at(self.path, study, policy))
         held = self.holdings(study, policy, data, vault, written)
         holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
         if register is not None:
@@ -279,16 +281,9 @@ class Home:
             keep(self.path / STUDY, study.text)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             approval = Approval(
-                study=study.digest.hex(),
-                at=now,
-                data=str(data.resolve()),
-                policy=policy,
-                table=held.table,
-                code=code,
-                since=since,
-                written=written,
-                keys=True,
-            )
+                study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy, table=held.table, code=code,
+                since=since, written=written, keys=True,
+            )  # fmt: skip
             keep_json(self.path / APPROVAL, approval)
         return preview
 
@@ -321,7 +316,8 @@ class Home:
             device=self.joined.name,
             devices=terms.ids,
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
-            columns=tuple(column.name for column in study.columns),
+            columns=study.reads,
+            encoder=policy.encoder and f"{policy.encoder} (SHA-256 {study.job.data.encoder_sha256})",
             label=study.target.name,
             classes=study.settled.data.classes,
             model=study.settled.model.name if code is None else code.name,
@@ -376,7 +372,7 @@ class Home:
         approval.policy.check(study)
         if approval.keys:
             approval.policy.check_keys(study)
-        return trusting(study, approval.code), approval
+        return trusting(study, approval.code, KeepingEncoder.at(self.path, study, approval.policy)), approval
 
     def approved_holdings(self, study: Agreement, approval: Approval, vault: Vault) -> Holdings:
         """What the device holds for its approved study; any other table than the approved one is refused (CH313)."""

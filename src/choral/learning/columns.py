@@ -4,9 +4,9 @@ Ranges and levels are declared by people, not learned from rows: a range compute
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from choral.errors import TableError
 from choral.learning.dates import day_of, days_of
 from choral.learning.looks import MOST_LEVELS, Look, look_of
 from choral.learning.text_cells import Cells, each
+
+if TYPE_CHECKING:
+    from choral.learning.reading import Table
 
 Cell: TypeAlias = Any  # a string from a file, or whatever a data frame holds
 Origin = Literal["declared", "public metadata", "the data"]
@@ -345,3 +348,14 @@ def present(cells: Collection[Cell]) -> tuple[list[str], NDArray[np.float64] | N
     if numbers is None and there and all(map(_is_finite_number, there)) and not any(isinstance(c, bool) for c in there):
         numbers = np.array([float(cell) for cell in there])
     return [level_of(cell) for cell in there], numbers
+
+
+def encode(table: "Table", columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
+    """The table's rows as features, by the declared columns."""
+    features = np.empty((table.rows, sum(len(column.features) for column in columns)), dtype=np.float32)
+    first = 0
+    for column in columns:
+        last = first + len(column.features)
+        features[:, first:last] = column.encode(table.cells(column.name), source=table.source)
+        first = last
+    return features

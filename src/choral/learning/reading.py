@@ -273,6 +273,8 @@ def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
     """
     import narwhals
 
+    if isinstance(frame, Table):
+        return frame
     try:
         known = narwhals.from_native(frame, eager_only=True)
     except TypeError:
@@ -289,3 +291,16 @@ def from_frame(frame: DataSource, *, source: str = "data frame") -> Table:
     if not table.rows:
         raise TableError("CH308", "has no rows.", where=source, fix="Give it at least one row.")
     return table
+
+
+def frame_of(rows: Sequence[Mapping[str, object]]) -> Any:  # noqa: ANN401 - pandas is optional, so its type can't be named
+    """Rows as a data frame of pandas, or CH106 where pandas is not installed.
+
+    >>> frame_of([{"estimate": 3.0, "low": 1.0}]).low.tolist()
+    [1.0]
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise ConfigError("CH106", "a data frame needs pandas.", fix="pip install pandas, or use .rows") from None
+    return pandas.DataFrame(list(rows))

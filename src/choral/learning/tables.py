@@ -4,7 +4,7 @@ import glob
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -20,11 +20,14 @@ from choral.learning.columns import (
     Numeric,
     Origin,
     declare,
+    encode,
     infer,
     is_missing,
     level_of,
     parse_numbers,
 )
+from choral.learning.encoder import Encoder
+from choral.learning.label_types import LabelType, type_of_labels
 from choral.learning.looks import about_columns
 from choral.learning.outcomes import labelled
 from choral.learning.owners import holders, names_in
@@ -52,6 +55,8 @@ class Dataset:
     persons: NDArray[Any] | None = None  # whose each row of the records is, where a column says so
     notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()  # each device's rows as they are, where somebody wants to ask about them
+    encoder: Encoder | None = None  # what made the features out of the rows, where they are embeddings
+    label_type: LabelType = "text"
 
     @property
     def label_bounds(self) -> tuple[float, float] | None:
@@ -76,6 +81,7 @@ def load(
     seed: int = 0,
     written: Format = OPEN,
     own_labels: Mapping[str, str] | None = None,
+    encoder: Encoder | None = None,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
     keep_tables: bool = False,
@@ -84,14 +90,17 @@ def load(
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
     names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
-    device that predicts something else, the column of its file that is its label.
+    device that predicts something else, the column of its file that is its label. An `encoder` turns each row into
+    embeddings, which are the features then.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
     [20, 20]
     """
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
+    named = set(filter(None, (device_column, limit_column, person)))
     labels: Labels
+    label_type: LabelType
     sites = source if isinstance(source, SiteArrays) else None
     if sites is not None:
         source, classes = (sites.features, sites.labels), sites.classes or classes
@@ -106,22 +115,34 @@ def load(
         tables: list[tuple[str, Table]] = []
         kinds: list[Numeric | Categorical] = []
         looked: tuple[str, ...] = ()
+        features = features if encoder is None else encoder.embed(features)
+        label_type = "text" if classes else type_of_labels(np.asarray(source[1])[:1].tolist())
     else:
         tables = labelled(_read(source, written), label, own_labels or {}, columns or {})
+        if encoder is not None:
+            tables = [(name, encoder.part_of(table, {label, *named}, columns)) for name, table in tables]
         kinds, target, origin, looked = _columns_of(
             [table for _, table in tables],
             label=label,
             classes=classes,
             number=number,
             declared=columns or {},
-            ignore={*ignore, *filter(None, (device_column, limit_column, person))},
+            ignore={*ignore, *named, *(() if encoder is None or encoder.text is None else encoder.reads)},
             origin=columns_from,
             deployment=deployment,
         )
-        features = _joined([encode(table, kinds) for _, table in tables])
+        encoder = None if encoder is None else replace(encoder, inputs=tuple(kinds))
+        features = _joined(
+            [encode(table, kinds) if encoder is None else encoder.of_table(table) for _, table in tables]
+        )
         labels = _joined([_labels(target, table.cells(label), table.source) for _, table in tables])
         names = tuple(name for kind in kinds for name in kind.features)
         classes = target.levels if isinstance(target, Categorical) else None
+        label_type = type_of_labels(tables[0][1].cells(label), classes)
+    if encoder is not None:
+        features = encoder.scaled(features)
+        kinds = [*encoder.columns(features.shape[1])]
+        names, looked = tuple(kind.name for kind in kinds), (*looked, *encoder.notes(features.shape[1]))
     if labels.min() == labels.max():
         raise TableError(
             "CH310", f'label "{label}" has only one value in all rows.', fix="Nothing can be learned from it."
@@ -156,6 +177,8 @@ def load(
         persons=None if owners is None else owners[np.concatenate(list(keep.values()))],
         notes=notes,
         tables=_dealt(tables, keep) if keep_tables else (),
+        encoder=encoder,
+        label_type=label_type,
     )
 
 
@@ -179,11 +202,9 @@ def read_one(path: str | Path, written: Format = OPEN) -> Table:
     return tables[0][1]
 
 
-def encode_declared(
-    table: Table, *, target: Numeric | Categorical, columns: Sequence[Numeric | Categorical]
-) -> tuple[NDArray[np.float32], Labels]:
-    """Features and labels of a table, by the declared columns in their declared order."""
-    return encode(table, columns), _labels(target, table.cells(target.name), table.source)
+def encode_labels(table: Table, target: Numeric | Categorical) -> Labels:
+    """The label of each row of a table: the number of its class, or itself scaled to −1…1."""
+    return _labels(target, table.cells(target.name), table.source)
 
 
 def adult_metadata() -> dict[str, Any]:
@@ -298,17 +319,6 @@ def together(tables: Sequence[Table], name: str) -> list[Cell]:
     """The cells of one column of all tables; each file has its own way to write a decimal point."""
     columns = [table.cells(name) for table in tables]
     return [cell for cells in columns for cell in (cells.with_points() if isinstance(cells, Cells) else cells)]
-
-
-def encode(table: Table, columns: Sequence[Numeric | Categorical]) -> NDArray[np.float32]:
-    """The table's rows as features, by the declared columns."""
-    features = np.empty((table.rows, sum(len(column.features) for column in columns)), dtype=np.float32)
-    first = 0
-    for column in columns:
-        last = first + len(column.features)
-        features[:, first:last] = column.encode(table.cells(column.name), source=table.source)
-        first = last
-    return features
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

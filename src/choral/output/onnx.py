@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ConfigError, StorageError
+from choral.errors import ConfigError
 from choral.learning.models import KINDS
-from choral.record import ModelCard, converted, read_json, read_run
-from choral.run.folder import hashes, read_parameters, write_whole
+from choral.record import ModelCard
+from choral.run.folder import write_whole
+from choral.run.opened import read_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,13 +23,7 @@ OPSET, IR_VERSION = 13, 7  # of ONNX 1.8: the oldest whose Softmax is the usual 
 def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
     """The ONNX file of a finished run, `model.onnx` in its folder unless another path is given."""
     folder = Path(folder)
-    record = read_run(folder)
-    now, named = hashes(folder), record.finished.files
-    if changed := [name for name in ("model.json", "model.safetensors") if now.get(name) != named.get(name)]:
-        raise StorageError(
-            "CH802", "is not the one that the run wrote.", where=str(folder / changed[0]), fix="See choral verify RUN."
-        )
-    card = converted(read_json(folder / "model.json"), ModelCard, folder / "model.json")
+    record, card, parameters = read_model(folder)
     if card.kind not in KINDS or not card.widths:
         raise ConfigError(
             "CH102",
@@ -36,7 +31,6 @@ def export_onnx(folder: str | Path, path: str | Path | None = None) -> Path:
             where=str(folder / "model.json"),
             fix="Use your function with the parameters in model.safetensors; logistic, linear and mlp can be exported.",
         )
-    parameters, _ = read_parameters(folder / "model.safetensors")
     graph = onnx_of(card, parameters, run=record.about.plan_digest)
     path = Path(path) if path is not None else folder / "model.onnx"
     write_whole(path, graph.SerializeToString())

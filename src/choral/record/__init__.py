@@ -22,6 +22,7 @@ from choral.record.losses import (
 from choral.record.outcome import (
     MERITS,
     Baselines,
+    EncoderCard,
     GainOverAlone,
     Measured,
     ModelCard,
@@ -85,6 +86,7 @@ __all__ = [
     "Decision",
     "DeviceLimit",
     "DpSgd",
+    "EncoderCard",
     "EveryoneClaim",
     "FormulaValue",
     "GainOverAlone",

@@ -125,8 +125,25 @@ class Outcome(Record, frozen=True, kw_only=True):
     files: dict[str, str]
 
 
+class EncoderCard(Record, frozen=True, kw_only=True):
+    """The encoder that rows pass through before the model: its file and SHA-256, and what it reads and gives.
+
+    `inputs` are the declared columns that it reads, or `text` is the one column of text.
+    """
+
+    file: str
+    sha256: str
+    embeddings: int
+    bounds: tuple[int | float, int | float]
+    text: str | None = None
+    inputs: tuple[dict[str, object], ...] = ()
+
+
 class ModelCard(Record, frozen=True, kw_only=True):
-    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become."""
+    """What is needed to use the parameters: kind, shapes, classes or the label's range, and what columns become.
+
+    `label_type` is what the classes were before they became texts.
+    """
 
     kind: str
     widths: tuple[int, ...]
@@ -135,6 +152,8 @@ class ModelCard(Record, frozen=True, kw_only=True):
     label_bounds: tuple[int | float, int | float] | None
     features: tuple[str, ...]
     columns: tuple[dict[str, object], ...]
+    label_type: Literal["text", "whole number", "number", "truth"] = "text"
+    encoder: EncoderCard | None = None
 
 
 def charged_rounds(lines: Iterable[RoundLine], devices: int, wasted: Iterable[int] = ()) -> "NDArray[np.int64]":

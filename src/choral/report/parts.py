@@ -84,14 +84,22 @@ def claims_table(record: RunRecord, shown: slice = slice(None)) -> Markup:
 
 def merit_chart(record: RunRecord) -> Markup:
     """Accuracy, or R², on the hold-out after every round, with the lines without privacy and of each device alone."""
-    found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
     if record.about.sums is not None and record.result is not None and record.result.test:
         return element(
             "p", ", ".join(f"{name.replace('_', '-')} {value:.3f}" for name, value in record.result.test.items()) + "."
         )
-    if not found:
+    chart = merit_curve(record)
+    if chart is None:
         why = "yet" if record.result is None else "on public rows"
         return element("p", f"No round has been evaluated {why}.", class_="quiet")
+    return together(chart, element("p", words.measured(record.result), class_="quiet")) if record.result else chart
+
+
+def merit_curve(record: RunRecord) -> Markup | None:
+    """The chart itself; None where no round has been evaluated."""
+    found = [(float(line.round), *merit(line.test)) for line in record.rounds if line.test]
+    if not found:
+        return None
     name = found[-1][1]
     points = [(number, value) for number, _, value in found]
     result = record.result
@@ -100,7 +108,7 @@ def merit_chart(record: RunRecord) -> Markup:
     for other, value in (result.baselines.named() if result else {}).items():
         across = [(points[0][0], value), (last, value)]
         series.append(charts.Series(name=f"{other}: {value:.3f}", points=across, marks=False))
-    chart = charts.line_chart(
+    return charts.line_chart(
         series,
         title=f"{name} per round",
         summary=f"{points[0][1]:.3f} after round {points[0][0]:g}; " + "; ".join(line.name for line in series),
@@ -108,7 +116,6 @@ def merit_chart(record: RunRecord) -> Markup:
         y=charts.Axis(label=name, span=LEAST_SPAN),
         height=300,
     )
-    return together(chart, element("p", words.measured(result), class_="quiet")) if result else chart
 
 
 def _errors(record: RunRecord, points: Sequence[charts.Point]) -> list[charts.Point]:

@@ -17,23 +17,25 @@ from choral import __version__, config
 from choral.config import BUILT_IN, Job
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, PlanError, TableError, TrustError
-from choral.learning.columns import Categorical, Numeric, declare, level_of
+from choral.learning.columns import Categorical, Numeric, encode, level_of
+from choral.learning.encoder import Encoder, about_encoder
+from choral.learning.label_types import type_of_labels
 from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
 from choral.learning.records import Labels, Records
 from choral.learning.splits import Split
-from choral.learning.tables import Dataset, encode_declared, read_one
+from choral.learning.tables import Dataset, encode_labels, read_one
+from choral.learning.text_cells import Cells
 from choral.plan import Plan, SecureSum
-from choral.printable import fault_of_word
 from choral.protocol.messages import AGREEING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import Terms
 from choral.run.code import Maker
+from choral.run.deployable import check_deployable, check_names, columns_of, inputs_of
 from choral.run.enrolled import Enrolled
-from choral.run.names import no_name, require_device_name, require_name
 from choral.run.planning import plan_of
-from choral.run.study import Study, check_delta, codec_of, limits_of, maker_in, model_of
+from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, maker_in, model_of
 from choral.secagg.hybrid import HYBRID
 from choral.secagg.keys import Roster, digest, safety_number
 
@@ -66,6 +68,7 @@ class Agreement:
 
     file: StudyFile
     maker: Maker | None = None  # of a model that is code; whoever reads the file says where it comes from
+    encoder: Encoder | None = None  # likewise
 
     @classmethod
     def make(cls, job: Job, devices: Sequence[Enrolled], *, run: str, address: str, certificate: str) -> Self:
@@ -103,9 +106,10 @@ class Agreement:
         return read.with_code_in(job.folder)
 
     def with_code_in(self, folder: Path) -> Self:
-        """The same for its coordinator, whose own model is installed or lies in this folder."""
-        kind = self.job.model_kind
-        return self if kind in BUILT_IN else replace(self, maker=maker_in(kind, folder))
+        """The same for its coordinator, whose own model is installed or lies in this folder, as the encoder does."""
+        kind, file = self.job.model_kind, folder / Path(self.job.data.encoder_file).name
+        encoder = encoder_of(self.job, file, self.inputs) if file.is_file() else None
+        return replace(self, maker=None if kind in BUILT_IN else maker_in(kind, folder), encoder=encoder)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -181,8 +185,19 @@ class Agreement:
 
     @cached_property
     def columns(self) -> tuple[Numeric | Categorical, ...]:
-        """The declared columns, in their declared order."""
+        """The columns that the model reads, in their declared order: of the table, or embeddings."""
         return columns_of(self.job)
+
+    @cached_property
+    def inputs(self) -> tuple[Numeric | Categorical, ...]:
+        """The declared columns of the table, in their declared order."""
+        return inputs_of(self.job)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the columns of the table that the model, or the encoder before it, reads."""
+        text = self.job.data.text
+        return tuple(column.name for column in self.inputs) if text is None else (text,)
 
     @cached_property
     def target(self) -> Numeric | Categorical:
@@ -195,15 +210,26 @@ class Agreement:
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
         table = read_one(path, written.over(self.job.data.written))
-        return with_outcome(table, self.target.name, written.outcome, [column.name for column in self.columns])
+        return with_outcome(table, self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""
         try:
-            return encode_declared(table, target=self.target, columns=self.columns)
+            return self._features(table), encode_labels(table, self.target)
         except TableError as error:
             asked = f"Correct your file; or ask the coordinator, whose choral.toml declares the columns: {error.fix}"
             raise TableError(error.code, error.what, where=error.where, why=error.why, fix=asked) from None
+
+    def _features(self, table: Table) -> NDArray[np.float32]:
+        if self.job.data.encoder is None:
+            return encode(table, self.columns)
+        if self.encoder is None:
+            raise TrustError(
+                "CH603",
+                f"the encoder {self.job.data.encoder_file} is not here.",
+                fix="Put it into the study's folder; a site gives it when it approves: --encoder FILE.",
+            )
+        return self.encoder.scaled(self.encoder.of_table(table))
 
     def units_of(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """What a device trains on: the encoded rows, or the persons where they are the unit."""
@@ -216,7 +242,7 @@ class Agreement:
     def digest_of(self, table: Table) -> str:
         """SHA-256 of all that training reads of a table, in the order of its rows."""
         person = () if self.job.data.person is None else (self.job.data.person,)
-        return table.digest([*(column.name for column in self.columns), self.target.name, *person])
+        return table.digest([*self.reads, self.target.name, *person])
 
     @cached_property
     def settled(self) -> Study:
@@ -239,7 +265,9 @@ class Agreement:
             columns_from="declared",
             columns=self.columns,
             target=self.target if isinstance(self.target, Numeric) else None,
-            notes=(f"each site has {many} rows; nobody else knows how many",),
+            encoder=self.encoder,
+            label_type=type_of_labels(Cells(), classes),
+            notes=(f"each site has {many} rows; nobody else knows how many", *self._about_encoder),
         )
         model = model_of(self.job, shape=(len(features),), classes=len(classes), maker=self.maker)
         return Study(
@@ -258,6 +286,14 @@ class Agreement:
             source="the sites' own files",
             in_memory=False,
         )
+
+    @property
+    def _about_encoder(self) -> tuple[str, ...]:
+        data = self.job.data
+        if data.embedding_bounds is None:
+            return ()
+        digest, count = data.encoder_sha256 or "", data.embeddings or 0
+        return about_encoder(data.encoder_file, digest, count, data.embedding_bounds)
 
     @property
     def run_name(self) -> str:
@@ -296,87 +332,6 @@ def check_run(run: str, where: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", run):
         what = "the run's name is not 1 to 64 letters, digits, hyphens or underscores."
         raise ConfigError("CH102", what, where=where, fix=ASK_AGAIN)
-
-
-def check_deployable(job: Job) -> None:
-    """Nothing, or why this job can't run between organisations: a seed, or something that only the rows could tell."""
-    if job.run.seed is not None:
-        raise PlanError(
-            "CH203",
-            f"seed = {job.run.seed} is set, but this is a deployment: predictable noise is no noise.",
-            where=job.where("run", "seed"),
-            fix="Take it out.",
-        )
-    of_one_table = ("builtin", "device_column", "limit_column", "labels")
-    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
-        if getattr(getattr(job, table), key) is not None:
-            raise ConfigError(
-                "CH104",
-                f"[{table}] {key} is set, but in a deployment each site has its own file and its own limit.",
-                where=job.where(table, key),
-                fix="Take it out.",
-            )
-    if job.on_sums:
-        raise ConfigError(
-            "CH104",
-            f'[model] kind = "{job.model.kind}" in a deployment, which asks for such a model by a question.',
-            where=job.where("model", "kind"),
-            fix=f"Leave it out, set [ask] epsilon, and use choral ask STUDY {job.model.kind} …",
-        )
-    if job.federation.rows is None:
-        raise ConfigError(
-            "CH103",
-            "[federation] has no rows.",
-            where=job.where("federation"),
-            why="The plan needs the rows that every site has at least, and nobody may count them.",
-            fix="Set rows = …, a number that every site can promise.",
-        )
-    if not job.data.columns or not (job.data.classes or job.data.label_bounds):
-        missing = "columns" if not job.data.columns else "classes or label_bounds"
-        raise TableError(
-            "CH304",
-            f"[data] declares no {missing}.",
-            where=job.where("data"),
-            why="Taking them from the rows would reveal them.",
-            fix='Declare [data.columns.NAME] with bounds or levels for each, and classes = ["…", "…"] of the label.',
-        )
-    columns_of(job)
-
-
-def check_names(file: StudyFile, job: Job) -> None:
-    """Nothing, or CH102 for a name in a new study that people could take for another one, or that can't be shown."""
-    for what, name in (
-        ("the study's name", file.name),
-        ("the run's name", job.run.name),
-        ("the study's run", file.run),
-        ("the study's version of choral", file.choral),
-        ("the server's address", file.address),
-        ("the model's kind", job.model_kind),
-    ):
-        require_name(what, name)
-    for device in file.devices:
-        require_device_name(device.id)
-    data = job.data
-    words = [("a class", word) for word in data.classes or ()] + [("the label's name", data.label)]
-    words += [("a column's name", data.person)] if data.person is not None else []
-    for column in columns_of(job):
-        levels = column.levels if isinstance(column, Categorical) else ()
-        words += [("a column's name", column.name), *(("a level", level) for level in levels)]
-    for what, word in words:
-        if fault := fault_of_word(word):
-            raise no_name(what, fault)
-
-
-def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
-    """The columns that a job declares, in their order."""
-    settings = job.data
-    left_out = {settings.label, settings.person, *(settings.ignore or ())}
-    where = job.where("data", "columns")
-    return tuple(
-        declare(name, declared, where=where)
-        for name, declared in (settings.columns or {}).items()
-        if name not in left_out
-    )
 
 
 def converted(content: Mapping[str, Any], kind: type[T], where: str) -> T:

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
 from choral.learning import tables
-from choral.learning.columns import Categorical, Numeric
+from choral.learning.columns import Categorical, Numeric, encode, level_of
+from choral.learning.encoder import Encoder
 from choral.learning.evaluate import explained, predict
+from choral.learning.label_types import LabelType, typed
 from choral.learning.models import Model
-from choral.learning.reading import DataSource, Table, from_frame
-from choral.learning.records import by
-from choral.record import Baselines, ModelCard, ModelShape, RoundLine, RunRecord, Statement
+from choral.learning.reading import DataSource, from_frame
+from choral.learning.records import Records, by
+from choral.record import Baselines, EncoderCard, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,22 +29,29 @@ class TrainedModel:
     classes: tuple[str, ...]
     columns: tuple[Numeric | Categorical, ...] = field(repr=False)
     target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
+    label_type: LabelType = "text"
+    encoder: Encoder | None = field(default=None, repr=False)  # what rows pass through before the model
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes in their own type, in the order of `predict_proba`; none where the label is a number."""
+        return typed(self.classes, self.label_type)
 
     def predict_proba(self, rows: DataSource) -> NDArray[np.float64]:
         """The probability of each class for each row; rows as a data frame with the table's columns, or encoded."""
         if self.target is not None:
             raise ConfigError("CH102", "the label is a number: no class has a probability.", fix="Use predict.")
-        outputs = predict(self.model, self.parameters, self._features(rows)).astype(np.float64)
+        outputs = predict(self.model, self.parameters, self.features_of(rows)).astype(np.float64)
         if outputs.shape[1] == 1:
             outputs = np.concatenate([np.zeros_like(outputs), outputs], axis=1)
         powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
-    def predict(self, rows: DataSource) -> NDArray[np.str_] | NDArray[np.float64]:
-        """The likeliest class of each row, by name; or its number, in the label's own unit."""
+    def predict(self, rows: DataSource) -> NDArray[Any]:
+        """The likeliest class of each row, in the classes' own type; or its number, in the label's own unit."""
         if self.target is not None:
-            return self.target.decode(predict(self.model, self.parameters, self._features(rows))[:, 0])
-        return np.asarray(np.array(self.classes)[self.predict_proba(rows).argmax(axis=1)])
+            return self.target.decode(predict(self.model, self.parameters, self.features_of(rows))[:, 0])
+        return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
 
     def score(self, rows: DataSource, labels: Sequence[object]) -> float:
         """The share of rows whose predicted class is the given one; or, of numbers, R²."""
@@ -53,9 +63,15 @@ class TrainedModel:
         if self.target is not None:
             given = np.asarray(labels, dtype=np.float64)
             return explained(float(np.square(given - found.astype(np.float64)).sum()), given) or 0.0
-        return float(np.mean(found == np.array([str(label) for label in labels])))
+        names = [level_of(value) for value in found.tolist()]
+        return float(np.mean([name == level_of(label) for name, label in zip(names, _plain(labels), strict=True)]))
 
-    def _features(self, rows: DataSource) -> NDArray[np.float32]:
+    def features_of(self, rows: DataSource) -> NDArray[np.float32]:
+        """Rows as the model takes them: of a table its declared columns, scaled, or the embeddings of its rows."""
+        if self.encoder is not None:
+            if isinstance(rows, np.ndarray):
+                return self.encoder.scaled(self.encoder.embed(rows.astype(np.float32)))
+            return self.encoder.scaled(self.encoder.of_table(from_frame(rows)))
         if isinstance(rows, np.ndarray):
             if rows.shape[1:] != self.model.row:
                 raise TableError(
@@ -64,7 +80,7 @@ class TrainedModel:
                     fix="Give a data frame with the table's columns, or rows × features.",
                 )
             return rows.astype(np.float32)
-        return tables.encode(rows if isinstance(rows, Table) else from_frame(rows), self.columns)
+        return encode(from_frame(rows), self.columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +93,7 @@ class Result(TrainedModel):
     history: list[RoundLine] = field(repr=False)
     record: RunRecord = field(repr=False)
     folder: Path | None = None
+    judged: Records | None = field(default=None, repr=False)  # test rows, where this process holds those of all sites
 
 
 def model_shape(model: Model) -> ModelShape:
@@ -94,7 +111,25 @@ def model_card(model: Model, data: tables.Dataset) -> ModelCard:
         label_bounds=data.label_bounds,
         features=data.features,
         columns=tuple(_described(column) for column in data.columns),
+        label_type=data.label_type,
+        encoder=None if data.encoder is None else _encoder_card(data.encoder, len(data.features)),
     )
+
+
+def _encoder_card(encoder: Encoder, embeddings: int) -> EncoderCard:
+    return EncoderCard(
+        file=encoder.file,
+        sha256=encoder.sha256,
+        embeddings=embeddings,
+        bounds=encoder.bounds,
+        text=encoder.text,
+        inputs=tuple(_described(column) for column in encoder.inputs),
+    )
+
+
+def _plain(labels: DataSource) -> list[object]:
+    """Labels as Python's own values: NumPy's own may be written with their type."""
+    return list(labels.tolist() if hasattr(labels, "tolist") else labels)
 
 
 def _described(column: Numeric | Categorical) -> dict[str, object]:

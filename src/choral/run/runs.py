@@ -112,14 +112,12 @@ def settled_again(
 
 
 def job_and_source(data: DataSource, settings: dict[str, Any]) -> tuple[Job, DataSource]:
-    """The job of a choral.toml, or of settings given by name, and the data that are given with them."""
+    """The job of a choral.toml, in which settings given by name count, or of settings alone, and the data."""
     if isinstance(data, str | Path) and Path(data).suffix == ".toml":
-        if settings:
-            raise ConfigError(
-                "CH104", f'"{next(iter(settings))}" is given together with a choral.toml.', fix="Set it in the file."
-            )
-        return config.read(data), None
+        return config.read(data, **settings), None
     if isinstance(data, Job):
+        if given := [name for name, value in settings.items() if value is not None]:
+            raise ConfigError("CH104", f'"{given[0]}" is given with a job.', fix="Give the file or its settings.")
         return data, None
     return config.job_of(**settings), data
 
@@ -335,12 +333,15 @@ class Run:
             classes=data.classes,
             columns=data.columns,
             target=data.target,
+            label_type=data.label_type,
+            encoder=data.encoder,
             privacy=outcome.privacy,
             test=outcome.test,
             baselines=outcome.baselines,
             history=self.lines,
             record=self._record(outcome),
             folder=None if self.folder is None else self.folder.path,
+            judged=None if self.traits.deployed else study.split.test,
         )
 
     def write_result(self) -> Outcome:

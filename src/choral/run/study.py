@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +16,8 @@ from choral.config import Job
 from choral.errors import ChoralError, ConfigError, TableError
 from choral.learning import tables
 from choral.learning.arrays import read_images, read_npz
+from choral.learning.columns import Categorical, Numeric
+from choral.learning.encoder import Encoder
 from choral.learning.models import KINDS, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
@@ -183,6 +185,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         devices=job.federation.devices,
         written=settings.written,
         own_labels=settings.labels,
+        encoder=encoder_of(job),
         partition=settings.partition,
         skew=settings.skew,
         seed=seed,
@@ -191,6 +194,21 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
     return data, Path(named).name if isinstance(named, str | Path) else f"a {type(source).__name__} in memory"
+
+
+def encoder_of(job: Job, path: Path | None = None, inputs: Sequence[Numeric | Categorical] = ()) -> Encoder | None:
+    """The encoder that [data] names, from this file if one is given; None where there is none."""
+    data = job.data
+    if data.embedding_bounds is None:
+        return None
+    return Encoder.read(
+        path or job.folder / data.encoder_file,
+        bounds=data.embedding_bounds,
+        sha256=data.encoder_sha256,
+        text=data.text,
+        inputs=inputs,
+        embeddings=data.embeddings,
+    )
 
 
 def _found(job: Job, path: str) -> DataSource:

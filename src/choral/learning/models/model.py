@@ -76,6 +76,14 @@ class Model:
     private: dict[str, Tree] | None = None  # their values during a run, the same everywhere
     fixed: "Model | None" = None  # the model itself, where the logarithm of an adaptive clip is one more parameter
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """How Python makes a copy of a built-in model: by its kind and its sizes, not by its functions."""
+        from choral.learning.models import KINDS
+
+        if self.name not in KINDS or not (self.widths or self.layered):
+            return super().__reduce__()
+        return _made_again, (self.name, self.row, self.classes, self.hidden)
+
     @property
     def row(self) -> tuple[int, ...]:
         """The shape of one row."""
@@ -141,6 +149,12 @@ class Model:
             for start, shape in zip(self.starts, shapes, strict=True)
         ]
         return jax.tree.unflatten(form, parts)
+
+
+def _made_again(kind: str, shape: tuple[int, ...], classes: int, hidden: tuple[int, ...]) -> Model:
+    from choral.learning.models import KINDS
+
+    return KINDS[kind].make(shape, classes, hidden)
 
 
 def own(

@@ -1,37 +1,42 @@
-"""The verbs of the front door: runs whose results also predict and report, with scikit-learn's interface."""
+"""The verbs of the front door: runs whose results also predict and report, as scikit-learn's models do."""
 
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Unpack
 
 from choral.asking.catalogue import ALL_NAMES
 from choral.asking.filters import condition
 from choral.asking.question import Question
+from choral.config.named import SettingsByName
+from choral.front.trained import Trained as Trained
 from choral.learning.reading import DataSource
 from choral.output.logs import RunLog
-from choral.report import page
 from choral.report.answers import plot
 from choral.run import runs
 from choral.run.answers import AskedAnswer
-from choral.run.folder import write_whole
 from choral.run.inquiry import Inquiry, begun, gone_on
-from choral.run.result import Result
+from choral.run.opened import GivenModel, opened
 
 
-class Trained(Result):
-    """A trained model that predicts, says what it cost, and writes the page that a privacy officer signs."""
+class RunOptions(SettingsByName, total=False):
+    """Every setting of a choral.toml by its name, and what only a run has: where it is written, and what goes with it.
 
-    def report(self, path: str | Path = "report.html") -> Path:
-        """The report of the run as one HTML file, written to this path."""
-        path = Path(path)
-        write_whole(path, page(self.record).encode())
-        return path
+    `out` is its folder, `drop` the share of devices that drop out, `compare` also trains without privacy and each
+    device alone, `log` is "tensorboard" or "mlflow".
+    """
+
+    out: str | Path | None
+    drop: float
+    compare: bool
+    log: str | None
 
 
-def simulate(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - the keys of choral.toml, each checked there
+def simulate(data: DataSource, **settings: Unpack[RunOptions]) -> Trained:
     """The result of Algorithm 1 on the fast engine; `data` is a choral.toml, a table, a glob, a frame or arrays.
+
+    With a choral.toml, a setting given by name replaces the file's, and None leaves it as it is.
 
     >>> import numpy as np
     >>> rows = np.random.default_rng(0).normal(size=(400, 3))
@@ -42,14 +47,30 @@ def simulate(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - th
     return _start("simulation", data, settings)
 
 
-def rehearse(data: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above
+def rehearse(data: DataSource, **settings: Unpack[RunOptions]) -> Trained:
     """The same with the whole protocol in one process: real keys, real masks, every message."""
     return _start("rehearsal", data, settings)
 
 
-def fit(features: DataSource, labels: DataSource, **settings: Any) -> Trained:  # noqa: ANN401 - as above
+def fit(features: DataSource, labels: DataSource, **settings: Unpack[RunOptions]) -> Trained:
     """`simulate` for arrays in scikit-learn's order: rows × features, then a whole label from 0 for each row."""
     return simulate((features, labels), **settings)
+
+
+def open_run(path: str | Path, *, model: GivenModel | None = None, encoder: str | Path | None = None) -> Trained:
+    """The result of a finished run, from its folder; it predicts as it did when the run ended.
+
+    `model` is your own function or model where the run has one, `encoder` the file of its encoder where that has moved.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> rows, folder = np.random.default_rng(0).normal(size=(400, 3)), tempfile.mkdtemp()
+    >>> labels = (rows[:, 0] > 0).astype(int)
+    >>> result = simulate((rows, labels), devices=4, epsilon=5.0, delta=1e-4, rounds=2, seed=1, out=f"{folder}/run")
+    >>> bool((open_run(f"{folder}/run").predict(rows) == result.predict(rows)).all())
+    True
+    """
+    return Trained.of(opened(path, model=model, encoder=encoder))
 
 
 def resume(path: str | Path, data: DataSource = None, *, log: str | None = None) -> runs.Run:
@@ -115,7 +136,7 @@ def study(path: str | Path, data: DataSource = None, *, out: str | Path | None =
     return _asked("simulation", path, {}, out)
 
 
-def rehearsal(data: DataSource, *, out: str | Path | None = None, **settings: Any) -> AskedStudy:  # noqa: ANN401 - as above
+def rehearsal(data: DataSource, *, out: str | Path | None = None, **settings: Unpack[SettingsByName]) -> AskedStudy:
     """A study in this process, with keys, masks and every message, to try questions on one machine.
 
     >>> import pandas
@@ -126,7 +147,7 @@ def rehearsal(data: DataSource, *, out: str | Path | None = None, **settings: An
     >>> [row["smoker"] for row in counts.rows], counts.privacy.rule
     (['no', 'yes'], 'S8')
     """
-    return _asked("rehearsal", data, settings, out)
+    return _asked("rehearsal", data, dict(settings), out)
 
 
 def _asked(kind: runs.Kind, data: DataSource, settings: dict[str, Any], out: str | Path | None) -> AskedStudy:
@@ -134,10 +155,8 @@ def _asked(kind: runs.Kind, data: DataSource, settings: dict[str, Any], out: str
     return AskedStudy(begun(kind, data, settings, out=folder))
 
 
-def _start(kind: runs.Kind, data: DataSource, settings: dict[str, Any]) -> Trained:
-    log = settings.pop("log", None)
-    return _trained(runs.start(kind, data, settings, None if log is None else RunLog(log)))
-
-
-def _trained(result: Result) -> Trained:
-    return Trained(**{field.name: getattr(result, field.name) for field in fields(result)})
+def _start(kind: runs.Kind, data: DataSource, settings: RunOptions) -> Trained:
+    given = dict(settings)
+    log = settings.get("log")
+    given.pop("log", None)
+    return Trained.of(runs.start(kind, data, given, None if log is None else RunLog(log)))

@@ -1,0 +1,42 @@
+"""Predict for new rows with the model of a finished run: each row's class and the probability of every class.
+
+The table needs the columns that the model reads, and no label. A label that is a number is predicted in its own unit.
+Predictions say something about the rows that they are made for, so a file of them is for its owner's eyes only. For a
+model that is your own code, use choral.open in Python.
+"""
+
+import argparse
+from pathlib import Path
+
+from choral.cli import predictions
+
+EPILOG = """\
+examples:
+  choral predict runs/first new.csv
+  choral predict runs/first new.csv --json
+  choral predict runs/first new.parquet --out predicted.csv"""
+FORMAT = {"delimiter": "what separates cells", "decimal": "the decimal point", "encoding": "the encoding of text"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The run's folder and the table."""
+    parser.add_argument("folder", metavar="RUN", help="the run's folder")
+    parser.add_argument("rows", type=Path, help="a table with the columns of the run, CSV or Parquet")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file in place of printing it")
+    parser.add_argument("--encoder", type=Path, metavar="FILE", help="the run's encoder, if it has moved")
+    for name, what in FORMAT.items():
+        parser.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Open the run, predict, and show."""
+    from choral import config
+    from choral.learning.reading import Format
+    from choral.learning.tables import read_one
+    from choral.run.opened import opened
+
+    result = opened(args.folder, encoder=args.encoder)
+    data = config.parse(result.record.about.job).data
+    written = Format(**{name: getattr(args, name) for name in FORMAT})
+    table = read_one(args.rows, written.over(data.written))
+    return predictions.show(result, data.label, table, out=args.out, as_json=args.json)

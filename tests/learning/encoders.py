@@ -1,0 +1,45 @@
+"""ONNX encoders for tests, made here."""
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper, save
+
+
+def saved(path, nodes, given, out, weights=(), kind=TensorProto.FLOAT, **settings):
+    graph = helper.make_graph(
+        list(nodes),
+        "encoder",
+        [helper.make_tensor_value_info("x", kind, given)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
+        list(weights),
+    )
+    model = helper.make_model(graph, ir_version=7, opset_imports=[helper.make_opsetid("", 13)])
+    save(model, path, **settings)
+    return path
+
+
+def linear(path, matrix, **settings):
+    """y = tanh(x W)."""
+    weights = numpy_helper.from_array(np.asarray(matrix, np.float32), "W")
+    nodes = [helper.make_node("MatMul", ["x", "W"], ["s"]), helper.make_node("Tanh", ["s"], ["y"])]
+    rows, columns = np.shape(matrix)
+    return saved(path, nodes, ["rows", rows], ["rows", columns], [weights], **settings)
+
+
+def mixing(path, features):
+    """y = x − the mean over all rows of the batch: what a graph must not be able to do here."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], axes=[0], keepdims=1),
+        helper.make_node("Sub", ["x", "m"], ["y"]),
+    ]
+    return saved(path, nodes, ["rows", features], ["rows", features])
+
+
+def of_text(path, words):
+    """How many of its words a text has: StringNormalizer and a term count."""
+    nodes = [
+        helper.make_node(
+            "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
+            ngram_counts=[0], ngram_indexes=list(range(len(words))), pool_strings=list(words),
+        )
+    ]  # fmt: skip
+    return saved(path, nodes, ["rows"], ["words"], kind=TensorProto.STRING)
