@@ -110,10 +110,11 @@ def head_minus_whole(seeds: int) -> dict[str, Any]:
         order = np.random.default_rng([seed, 0xE4C]).permutation(len(labels))
         public, private = np.split(order, [int(PUBLIC * len(order))])
         embed = encoder(pixels[public], labels[public])
-        budget = {"epsilon": EPSILON, "delta": DELTA, "devices": DEVICES, "cohort": DEVICES, "seed": seed}
+        budget = {"epsilon": EPSILON, "delta": DELTA, "devices": DEVICES, "cohort": DEVICES, "seed": seed,
+                  "against": "server and colluders"}  # fmt: skip
         rows, answers = pixels[private], labels[private]
         head = simulate((embed(rows).astype(np.float32), answers), model="logistic", row_length=2.0**0.5,
-                        against="server and colluders", noise_is_added="once", **budget)  # fmt: skip
+                        noise_is_added="once", **budget)  # fmt: skip
         whole = simulate((rows, answers), model="mlp", hidden=list(SIZES), **budget)
         heads.append(head.test["accuracy"])
         wholes.append(whole.test["accuracy"])

@@ -8,8 +8,9 @@ optimistic, in disfavour of the planner; `best_by_validation` is the setting tha
 the whole grid on validation rows. Either is one setting for all seeds, judged with fresh noise. `gap_error` is the
 standard error over seeds of best − planner, seed by seed. `alone` and `without_privacy` are trained to convergence,
 `most_common` is always the most common class. `expected` is the verdict before the run, from public numbers, and
-`happened` the one that the figures give. `--fresh` asks the same of tables that no choice of the planner saw, without a
-grid. `--quick` takes at most 3,000 rows of a table, two seeds and a coarser grid of times.
+`happened` the one that the figures give. `--fresh` asks the same of other tables, without a grid: those of the first
+list had a say in the verdict's numbers, those of the second list in nothing. `--quick` takes at most 3,000 rows of a
+table, two seeds and a coarser grid of times.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.fresh_tables import FRESH
+from bench.fresh_tables import FRESH, SECOND
 from bench.harness import NoFigureError
 from bench.planner_grid import DELTA, EPSILONS, FRESH_DRAWS, FULL, QUICK, Choice, Effort, best_of, study_of
 from bench.real_tables import IN_FOLDER, PACKAGED, RealTable
@@ -175,14 +176,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two seeds, at most 3,000 rows of a table, a coarser grid")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with gusto, school and heart.csv.xz")
-    parser.add_argument("--fresh", action="store_true", help="only verdicts, on tables that no choice was made by")
+    parser.add_argument("--fresh", choices=("first", "second"), help="only verdicts, on tables of one of two lists")
     parser.add_argument("--only", nargs="*", metavar="TABLE", help="these tables")
     parser.add_argument("--seeds", type=int, help="another number of seeds")
     args = parser.parse_args()
     effort: Effort = QUICK if args.quick else FULL
     effort = effort if args.seeds is None else replace(effort, seeds=args.seeds)
     because: dict[str, str] = {}
-    makers = FRESH if args.fresh else tables(args.data)
+    makers = {"first": FRESH, "second": SECOND, None: tables(args.data)}[args.fresh]
     makers = {name: make for name, make in makers.items() if not args.only or name in args.only}
     results = _each(makers, measure_fresh if args.fresh else partial(measure, effort=effort), because)
     rows = [row for table in results.values() if table for row in table["epsilon"].values()]

@@ -32,6 +32,13 @@ def test_attackers_send_what_their_kind_says_and_stay_within_the_range(guarded):
     turned = sent(guarded, "inner_product", [0])[0]
     assert turned @ others.mean(axis=0) < 0
     assert np.abs(sent(guarded, "backdoor", [0])[0]).max() <= most
+    assert np.array_equal(sent(guarded, "sign_flip", [0])[0], np.clip(-10 * honest[0], -most, most))
+    assert np.abs(sent(guarded, "gaussian", [0])[0]).mean() > 5 * np.abs(honest[0]).mean()
+    shifts = [sent(guarded, "shift", [0, 1])[device] - honest[device] for device in (0, 1)]
+    assert np.abs(shifts[0] - shifts[1]).max() <= 1 and len(set(np.sign(shifts[0]))) == 2
+    little = sent(guarded, "little", [0])[0]
+    assert np.all(np.abs(little - others.mean(axis=0)) <= others.std(axis=0) + 1)
+    assert np.array_equal(sent(guarded, "quiet_backdoor", [0])[0], honest[0])  # it trains honestly, on a poisoned table
     assert all(np.array_equal(sent(guarded, "range_flip", [0])[device], honest[device]) for device in (1, 11))
 
 
@@ -50,7 +57,8 @@ def test_a_flip_to_the_range_ruins_the_plain_sum_and_not_the_probed_one(guarded)
     probed = attacked(guarded, "range_flip", [0])
     assert plain.accuracy < 0.6 < clean.accuracy
     assert probed.accuracy > clean.accuracy - 0.1
-    assert probed.named == (guarded.data.records.names[0],) and clean.named == ()
+    assert set(probed.named) == {guarded.data.records.names[0]} and clean.named == {}
+    assert probed.left_out > 0
 
 
 def test_a_backdoor_is_measured_by_how_often_its_trigger_works(guarded):
@@ -58,13 +66,15 @@ def test_a_backdoor_is_measured_by_how_often_its_trigger_works(guarded):
 
 
 def test_the_verb_refuses_more_attackers_than_may_drop_out_and_flags_of_other_cases():
-    assert main(["attack", "--case", "poison", "--attackers", "5"]) == ConfigError.exit_status
+    assert main(["attack", "poison", "--attackers", "5"]) == ConfigError.exit_status
+    assert main(["attack", "poison", "--case", "row"]) == ConfigError.exit_status
+    assert main(["attack", "differencing", "--kind", "backdoor"]) == ConfigError.exit_status
     assert main(["attack", "--case", "poison", "--row", "3"]) == ConfigError.exit_status
     assert main(["attack", "--attackers", "1"]) == ConfigError.exit_status
 
 
 @pytest.mark.long
 def test_the_verb_shows_every_attack_with_and_without_probes_and_the_terms_of_its_epsilon(capsys):
-    assert main(["attack", "--case", "poison"]) == 0
+    assert main(["attack", "poison"]) == 0
     said = capsys.readouterr().out
     assert "range flip" in said and "1 of 1" in said and "rule S5, one record replaced" in said

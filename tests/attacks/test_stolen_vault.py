@@ -6,7 +6,7 @@ import pytest
 from choral.errors import TrustError
 from choral.plan import SecureSum
 from choral.protocol.bonds import Bond, edge_key
-from choral.protocol.messages import Close, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
+from choral.protocol.messages import Close, Gather, Omega, Opening, Signed, Turn, Upload, decode, encode, unpack
 from choral.protocol.terms import Cohort, context_of
 from choral.protocol.vault import Vault
 from choral.secagg.keys import Identity, PairSecret, fingerprint, unseal
@@ -186,6 +186,8 @@ def test_the_end_of_a_run_erases_what_is_left():
     end = encode(Close(turn=Turn(3, 0), record=bytes(32)), world.model.tobytes())
     assert isinstance(world.read(device.answer(end)), Signed)
     assert stolen(world).chains is None and stolen(world).asking is None
+    asked = encode(Gather(turn=Turn(4, 0), terms=world.terms.digest))
+    assert world.read(device.answer(asked)).code == "CH605"  # and no new keys come after the end
 
 
 def test_approving_another_study_erases_the_keys_of_the_one_before():

@@ -94,3 +94,15 @@ def test_flags_together_with_a_file_are_refused(file, capsys, words, what):
 def test_without_a_file_the_flags_that_are_missing_are_named(capsys):
     assert cli.main(["plan", "--epsilon", "1", "--rows", "9"]) == 2
     assert "CH101 choral plan the following arguments are required: --devices, --features." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("numbers", "said"), [("devices = 10\ncohort = 10", "not proposed"), (
+    "devices = 10\ncohort = 10\nrounds = 4\n[local]\nsteps = 3\nbatch = 8\nstep_size = 0.5\nclip = 1.0", "proposed: "),
+    ("devices = 4", None), ("devices = 10\ncohort = 10\nrobust = true", None)])  # fmt: skip
+def test_probes_are_weighed_against_the_figure_of_the_secure_sum(file, capsys, numbers, said):
+    """Noise once has such a figure, and noise in several steps has none; small cohorts are proposed nothing."""
+    path = file(f"[federation]\n{numbers}\n")
+    told = json.loads(answer(capsys, "plan", path, "--json"))["robust"]
+    shown = answer(capsys, "plan", path)
+    assert (told is None) == (said is None) == ("ROBUST" not in shown)
+    assert said is None or told.startswith(said)

@@ -12,11 +12,14 @@ import pytest
 from choral.cli import main
 from choral.deploy.agent import model_path
 from choral.deploy.personal import FILE, PAGE, make_personal, predictor, shared_model
+from choral.deploy.policy import Policy
+from choral.deploy.site import Home
 from choral.errors import StorageError, TableError
 from choral.learning.personal import fitted
-from choral.learning.tables import encode
+from choral.learning.reading import OPEN, Format
+from choral.learning.tables import encode, read_one
 from choral.run.folder import read_parameters, tensors
-from tests.run.consortium import NAMES, Consortium, Sockets, agents, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 
 def traces(own, shared):
@@ -161,3 +164,61 @@ def test_what_is_not_there_is_refused_with_the_way_to_it(ended, tmp_path, capsys
     assert main(["device", "personal", "--home", str(home.path)]) == 1
     assert "the coordinator's model.safetensors as --model" in capsys.readouterr().err
     assert main(["device", "personal", "--home", str(home.path), "--kappa", "-1"]) != 0
+
+
+HEAD_AT_HOME = """
+import jax
+import jax.numpy as jnp
+
+import choral
+
+
+def shared_body(features, classes):
+    def init(seed):
+        body, head = jax.random.split(jax.random.key(seed))
+        return {"body": jax.random.normal(body, (features, 3)), "head": jax.random.normal(head, (3, classes))}
+
+    def predict(parameters, rows):
+        return jnp.tanh(rows @ parameters["body"]) @ parameters["head"]
+
+    def loss(parameters, row, label):
+        return -jax.nn.log_softmax(predict(parameters, row[None])[0])[label]
+
+    return choral.model(init, loss, predict, features=features, classes=classes, private=["head"])
+"""
+
+
+def test_private_parameters_are_in_no_frame_and_no_file_outside_their_sites_home(tmp_path, monkeypatch):
+    """One site of three also predicts something else than the others: its own column, on the shared ones."""
+    (tmp_path / "bodies.py").write_text(HEAD_AT_HOME)
+    monkeypatch.syspath_prepend(tmp_path)  # where the coordinator has installed it
+    job = JOB.replace("[run]", '[model]\nkind = "bodies:shared_body"\n[run]').replace("rounds = 3", "rounds = 2")
+    made = Consortium(tmp_path, job=job)
+    data = made.tables["lake"]
+    data.write_text(data.read_text().replace("sick,name", "well,name").replace("\nyes,", "\nperhaps,"))
+    data.write_text(data.read_text().replace("\nno,", "\nyes,").replace("\nperhaps,", "\nno,"))
+    for name, home in made.homes.items():
+        policy = Policy(epsilon=4.0, delta=1e-4, models=(f"bodies:shared_body={tmp_path / 'bodies.py'}",))
+        written = Format(outcome="well") if name == "lake" else OPEN
+        home.approve(made.study / "study.toml", policy, made.tables[name], record=True, written=written)
+    transport = Sockets(made.homes)
+    with agents(made.homes):
+        made.conductor(transport).run()
+    shared = read_parameters(next((made.study / "runs").iterdir()) / "model.safetensors")[0]
+    for home in made.homes.values():
+        own = make_personal(home, kappa=1.0).own.parameters
+        model = home.approved(home.vault(None))[0].settled.model
+        assert len(shared) == model.size == len(own) - 6  # the head of three by two is at home
+        head = np.ravel(model.whole.unravel(own)["head"])
+        needles = traces(np.asarray(head), np.full(6, np.nan, np.float32))
+        assert leaks((home.path / FILE).read_bytes(), needles)
+        outside = [path for path in tmp_path.rglob("*") if path.is_file() and home.path not in path.parents]
+        assert [path for path in outside if leaks(path.read_bytes(), needles)] == [] and len(outside) > 20
+        assert [frame for frame in transport.seen if leaks(frame, needles)] == [] and len(transport.seen) > 10
+        found = predictor(home, personal=True)[0]
+        assert len(found.parameters) == len(own)
+    lake, hill = (Home(tmp_path / name) for name in ("lake", "hill"))
+    said = {home.path.name: predictor(home, personal=True)[0].predict(read_one(tmp_path / "hill.csv")).tolist()
+            for home in (lake, hill)}  # fmt: skip
+    opposite = np.mean([a != b for a, b in zip(said["lake"], said["hill"], strict=True)])
+    assert opposite > 0.6, "one body, and heads that say the opposite"

@@ -5,7 +5,7 @@ import pytest
 from choral.errors import TrustError
 from choral.record import read_probes, read_run
 from choral.report.verify import verify
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 ROBUST = JOB.replace("cohort = 3", "cohort = 4\ncolluders = 0\nrobust = true").replace("rounds = 3", "rounds = 2")
 
@@ -32,3 +32,21 @@ def test_a_site_refuses_probes_until_its_owner_allows_them_and_then_the_study_ru
     assert max(opened) == 1  # one round of the run, and no device more than once
     assert not any(line.broke_the_protocol for line in record.rounds)
     assert [finding.wrong for finding in verify(folder)] == [()] * 8
+
+
+@pytest.mark.long
+def test_over_flower_every_process_answers_its_probes_and_the_run_verifies(tmp_path):
+    """Real SuperLink and SuperNodes: a round takes three exchanges, and one of them is opened as an audit."""
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    from choral.deploy.local import LocalDeployment
+
+    names = (*NAMES, "moor")
+    tables = {name: table(tmp_path / f"{name}.csv", seed=seed) for seed, name in enumerate(names)}
+    (tmp_path / "all").mkdir()
+    made = LocalDeployment(tmp_path / "all", ROBUST, tables)
+    assert [told["rounds_done"] for told in made.run()][-1] == 2
+    folder = next((made.study_folder / "runs").iterdir())
+    lines = list(read_probes(folder))
+    assert [line.round for line in lines] == [1, 2] and all(len(line.answers) == 4 for line in lines)
+    assert [finding.wrong for finding in verify(folder)] == [()] * 8
+    assert max(home.vault(None).memory.opened for home in made.homes) == 1

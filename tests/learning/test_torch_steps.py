@@ -152,6 +152,16 @@ def test_a_row_whose_gradient_is_not_finite_has_no_say():
     assert torch.isfinite(spoilt).all() and torch.equal(spoilt, without)
 
 
+def test_products_with_short_factors_are_refused():
+    model, labels = torch_nets.stack(4, 2), np.zeros(240, np.int32)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(ConfigError, match=r'CH107 .*torch\.set_float32_matmul_precision\("highest"\)'):
+            TorchTrainer(model, Recipe.of(PLAN), rows()[0], labels)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def linear_in_torch(features=2):
     return own(nn.Sequential(nn.Linear(features, 2)), nn.functional.cross_entropy, features=features)
 

@@ -20,6 +20,7 @@ DEVICE, ROUND = "choral.protocol.device:Device.", "choral.protocol.round:Round."
 FINDINGS, WIRE = "choral.protocol.findings:Findings.", "choral.backends.wire:Wire."
 PINNED, RUNS, STUDY = "choral.deploy.pinned:", "choral.run.runs:", "choral.run.study:"
 ASKING = "choral.asking."
+STOLEN = "tests/attacks/test_stolen_vault.py::"
 ENCODER, ENCODED = "choral.learning.encoder:Encoder.", "tests/learning/test_encoder.py::"
 PLACES, ENGINE = "choral.run.places:", "choral.backends.vectorised:"
 
@@ -70,6 +71,14 @@ MUTANTS = [
         "total, _ = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
         "factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
         "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
+    bug("a convolution that is not clipped", LOCAL + "layered_clipped_sum", "clip_factor(norms, clip)",
+        "jnp.ones_like(norms)",
+        "tests/learning/test_layered.py::"
+        "test_one_record_moves_the_sum_by_no_more_than_its_clip_and_what_float32_adds"),
+    bug("momentum that the codec has no room for", PLAN + "Plan.stretch", "1 / (1 - self.momentum)", "1.0",
+        "tests/plan/test_local_optimiser.py::test_no_update_leaves_the_range_that_the_codec_counts_on"),
+    bug("momentum under a rule that forbids it", PLAN + "Plan._require_optimiser", "self.once", "False",
+        "tests/plan/test_local_optimiser.py::test_they_are_refused_where_a_rule_forbids_them_by_its_name"),
     bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
@@ -424,6 +433,34 @@ MUTANTS = [
         "adds_up({number: self.answers[number] for number in included}, self.expected(integers))", "True",
         "tests/attacks/test_probes.py::"
         "test_a_false_answer_fails_the_check_and_the_opened_turn_names_its_sender_alone"),
+    # Keys
+    bug("chains that stay before the turn", "choral.protocol.pairing:ChainPairs.stepped",
+        "msgspec.structs.replace(memory, chains=after)", "memory",
+        STOLEN + "test_with_keys_that_are_erased_turn_by_turn_it_opens_none"),
+    bug("the key of a round survives it", "choral.secagg.ratchet:Chains.taken",
+        "(_step(round_key, _ROUND), _step(round_key, _ATTEMPTS))", "(round_key, _step(round_key, _ATTEMPTS))",
+        "tests/secagg/test_ratchet.py::"
+        "test_what_is_kept_after_a_turn_is_none_of_its_keys_nor_of_those_that_lead_to_them"),
+    bug("keys outlive their run", "choral.protocol.device:Device._close",
+        "self.vault.change(turn=END, chains=None, asking=None)", "self.vault.change(turn=END)",
+        STOLEN + "test_the_end_of_a_run_erases_what_is_left"),
+    bug("only X25519 is in the roots", "choral.secagg.hybrid:pair_roots", "shared + inner", "shared",
+        "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
+    bug("offers that nobody signed", "choral.protocol.pairing:Offering._wrap",
+        "terms.roster.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+        "pass",
+        "tests/protocol/test_pairing.py::"
+        "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),
+    bug("an old offer once more", "choral.protocol.pairing:Offering._wrap",
+        "keys.get(self.number) != key.public", "False",
+        "tests/protocol/test_pairing.py::test_its_own_offer_must_be_there_as_it_was_and_too_few_are_refused"),
+    bug("weaker keys than the cards offer", "choral.deploy.policy:Policy.check_keys", "not lacking", "False",
+        "tests/attacks/test_weaker_keys.py::"
+        "test_a_study_that_leaves_them_out_though_all_cards_offer_them_is_refused_whatever_is_allowed"),
+    bug("a number that was drawn for another study", "choral.deploy.comparing:drawn_for",
+        "known is None or known.study != now", "known is None",
+        "tests/deploy/test_comparing.py::"
+        "test_a_number_is_drawn_after_its_study_was_read_and_belongs_to_no_other"),
     # Encoders
     bug("an encoder that sees all rows at once", ENCODER + "embed",
         "session.run([out], {given.name: one})[0]", "session.run([out], {given.name: rows})[0][number]",

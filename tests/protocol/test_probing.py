@@ -204,3 +204,17 @@ def test_a_turn_without_enough_answers_ends_before_anything_is_opened():
     round = at_probe(here)
     with pytest.raises(SumError, match="CH503"):
         here.step(round, silent={0, 1, 2})
+
+
+def test_an_old_vault_that_is_put_back_opens_nothing_more():
+    """The ledger knows charges that the old copy does not, and the copy may have forgotten opened turns."""
+    here = world(opened_turns=2)
+    finished(here, Turn(0, 0))
+    old = here.devices[1].vault.memory
+    for number in (1, 2):
+        finished(here, Turn(number, 0))
+        assert isinstance(here.read(here.devices[1].answer(encode(Open(turn=Turn(number, 0))))), OpenedKeys)
+    here.devices[1].vault.memory = old
+    assert old.opened == 0
+    finished(here, Turn(3, 0))
+    assert refuses(here, 1, Open(turn=Turn(3, 0))) == "CH609"

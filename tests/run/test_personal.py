@@ -126,3 +126,27 @@ def test_the_verdict_says_when_alone_or_shared_is_as_good(losses, said):
     standings = {name: Standing(loss=loss) for name, loss in zip(("shared", "alone", "personal"), losses, strict=True)}
     one = Site(name="a", rows=10, kappa=0.1, because="", standings=standings)
     assert said in AllSites(proposed=0.1, sites=(one,)).verdict
+
+
+def test_sites_that_predict_different_columns_share_a_model_and_have_personal_ones(sites, capsys):
+    """Half of the sites have their label in a column of another name, which no other site reads."""
+    for number in (1, 3, 5):
+        path = sites / "sites" / f"site{number}.csv"
+        path.write_text(path.read_text().replace("a,b,label", "a,b,returned"))
+    job = JOB.replace("[run]", "[data.labels]\nsite1 = 'returned'\nsite3 = 'returned'\nsite5 = 'returned'\n[run]")
+    (sites / "choral.toml").write_text(job)
+    assert main(["simulate", "choral.toml", "--personal", "--json", "--out", "run"]) == 0
+    told = json.loads(capsys.readouterr().out)["personal"]
+    assert told["mean"]["personal"]["accuracy"] > told["mean"]["shared"]["accuracy"] + 0.1
+    (sites / "choral.toml").write_text(JOB)
+    assert main(["simulate", "choral.toml", "--json"]) != 0
+    assert "CH302" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("labels", "what"), [({"nobody": "returned"}, "has no file"), ({"site1": "a"}, "declared")])
+def test_labels_of_a_site_that_is_not_there_or_that_the_model_reads_are_refused(sites, labels, what, capsys):
+    lines = "\n".join(f"{name} = '{column}'" for name, column in labels.items())
+    (sites / "choral.toml").write_text(JOB.replace("[run]", f"[data.labels]\n{lines}\n[run]"))
+    assert main(["simulate", "choral.toml"]) != 0
+    said = capsys.readouterr().err
+    assert "CH102" in said and what in said

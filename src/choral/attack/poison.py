@@ -3,7 +3,7 @@
 The attackers know every honest update of the round and act together. What they can't know is the probes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,14 +14,22 @@ from choral import config
 from choral.learning.evaluate import evaluate
 from choral.learning.records import Records
 from choral.protocol.messages import Turn
-from choral.run.places import Simulated
+from choral.run.guard import noise_in_grid
+from choral.run.places import Opened, Simulated
 from choral.run.runs import Run
 from choral.run.study import Study, settle
 
-Kind = Literal["range_flip", "inner_product", "backdoor", "label_flip"]
-KINDS: tuple[Kind, ...] = ("range_flip", "inner_product", "backdoor", "label_flip")
-MANIPULATION = 20.0  # how many honest means an inner-product attacker sends, turned round
+Kind = Literal[
+    "range_flip", "inner_product", "backdoor", "label_flip", "sign_flip", "gaussian", "shift", "little",
+    "quiet_backdoor",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = ("range_flip", "inner_product", "backdoor", "label_flip")  # what `choral attack` shows
+MORE_KINDS: tuple[Kind, ...] = ("sign_flip", "gaussian", "shift", "little", "quiet_backdoor")  # of bench.poison
+BACKDOORS: tuple[Kind, ...] = ("backdoor", "quiet_backdoor")
+MANIPULATION = 20.0  # how many honest means an inner-product attacker sends, with the sign reversed
 BOOST = 5  # how many times its update a backdoor's owner sends
+LOUD = 10.0  # how many times an honest update, or its noise, a crude attacker sends
+ASIDE = 2.0  # deviations of the noise by which a shift moves every number
 TRIGGER = 3  # features that are set together, the rarest ones
 DEVICES, ROUNDS = 16, 20
 MOST_ATTACKERS = 4  # of 16: so many may be missing from a sum
@@ -29,12 +37,41 @@ MOST_ATTACKERS = 4  # of 16: so many may be missing from a sum
 Integers = NDArray[np.signedinteger[Any]]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Known:
+    """What an attacker knows of a round: the honest integers, its own, the range, and the proved noise."""
+
+    honest: NDArray[np.float64]
+    own: NDArray[np.float64]
+    most: int
+    noise: float
+    signs: NDArray[np.float64]  # one fixed pattern that all attackers share, in every round
+    rng: np.random.Generator
+
+
+# What each kind sends instead of its update; kinds that are not here poison their table and train honestly.
+SENT: dict[Kind, Callable[[Known], NDArray[np.float64]]] = {
+    "range_flip": lambda known: -known.most * np.sign(known.honest.sum(axis=0)),
+    "inner_product": lambda known: -MANIPULATION * known.honest.mean(axis=0),
+    "backdoor": lambda known: BOOST * known.own,
+    "sign_flip": lambda known: -LOUD * known.own,
+    "gaussian": lambda known: known.rng.normal(0, LOUD * known.noise, known.own.shape),
+    "shift": lambda known: known.own + ASIDE * known.noise * known.signs,
+    # M. Baruch et al. (2019): within the spread of the honest, so that no single number looks odd.
+    "little": lambda known: known.honest.mean(axis=0) - np.sign(known.honest.mean(axis=0)) * known.honest.std(axis=0),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PoisonedRun:
-    """How a run ended: its accuracy, who was named, and how often the trigger works where one was planted."""
+    """How a run ended: accuracy, who was named in which round, and how often the trigger works where one was planted.
+
+    `left_out` counts the updates that rounds left out by their probes.
+    """
 
     accuracy: float
-    named: tuple[str, ...]
+    named: dict[str, int]
+    left_out: int = 0
     trigger: float | None = None
 
 
@@ -43,21 +80,32 @@ class Poisoned(Simulated):
 
     def __init__(self, study: Study, kind: Kind | None, bad: Iterable[int]) -> None:
         super().__init__(study)
-        self.attack, self.bad = kind, frozenset(bad)
+        self.attack, self.bad, self.left_out = kind, frozenset(bad), 0
+
+    def round(
+        self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
+    ) -> Opened:
+        """The round of a simulation; updates that its probes left out are counted."""
+        opened = super().round(parameters, cohort, round_number=round_number, attempt=attempt)
+        self.left_out += 0 if self.probed is None else len(self.probed.refused)
+        return opened
 
     def integers(self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn) -> dict[int, Integers]:
         """What each device masks, the attackers included."""
         found = super().integers(parameters, devices, turn)
-        honest = np.array([own for device, own in found.items() if device not in self.bad])
-        most = self.study.codec.largest - 1
+        send = None if self.attack is None else SENT.get(self.attack)
+        if send is None:
+            return found
+        honest = np.array([own for device, own in found.items() if device not in self.bad], np.float64)
+        codec = self.study.codec
+        most, noise = codec.largest - 1, noise_in_grid(self.study.plan, codec)
+        # A constant would cancel: a softmax does not change where all its outputs rise alike.
+        signs = np.random.default_rng(self.study.seed).choice([-1.0, 1.0], honest.shape[1])
         for device in self.bad & found.keys():
-            if self.attack == "range_flip":
-                found[device] = -most * np.sign(honest.sum(axis=0))
-            elif self.attack == "inner_product":
-                found[device] = np.rint(-MANIPULATION * honest.mean(axis=0)).astype(np.int64)
-            elif self.attack == "backdoor":
-                found[device] = BOOST * found[device].astype(np.int64)
-            found[device] = np.clip(found[device], -most, most)
+            rng = np.random.default_rng([self.study.seed, turn.round, turn.attempt, device])
+            own = found[device].astype(np.float64)
+            known = Known(honest=honest, own=own, most=most, noise=noise, signs=signs, rng=rng)
+            found[device] = np.rint(np.clip(send(known), -most, most)).astype(np.int64)
         return found
 
     def total(self, parameters: NDArray[np.float32], devices: Sequence[int], turn: Turn) -> Integers:
@@ -78,7 +126,7 @@ def study_of(*, epsilon: float, seed: int, robust: bool) -> Study:
 
 def poisoned(study: Study, kind: Kind | None, bad: Iterable[int]) -> Study:
     """The study with the tables that its attackers train on."""
-    if kind not in ("backdoor", "label_flip"):
+    if kind != "label_flip" and kind not in BACKDOORS:
         return study
     records, bad = study.split.train, frozenset(bad)
     rows = [(records.features_of(device).copy(), records.labels_of(device).copy()) for device in range(records.devices)]
@@ -105,15 +153,13 @@ def triggered(study: Study, features: NDArray[np.float32]) -> NDArray[np.float32
 def attacked(study: Study, kind: Kind | None, bad: Sequence[int]) -> PoisonedRun:
     """How a run ends in which these devices attack."""
     changed = poisoned(study, kind, bad)
-    run = Run(Poisoned(changed, kind, bad), changed)
-    result = run.finish()
-    guard = run.place.guard
+    place = Poisoned(changed, kind, bad)
+    result = Run(place, changed).finish()
     trigger = None
-    if kind == "backdoor":
+    if kind in BACKDOORS:
         test = study.split.test
         others = test.labels == 0
         marked = Records.of([("test", triggered(study, test.features[others]), np.ones(int(others.sum())))])
         trigger = evaluate(study.model, result.parameters, marked).accuracy
-    return PoisonedRun(
-        accuracy=result.test["accuracy"], named=() if guard is None else tuple(guard.named), trigger=trigger
-    )
+    named = {} if place.guard is None else place.guard.named
+    return PoisonedRun(accuracy=result.test["accuracy"], named=named, left_out=place.left_out, trigger=trigger)

@@ -8,11 +8,11 @@ report:
 
     choral attack --run RUN && choral report RUN --open
 
-`--case differencing` asks for two counts that differ by one person, and says how
-often the person's cell is guessed, without noise and with it.
+`choral attack differencing` asks for two counts that differ by one person, and
+says how often the person's cell is guessed, without noise and with it.
 
-`--case poison` lets devices of a simulated run attack its model, with and without
-probes ([federation] robust).
+`choral attack poison` lets devices of a simulated run attack its model, with and
+without probes ([federation] robust).
 """
 
 import argparse
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from choral.attack.demonstration import Demonstration
     from choral.attack.poison import Kind
 
+CASES = ("row", "differencing", "poison")
+POISONS = ("range-flip", "inner-product", "backdoor", "label-flip")
 _WIDTH = 16  # five columns of a terminal of 80
 
 
@@ -38,19 +40,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
-    parser.add_argument("--case", choices=("row", "differencing", "poison"), default="row", help="what is tried")
-    parser.add_argument("--attackers", type=int, metavar="N", help="with --case poison: how many of 16 (default: 1)")
+    parser.add_argument("what", nargs="?", choices=CASES, help="what is tried (default: row)")
+    parser.add_argument("--case", choices=CASES, help="the same as a flag")
+    parser.add_argument("--kind", choices=POISONS, help="with poison: one attack only (default: all of them)")
+    parser.add_argument("--attackers", type=int, metavar="N", help="with poison: how many of 16 (default: 1)")
     parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
 
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
-    if args.attackers is not None and args.case != "poison":
-        raise ConfigError("CH104", f"--attackers with --case {args.case}.", fix="Leave it out.")
-    if args.case != "row":
+    case = _case(args)
+    if case != "poison" and (args.attackers is not None or args.kind is not None):
+        raise ConfigError("CH104", f"--attackers or --kind with {case}.", fix="Leave it out.")
+    if case != "row":
         if args.folder is not None or args.row:
-            raise ConfigError("CH104", f"--run or --row with --case {args.case}.", fix="Leave it out.")
-        return _differencing(args) if args.case == "differencing" else _poison(args)
+            raise ConfigError("CH104", f"--run or --row with {case}.", fix="Leave it out.")
+        return _differencing(args) if case == "differencing" else _poison(args)
     from choral.record import ATTACK, read_run
     from choral.report import write_report
     from choral.run.folder import write_json
@@ -68,6 +73,13 @@ def run(args: argparse.Namespace) -> int:
         write_report(kept)
     print(json.dumps(summary) if args.json else _shown(found))
     return 0
+
+
+def _case(args: argparse.Namespace) -> str:
+    """What is tried, as a word or as --case; both are refused unless they agree."""
+    if None not in (args.what, args.case) and args.what != args.case:
+        raise ConfigError("CH104", f"{args.what} with --case {args.case}.", fix="Leave --case out.")
+    return str(args.what or args.case or "row")
 
 
 def _differencing(args: argparse.Namespace) -> int:
@@ -100,13 +112,15 @@ def _poison(args: argparse.Namespace) -> int:
     if not 1 <= count <= MOST_ATTACKERS:
         raise ConfigError("CH102", f"--attackers {count}.", fix=f"Must be 1 to {MOST_ATTACKERS}, so many may drop out.")
     plain, probed = (study_of(epsilon=args.epsilon, seed=args.seed, robust=robust) for robust in (False, True))
-    bad, names = range(count), probed.data.records.names
-    runs: list[tuple[str, Kind | None]] = [("nobody", None), *((kind.replace("_", " "), kind) for kind in KINDS)]
+    bad = set(probed.data.records.names[:count])
+    kinds = [kind for kind in KINDS if args.kind in (None, kind.replace("_", "-"))]
+    runs: list[tuple[str, Kind | None]] = [("nobody", None), *((kind.replace("_", " "), kind) for kind in kinds)]
     rows: list[dict[str, Any]] = []
     for words, kind in terminal.progress(runs, total=len(runs), label="ATTACK", show=not args.json):
-        ends = [attacked(study, kind, bad if kind else ()) for study in (plain, probed)]
-        named = [name for name in ends[1].named if kind and name in names[:count]]
-        rows.append({"attack": words, "plain": ends[0].accuracy, "probes": ends[1].accuracy, "named": named,
+        ends = [attacked(study, kind, range(count) if kind else ()) for study in (plain, probed)]
+        guilty, named = bad if kind else set(), set(ends[1].named)
+        rows.append({"attack": words, "plain": ends[0].accuracy, "probes": ends[1].accuracy,
+                     "named": sorted(named & guilty), "wrongly_named": sorted(named - guilty),
                      "trigger_plain": ends[0].trigger, "trigger_probes": ends[1].trigger})  # fmt: skip
     by = probed.costs.limited_by(0)
     terms = {"epsilon": args.epsilon, "delta": probed.limits[0].delta, "rule": by.rule, "adjacency": by.adjacency}
@@ -118,7 +132,8 @@ def _poison(args: argparse.Namespace) -> int:
     for row in rows:
         works = "" if row["trigger_plain"] is None else f"   {row['trigger_plain']:.0%}, {row['trigger_probes']:.0%}"
         said = f"{len(row['named'])} of {count}" if row["attack"] != "nobody" else ""
-        lines.append(f"{row['attack']:<18}{row['plain']:>20.1%}{row['probes']:>14.1%}{said:>8}{works}")
+        wrongly = f"   and {len(row['wrongly_named'])} honest named" if row["wrongly_named"] else ""
+        lines.append(f"{row['attack']:<18}{row['plain']:>20.1%}{row['probes']:>14.1%}{said:>8}{works}{wrongly}")
     lines += [
         "",
         f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency},",

@@ -64,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
+    approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
     approve.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
     )
@@ -181,7 +182,7 @@ def _approve(args: argparse.Namespace) -> int:
                 passphrase=passphrase(args),
                 record=record,
                 register=Register(second_home=args.second_home),
-                written=Format(**{name: getattr(args, name) for name in FORMAT}),
+                written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
             )
 
     preview, recorded = approved(record=args.yes), args.yes

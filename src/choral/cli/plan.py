@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from choral.record import Statement
     from choral.run.study import Study
 
 EPILOG = """\
@@ -145,6 +146,7 @@ def _as_object(file: str, study: "Study") -> dict[str, object]:
         "server and colluders": asdict(study.secure),
         "privacy": None if planned is None else planned.to_dict(),
         "verdict": None if prospect is None else prospect.to_dict(),
+        "robust": _probes_weighed(study, planned),
     }
 
 
@@ -165,13 +167,31 @@ def _file_lines(file: str, study: "Study") -> Iterator[str]:
     yield f"       a device takes part in about {rounds_each(study.plan)} rounds; its limit pays for {allowed}"
     yield f"       the planner proposed {proposed}" if proposed else "       the file gives every number but the noise"
     yield from _smaller_federation(study)
+    planned = planned_statement(study.costs)
+    if weighed := _probes_weighed(study, planned):
+        yield f"ROBUST {weighed}"
     yield from (f"SUMS   {line}" for line in advice(study))
     yield f"DIGEST {study.plan.digest}"
-    if planned := planned_statement(study.costs):
+    if planned:
         yield ""
         yield "At most, for a device that takes part as often as plan and limit allow:"
         yield from claims(planned).splitlines()
     yield f"NEXT       choral simulate {file}"
+
+
+def _probes_weighed(study: "Study", planned: "Statement | None") -> str | None:
+    """What probes would cost this plan, where its cohorts are large enough to propose them."""
+    from choral.robust import LEAST_COHORT
+
+    plan = study.plan
+    if planned is None or plan.probes or plan.weighed or plan.cohort < LEAST_COHORT or not study.secure.self_masked:
+        return None
+    if planned.with_secure_sum is None:
+        return "proposed: with robust = true no device can shout, and no figure of this plan is lost"
+    return (
+        "not proposed: with robust = true no device can shout, but the figure against "
+        f"{planned.with_secure_sum.adversary} would no longer be claimed"
+    )
 
 
 _WORTH_SAYING = 0.1  # of the noise, below which leaving sites out is not worth a line

@@ -51,11 +51,11 @@ def plan(job: "Job", args: argparse.Namespace) -> int:
     from choral.run.sum_study import advice, question_of
 
     inquiry = Inquiry("simulation", settle(job, keep_tables=True), folder=Path(args.job).parent / "no run")
-    told = inquiry.plan(question_of(job))
+    planned = inquiry.plan(question_of(job))
     if args.json:
-        print(json.dumps({"file": args.job, **told.to_dict(), "advice": list(advice(inquiry.study))}))
+        print(json.dumps({"file": args.job, **planned.to_dict(), "advice": list(advice(inquiry.study))}))
     else:
-        print(ask.shown_plan(told))
+        print(ask.shown_plan(planned))
         terminal.say(*advice(inquiry.study))
     return 0
 
@@ -86,14 +86,16 @@ def _follow(inquiry: "Inquiry", args: argparse.Namespace) -> int:
             *study.data.notes,
             *advice(study),
         )
-    told = made(inquiry, watch=partial(terminal.progress, show=show))
+    answered = made(inquiry, watch=partial(terminal.progress, show=show))
     write_report(inquiry.folder)
     if args.json:
         print(
-            json.dumps({"kind": inquiry.kind, "seeded": study.seeded, "folder": str(inquiry.folder), **told.to_dict()})
+            json.dumps(
+                {"kind": inquiry.kind, "seeded": study.seeded, "folder": str(inquiry.folder), **answered.to_dict()}
+            )
         )
         return 0
-    print("\n" + ask.shown(told, str(inquiry.folder)) if show else ask.in_one_line(told, str(inquiry.folder)))
+    print("\n" + ask.shown(answered, str(inquiry.folder)) if show else ask.in_one_line(answered, str(inquiry.folder)))
     if show:
         terminal.say(f"NEXT      choral verify {inquiry.folder}", f"          choral report {inquiry.folder} --open")
     return 0

@@ -148,4 +148,18 @@ class Numbers:
         return f"a table with {self.of} for each name"
 
 
-Kind = Number | Whole | YesNo | Text | Digest | ListOf | Bounds | Tables | Numbers
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """A table of texts by name, such as [data.labels]."""
+
+    suggest: str = ""
+
+    def fits(self, value: object) -> bool:
+        """True for a value of this kind."""
+        return isinstance(value, dict) and all(map(Text().fits, value.values()))
+
+    def __str__(self) -> str:
+        return "a table with a text for each name"
+
+
+Kind = Number | Whole | YesNo | Text | Digest | ListOf | Bounds | Tables | Numbers | Texts

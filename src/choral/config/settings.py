@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from choral.config.kinds import Bounds, Digest, Kind, ListOf, Number, Numbers, Tables, Text, Whole, YesNo
+from choral.config.kinds import Bounds, Digest, Kind, ListOf, Number, Numbers, Tables, Text, Texts, Whole, YesNo
 from choral.learning.dates import DATE_ORDERS, DateOrder
 from choral.learning.reading import Format
 from choral.learning.splits import PARTITIONS, Partition
@@ -110,6 +110,7 @@ class DataSettings:
     image_shape: list[int] | None = _setting(ListOf(item=Whole(least=4), suggest="[28, 28]"))
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
+    labels: dict[str, str] | None = _setting(Texts())
     classes: list[str] | None = _setting(ListOf(item=Text(), suggest='["no", "yes"]'))
     label_bounds: list[float] | None = _setting(Bounds(suggest="[0, 100]"))
     columns: dict[str, dict[str, Any]] | None = _setting(Tables())

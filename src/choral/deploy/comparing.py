@@ -34,10 +34,10 @@ class DrawnNumber(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """The 60 digits of the study, for comparing in writing: long enough without anything drawn."""
         return safety_number(bytes.fromhex(self.study))
 
-    def checks(self, told: Iterable[str]) -> dict[str, str]:
-        """The check with each site that has told its number, given as NAME=NUMBER; CH614 for what is no such thing."""
+    def checks(self, numbers: Iterable[str]) -> dict[str, str]:
+        """The check with each site whose number is given, as NAME=NUMBER; CH614 for what is no such thing."""
         found = {}
-        for one in told:
+        for one in numbers:
             name, _, number = one.rpartition("=")
             if name not in self.others:
                 raise _no_number(f"{len(self.others)} other sites are in the study, and none of them was named")

@@ -16,7 +16,8 @@ from choral.deploy.agent import model_path
 from choral.deploy.enrolment import keep
 from choral.deploy.site import Home
 from choral.errors import StorageError, TableError
-from choral.learning.personal import KAPPA, Personal, Rows, Standing, in_words, personal, side_by_side
+from choral.learning.personal import KAPPA, Personal, Standing, in_words, personal, side_by_side
+from choral.learning.private_head import Rows
 from choral.learning.reading import Table
 from choral.record import ModelCard, read_json
 from choral.run.agreement import Agreement
@@ -133,7 +134,7 @@ def predictor(
         raise StorageError(
             "CH802", "is of another study than is approved here.", where=str(path), fix="choral device personal"
         )
-    return _trained(study, _fitting(study, parameters, path)), study
+    return _trained(study, _fitting(study, parameters, path, own=True)), study
 
 
 def shared_model(home: Home, study: Agreement, model: Path | None = None) -> NDArray[np.float32]:
@@ -159,8 +160,11 @@ def shared_model(home: Home, study: Agreement, model: Path | None = None) -> NDA
     return parameters
 
 
-def _fitting(study: Agreement, parameters: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
-    size = study.settled.model.size
+def _fitting(
+    study: Agreement, parameters: NDArray[np.float32], path: Path, *, own: bool = False
+) -> NDArray[np.float32]:
+    model = study.settled.model
+    size = (model.whole or model).size if own else model.size  # a personal model has its private parameters, too
     if parameters.shape != (size,) or parameters.dtype != np.float32 or not np.isfinite(parameters).all():
         raise StorageError(
             "CH802", f"does not hold {size:,} finite numbers, as the study's model has.", where=str(path)
@@ -169,9 +173,9 @@ def _fitting(study: Agreement, parameters: NDArray[np.float32], path: Path) -> N
 
 
 def _trained(study: Agreement, parameters: NDArray[np.float32]) -> TrainedModel:
-    data = study.settled.data
+    data, model = study.settled.data, study.settled.model
     return TrainedModel(
-        model=study.settled.model,
+        model=model if len(parameters) == model.size else model.whole or model,
         parameters=parameters,
         classes=data.classes,
         columns=data.columns,

@@ -22,7 +22,7 @@ def rotate(home: Home, passphrase: str | None = None) -> None:
             fix="Rotate after its end. If the keys were stolen: stop, tell the coordinator, join under another name.",
         )
     (home.path / APPROVAL).unlink(missing_ok=True)
-    # If this is cut off anywhere below, no card fits the home, and rotating again mends it.
+    # If this is cut off anywhere below, no card fits the home, and rotating again repairs it.
     vault.renew(Identity.fresh(joined.name).to_bytes())
     offers = (HYBRID,) if available() else ()
     renewed = msgspec.structs.replace(joined, node=home.fresh_node_key(), offers=offers)

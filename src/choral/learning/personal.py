@@ -1,13 +1,15 @@
 """A site's personal model: near the shared one, and as far from it as the site's own rows insist.
 
-w = argmin Σ_{own rows} ℓ(w) + ‖w − θ‖²/(2κ), with κ on the scale of the sum. It is a function of the shared model and
-of the site's own rows, computed without noise: it stays at the site, costs no ε and is private towards nobody who reads
-it. No proof depends on the solver, so it is damped Newton in float64. Of a network the last layer is solved for, on the
-shared layers below it.
+w = argmin Σ_{own rows} ℓ(w) + ‖w − c‖²/(2κ), with κ on the scale of the sum. The centre c is the shared model θ with
+its outputs rescaled and shifted to suit the site's rows: θ points the right way, but cut slopes and noise change its
+length, and sites differ in how common a class is. w is a function of θ and of the site's own rows, computed without
+noise: it stays at the site, costs no ε and is private towards nobody who reads it. No proof depends on the solver, so
+it is damped Newton in float64. Of a network the last layer is solved for, on the shared layers below it; of a user's
+model the parameters that are marked private.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Self, TypeAlias
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from choral.errors import PlanError, TrainingError
 from choral.learning.evaluate import decide
 from choral.learning.models import Link, Model
+from choral.learning.private_head import Rows, fitted_head, judged_whole
 from choral.learning.records import Labels
 from choral.plan import require_number
 
@@ -25,10 +28,10 @@ SHARED, ALONE = 0.0, math.inf  # the two ends of κ: θ itself, and a model that
 FACTORS = {0.1: "almost shared", 1 / 3: "mostly shared", 3.0: "mostly ours", 10.0: "almost ours alone"}
 FEWEST = 30  # validation rows of a site that may depart from the proposed κ
 MOST_SOLVED = 8192  # parameters of the last layer: Newton's matrix then takes half a gibibyte
+_SCALE_VARIANCE, _SHIFT_VARIANCE = 0.1, 1.0  # how far few rows may rescale and shift what the shared model says
 _KAPPA_ALONE = 1.0  # how far a model that does not know θ may be from 0: scikit-learn's C = 1
 _MOST_STEPS, _CLOSE = 100, 1e-12
 
-Rows: TypeAlias = tuple[NDArray[np.float32], Labels]  # features and labels
 Matrix: TypeAlias = NDArray[np.float64]
 
 
@@ -43,8 +46,8 @@ class Standing:
     @classmethod
     def of(cls, model: Model, parameters: NDArray[np.float32], rows: Rows, *, unit: float = 1.0) -> Self:
         """The standing of a model on these rows; `unit` is what 1 on the label's scale is in its own unit."""
-        outputs, labels = _outputs(model, parameters, rows[0]), rows[1]
-        loss = float(_losses(model.link, outputs, labels).mean())
+        (outputs, losses), labels = _judged(model, parameters, rows), rows[1]
+        loss = float(losses.mean())
         if model.classes:
             return cls(loss=loss, accuracy=float((decide(outputs.astype(np.float32)) == labels).mean()))
         return cls(loss=loss, rmse=unit * float(np.sqrt(np.square(outputs[:, 0] - labels).mean())))
@@ -115,9 +118,7 @@ def chosen(
         return kappa, f"{count} validation rows, {FEWEST} are needed to choose another"
 
     lost = {
-        candidate: _losses(
-            model.link, _outputs(model, fitted(model, shared, train, candidate), validation[0]), validation[1]
-        )
+        candidate: _judged(model, fitted(model, shared, train, candidate), validation)[1]
         for candidate in (kappa, SHARED, *(factor * kappa for factor in FACTORS), ALONE)
     }
     best = least_lossy(lost, kappa)
@@ -160,9 +161,11 @@ def fitted(model: Model, shared: NDArray[np.float32], rows: Rows, kappa: float) 
 
     >>> from choral.learning.models import linear
     >>> rows = np.float32([[1.0], [-1.0]]), np.float32([1.0, -1.0])
-    >>> fitted(linear(1), np.float32([0.0, 3.0]), rows, 0.5).tolist()
-    [0.5, 1.5]
+    >>> fitted(linear(1), np.float32([1.0, 0.0]), rows, 0.5).tolist()
+    [1.0, 0.0]
     """
+    if model.whole is not None:
+        return fitted_head(model, shared, rows, kappa, _KAPPA_ALONE)
     head = _head(model)
     if kappa == SHARED or _one_class(model, rows[1]):
         return shared
@@ -170,6 +173,8 @@ def fitted(model: Model, shared: NDArray[np.float32], rows: Rows, kappa: float) 
     centre = shared[-head:].astype(np.float64).reshape(below.shape[1], -1)
     if kappa == ALONE:
         centre, kappa = np.zeros_like(centre), _KAPPA_ALONE
+    else:
+        centre = _recentred(model.link, below @ centre, rows[1], centre)
     solved = _minimised(model.link, below, rows[1], centre, kappa)
     return np.concatenate([shared[:-head], solved.ravel().astype(np.float32)])
 
@@ -184,8 +189,8 @@ def _head(model: Model) -> int:
         raise PlanError(
             "CH204",
             f'a personal model of "{model.name}".',
-            why="choral does not know which of its parameters are its last layer.",
-            fix="Use logistic, linear or mlp.",
+            why="choral does not know which of its parameters belong to a site.",
+            fix="Mark them in choral.model(…, private=[…]), or use logistic, linear or mlp.",
         )
     size = (model.widths[-2] + 1) * model.widths[-1]
     if size > MOST_SOLVED:
@@ -206,29 +211,68 @@ def _below(model: Model, parameters: NDArray[np.float32], features: NDArray[np.f
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
-def _outputs(model: Model, parameters: NDArray[np.float32], features: NDArray[np.float32]) -> Matrix:
+def _judged(model: Model, parameters: NDArray[np.float32], rows: Rows) -> tuple[Matrix, Matrix]:
+    """What a model says of these rows, and what each of them loses."""
+    if model.whole is not None:
+        return judged_whole(model, parameters, rows)
     last = parameters[-_head(model) :].astype(np.float64)
-    below = _below(model, parameters, features)
-    return below @ last.reshape(below.shape[1], -1)
+    below = _below(model, parameters, rows[0])
+    outputs = below @ last.reshape(below.shape[1], -1)
+    return outputs, _losses(model.link, outputs, rows[1])
+
+
+def _recentred(link: Link, outputs: Matrix, labels: Labels, shared: Matrix) -> Matrix:
+    """The shared layer with its outputs rescaled and shifted to suit these rows, by less where rows are few."""
+    rows, outs = outputs.shape
+    # One column for the scale and one for each output's shift: a problem in 1 + outs numbers.
+    columns = np.concatenate([outputs[:, :, None], np.broadcast_to(np.eye(outs), (rows, outs, outs))], axis=2)
+    start = np.concatenate([[1.0], np.zeros(outs)])
+    weight = 1 / np.concatenate([[_SCALE_VARIANCE], np.full(outs, _SHIFT_VARIANCE)])
+
+    def value(numbers: Matrix) -> float:
+        return float(_losses(link, columns @ numbers, labels).sum() + (weight * np.square(numbers - start)).sum() / 2)
+
+    def derivatives(numbers: Matrix) -> tuple[Matrix, Matrix]:
+        slopes, curves = _slopes_and_curves(link, columns @ numbers, labels)
+        gradient = np.einsum("nk,nkp->p", slopes, columns) + weight * (numbers - start)
+        return gradient, np.einsum("nkp,nkl,nlq->pq", columns, curves, columns, optimize=True) + np.diag(weight)
+
+    scale, *shifts = _newton(start, value, derivatives)
+    centre = np.asarray(float(scale) * shared, np.float64)
+    centre[-1] += shifts
+    return centre
 
 
 def _minimised(link: Link, rows: Matrix, labels: Labels, centre: Matrix, kappa: float) -> Matrix:
-    """argmin_w Σ ℓ(rows·w) + ‖w − centre‖²/(2κ) by Newton's method, each step halved until the sum falls enough."""
+    """argmin_w Σ ℓ(rows·w) + ‖w − centre‖²/(2κ)."""
 
-    def value(weights: Matrix) -> float:
+    def value(flat: Matrix) -> float:
+        weights = flat.reshape(centre.shape)
         return float(_losses(link, rows @ weights, labels).sum() + np.square(weights - centre).sum() / (2 * kappa))
 
-    weights = centre
-    for _ in range(_MOST_STEPS):
+    def derivatives(flat: Matrix) -> tuple[Matrix, Matrix]:
+        weights = flat.reshape(centre.shape)
         slopes, curves = _slopes_and_curves(link, rows @ weights, labels)
         gradient = rows.T @ slopes + (weights - centre) / kappa
-        step = np.linalg.solve(_hessian(rows, curves, kappa), gradient.ravel()).reshape(centre.shape)
-        here, falls, length = value(weights), float(np.sum(gradient * step)), 1.0
+        return gradient.ravel(), _hessian(rows, curves, kappa)
+
+    return _newton(centre.ravel(), value, derivatives).reshape(centre.shape)
+
+
+def _newton(
+    start: Matrix, value: Callable[[Matrix], float], derivatives: Callable[[Matrix], tuple[Matrix, Matrix]]
+) -> Matrix:
+    """Where a convex function is least, by Newton's method, each step halved until the function falls enough."""
+    point = start
+    for _ in range(_MOST_STEPS):
+        gradient, hessian = derivatives(point)
+        step = np.asarray(np.linalg.solve(hessian, gradient), np.float64)
+        here, falls, length = value(point), float(gradient @ step), 1.0
         if falls <= _CLOSE * max(1.0, here):  # at most half of it can still be gained near the minimum
-            return weights - step
-        while not value(weights - length * step) <= here - 0.25 * length * falls and length > _CLOSE:
+            return point - step
+        while not value(point - length * step) <= here - 0.25 * length * falls and length > _CLOSE:
             length /= 2
-        weights = weights - length * step
+        point = point - length * step
     raise TrainingError(
         "CH700",
         f"a personal model was not found in {_MOST_STEPS} steps.",

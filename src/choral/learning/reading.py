@@ -31,13 +31,14 @@ class Format:
     """How a file is written, where somebody says it; what is left out is found in the file.
 
     >>> Format(delimiter=";").over(Format(delimiter=",", decimal="."))
-    Format(delimiter=';', decimal='.', encoding=None, dates=None)
+    Format(delimiter=';', decimal='.', encoding=None, dates=None, outcome=None)
     """
 
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
     dates: DateOrder | None = None
+    outcome: str | None = None  # this file's own column in the label's place: sites may predict different things
 
     def __post_init__(self) -> None:
         for name, allowed in (("decimal", (".", ",")), ("dates", DATE_ORDERS)):

@@ -29,6 +29,7 @@ from choral.learning.columns import (
 from choral.learning.encoder import Encoder
 from choral.learning.label_types import LabelType, type_of_labels
 from choral.learning.looks import about_columns
+from choral.learning.outcomes import labelled
 from choral.learning.owners import holders, names_in
 from choral.learning.reading import OPEN, DataSource, Format, Table, from_frame, read_csv, read_parquet
 from choral.learning.records import Labels, Records
@@ -79,6 +80,7 @@ def load(
     skew: float = 0.5,
     seed: int = 0,
     written: Format = OPEN,
+    own_labels: Mapping[str, str] | None = None,
     encoder: Encoder | None = None,
     columns_from: Literal["declared", "public metadata"] = "declared",
     deployment: bool = False,
@@ -87,8 +89,9 @@ def load(
     """The devices' records from a file, a glob with one file per device, a data frame, or a pair (features, labels).
 
     With `label_bounds` the label is a number, scaled like any column; without, it is one of some classes. `person`
-    names the column that says whose a row is: rows of one person are dealt to one device. An `encoder` turns each row
-    into embeddings, which are the features then.
+    names the column that says whose a row is: rows of one person are dealt to one device. `own_labels` names, for a
+    device that predicts something else, the column of its file that is its label. An `encoder` turns each row into
+    embeddings, which are the features then.
 
     >>> import numpy as np
     >>> load((np.eye(40), np.arange(40) % 2), devices=2).records.sizes.tolist()
@@ -115,7 +118,7 @@ def load(
         features = features if encoder is None else encoder.embed(features)
         label_type = "text" if classes else type_of_labels(np.asarray(source[1])[:1].tolist())
     else:
-        tables = _read(source, written)
+        tables = labelled(_read(source, written), label, own_labels or {}, columns or {})
         if encoder is not None:
             tables = [(name, encoder.part_of(table, {label, *named}, columns)) for name, table in tables]
         kinds, target, origin, looked = _columns_of(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from choral.learning.torch_steps import TorchModule
 
 # What each layer that can't be trained row by row is to be replaced by.
-_MIXES = "It takes means over the rows of a batch, so no row has a gradient of its own."
+_MIXES = "It takes means over the rows of a batch, so a row alone has no gradient."
 _DRAWS = "It draws its own random numbers, which no seed of a run repeats. The noise of the plan regularises already."
 REFUSED: tuple[tuple[type[nn.Module], str, str], ...] = (
     (nn.modules.batchnorm._BatchNorm, _MIXES, "nn.GroupNorm, or nn.LayerNorm"),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from choral.errors import TrainingError
+from choral.errors import ConfigError, TrainingError
 from choral.learning import rounding
 from choral.learning.batches import Batches
 from choral.learning.models import Model
@@ -38,18 +38,38 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with torch.autocast("cpu", enabled=False):  # products in full: gradients of length G are made and added here
+            yield
     finally:
         torch.set_num_threads(before)
 
 
+def require_full_products() -> None:
+    """Nothing, or CH107 where this process lets PyTorch shorten the factors of products.
+
+    >>> require_full_products()
+    """
+    products: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if hasattr(products, "fp32_precision"):  # PyTorch 2.9 and later: one setting for each kind of processor
+        short = products.fp32_precision in ("bf16", "tf32")
+    else:
+        short = torch.get_float32_matmul_precision() != "highest"
+    if short:
+        raise ConfigError(
+            "CH107",
+            "PyTorch is set to shorten the factors of float32 products.",
+            why="Then one record could move a sum by more than the noise is made for.",
+            fix='Call torch.set_float32_matmul_precision("highest").',
+        )
+
+
 class TorchModule:
-    """A module as a function of a flat vector of parameters: `learning.models.Outside` in PyTorch."""
+    """A module as a function of a flat vector of parameters: `learning.models.OtherFramework` in PyTorch."""
 
     def __init__(self, module: nn.Module, loss: Loss, *, classes: int, axes: int = 1) -> None:
         refuse_layers(module)
         self.names = [name for name, one in module.named_parameters() if one.requires_grad]
-        self.module, self.loss, self.classes = copy.deepcopy(module).eval().requires_grad_(False), loss, classes
+        self.module, self.loss, self.classes = copy.deepcopy(module).cpu().eval().requires_grad_(False), loss, classes
         own = dict(self.module.named_parameters())
         self.shapes = [own[name].shape for name in self.names]
         self.sizes = [shape.numel() for shape in self.shapes]
@@ -185,6 +205,7 @@ class TorchTrainer:
     """Lines 5 to 10 of Algorithm 1 in PyTorch, for one device or for several side by side."""
 
     def __init__(self, model: Model, recipe: Recipe, features: Floats, labels: Labels) -> None:
+        require_full_products()
         assert isinstance(model.outside, TorchModule)  # noqa: S101 - choral.torch made the model
         self.model, self.recipe, self.outside = model, recipe, model.outside
         self.features = torch.from_numpy(features if features.flags.writeable else features.copy())
@@ -205,6 +226,7 @@ class TorchTrainer:
         self, parameters: Floats, batches: Batches, starts: NDArray[np.int64], noise: NDArray[Any]
     ) -> Floats:
         """The updates of several devices whose rows begin at these places of the features."""
+        require_full_products()
         with one_thread(), torch.no_grad():
             updates: Floats = self._updates(torch.from_numpy(np.array(parameters)), batches, starts, noise).numpy()
         return updates

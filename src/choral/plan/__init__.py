@@ -315,7 +315,7 @@ class Plan:
 
     @property
     def stretch(self) -> float:
-        """How many times further than plain steps a round's steps can carry a model: 1/(1 − momentum)."""
+        """How many times further than plain steps the steps of one round can carry a model: 1/(1 − momentum)."""
         return 1 / (1 - self.momentum)
 
     @property

@@ -2,7 +2,7 @@
 
 The expectation compares two guesses at how far a model is from the best one. A site alone is off by D/m, its weights
 over its rows. The joint model is off by D/(nm), and by noise whose square grows with (D/(mμ√n))². How the two weigh,
-and from where on a difference shows, was fitted on made-up tables of many shapes, never on a real one (decision 0030).
+and from where on a difference shows, was fitted on made-up and on real tables, and judged on others (decision 0035).
 """
 
 import math
@@ -15,8 +15,9 @@ from choral.privacy.zcdp import rho_for
 from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
 from choral.record.outcome import merit
 
-_NOISE = {"classes": 3.0, "number": 13.0}  # how much the noise weighs, by what is predicted
-_WORSE, _BETTER = 0.015, 0.2  # the least differences of the two guesses that showed in the made-up tables
+# By what is predicted: how much the noise weighs, and the least differences of the two guesses that showed.
+_NOISE = {"classes": 2.5, "number": 5.0}
+_WORSE, _BETTER = {"classes": 0.06, "number": 0.005}, {"classes": 0.3, "number": 0.05}
 # One point, or two standard errors, are no difference; R² has no standard error here, and three points of it are none.
 _ON_PAR, _ERRORS = {"accuracy": 0.01, "R²": 0.03}, 2.0
 _RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
@@ -58,14 +59,19 @@ class Prospect:
         """The guess for a site alone less the guess for the joint model."""
         left = spendable(self.budget)
         mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
-        noise = _NOISE["classes" if self.classes else "number"] * self.weights
+        noise = _NOISE[self._predicts] * self.weights
         noise /= self.rows * mu * math.sqrt(self.devices * self.honest_noises)
         return self.weights / self.rows * (1 - 1 / self.devices) - noise**2
 
     @property
     def kind(self) -> VerdictKind:
         """What to expect."""
-        return "better" if self.advantage > _BETTER else "worse" if self.advantage < -_WORSE else "on par"
+        better, worse = _BETTER[self._predicts], _WORSE[self._predicts]
+        return "better" if self.advantage > better else "worse" if self.advantage < -worse else "on par"
+
+    @property
+    def _predicts(self) -> str:
+        return "classes" if self.classes else "number"
 
     @property
     def sentence(self) -> str:

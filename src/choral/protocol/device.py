@@ -250,7 +250,7 @@ class Device:
         receipt = self._charge(turn.round, turn.attempt)
         attempts = self._charged(turn.round) + 1
         kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
-        memory = self._pairs.stepped(self.vault.memory, turn)
+        kept["opened"], memory = self.vault.opened_after(receipt.entries), self._pairs.stepped(self.vault.memory, turn)
         self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
     def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
@@ -351,9 +351,9 @@ class Device:
         live, self._finished = self._finished, None
         if live is None or live.cohort.turn != message.turn:
             raise refused(f"round {message.turn.round}, attempt {message.turn.attempt} can't be opened any more here.")
-        opened, most = self.vault.memory.opened, self.terms.opened_turns
-        if opened >= most:
-            raise refused(f"{opened} turns were opened here, and no more than {most} are.", code="CH609")
+        opened = self.vault.memory.opened
+        if opened >= self.terms.opened_turns:
+            raise refused(f"no more than {self.terms.opened_turns} turns are opened here.", code="CH609")
         self.vault.change(opened=opened + 1)  # counted before a key leaves: a crash costs a turn, and shows nothing
         keys = {peer: edge_key(self._masks(pair, live.cohort.context)) for peer, pair in live.pairs.items()}
         return OpenedKeys(turn=message.turn, device=self.number, keys=pack(keys))

@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from choral.errors import TrustError
+from choral.protocol.end_of_run import END
 from choral.protocol.messages import (
     QUESTIONS,
     Agreed,
@@ -121,6 +122,8 @@ class Offering:
         """The reply to a message of the agreement, or a refusal, which ends it for this device."""
         if not self._terms.hybrid:
             raise refused("this study's keys are those of the cards.")
+        if self._vault.memory.turn == END:
+            raise refused("this run has ended here, and its keys are erased.")
         under_way, self._under_way = self._under_way, None
         if isinstance(message, Gather):
             if message.terms != self._terms.digest:

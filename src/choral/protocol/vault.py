@@ -23,6 +23,7 @@ VERSION = 5
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
+_ALL_OPENED = 2**31 - 1  # what is counted where the count may have been lost
 # OWASP's second choice for scrypt: 32 MiB of memory, about a third of a second.
 SCRYPT = {"length": 32, "n": 2**15, "r": 8, "p": 3}
 
@@ -201,6 +202,16 @@ class Vault:
             self.memory = before
             raise
 
+    def opened_after(self, entries: int) -> int:
+        """How many turns count as opened after a charge that is the ledger's entry of this number.
+
+        Where the ledger has charges that this vault does not know, an old copy was put back. It may have forgotten
+        opened turns, so as many as there can be count as opened.
+        """
+        known = self.memory.receipt
+        behind = entries > (0 if known is None else known[0]) + 1
+        return _ALL_OPENED if behind else self.memory.opened
+
     def pin(self, *, roster: bytes, terms: bytes) -> None:
         """Pin the first roster and terms, and refuse all others from then on (CH601, CH603)."""
         if self.memory.terms is None:
@@ -222,7 +233,7 @@ class Vault:
         pairs = known.pairs if roster == known.roster else {}  # they were agreed under the old roster
         if terms == known.terms:
             self.change(roster=roster, pairs=pairs)
-        else:  # with the keys of what was approved before, its past uploads could not be opened, nor its future ones
+        else:  # nothing of what was approved before needs its keys any more
             self.change(
                 roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
             )

@@ -27,5 +27,5 @@ def reserved(record: RunRecord) -> float:
     if not has_questions(record):
         return 0.0
     about = read_run(record.folder).about  # a page's own record has long texts cut, and the job is one
-    told = price_of(terms_of(about), about.delta)
-    return told.epsilon_in_all if about.against == "everyone" else told.epsilon_sum_in_all
+    priced = price_of(terms_of(about), about.delta)
+    return priced.epsilon_in_all if about.against == "everyone" else priced.epsilon_sum_in_all

@@ -20,6 +20,7 @@ from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, encode, level_of
 from choral.learning.encoder import Encoder, about_encoder
 from choral.learning.label_types import type_of_labels
+from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
@@ -208,7 +209,8 @@ class Agreement:
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
-        return read_one(path, written.over(self.job.data.written))
+        table = read_one(path, written.over(self.job.data.written))
+        return with_outcome(table, self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
         """Features and labels of a table, by the declared columns alone; what a site can't change, it can ask for."""

@@ -23,7 +23,8 @@ def check_deployable(job: Job) -> None:
             where=job.where("run", "seed"),
             fix="Take it out.",
         )
-    for table, key in (("data", "builtin"), ("data", "device_column"), ("data", "limit_column"), ("privacy", "limits")):
+    of_one_table = ("builtin", "device_column", "limit_column", "labels")
+    for table, key in (*(("data", name) for name in of_one_table), ("privacy", "limits")):
         if getattr(getattr(job, table), key) is not None:
             raise ConfigError(
                 "CH104",

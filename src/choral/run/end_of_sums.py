@@ -17,9 +17,9 @@ from choral.run.watch import Watch, unwatched
 
 def made(inquiry: Inquiry, *, watch: Watch = unwatched) -> AskedAnswer:
     """The model that the job names, sum by sum; the run folder then has its result, signed as that of a training."""
-    told = inquiry.ask(question_of(inquiry.study.job), watch=watch)
-    _EndOfSums(inquiry, told).write_result()
-    return told
+    answered = inquiry.ask(question_of(inquiry.study.job), watch=watch)
+    _EndOfSums(inquiry, answered).write_result()
+    return answered
 
 
 class _EndOfSums(Run):
@@ -28,12 +28,12 @@ class _EndOfSums(Run):
     stopped = "all sums of the model are made"
     _stopped_by_choice = False  # all sums that may be asked for are in the statement
 
-    def __init__(self, inquiry: Inquiry, told: AskedAnswer) -> None:
+    def __init__(self, inquiry: Inquiry, answered: AskedAnswer) -> None:
         place = PLACES[inquiry.kind](inquiry.study, folder=inquiry.folder, drop=inquiry.drop)
         super().__init__(place, inquiry.study, folder=RunFolder(inquiry.folder))
-        assert told.model is not None  # noqa: S101 - what was asked for is a model
-        self.model: FittedModel = told.model
-        self.figures = dict(told.figures)
+        assert answered.model is not None  # noqa: S101 - what was asked for is a model
+        self.model: FittedModel = answered.model
+        self.figures = dict(answered.figures)
 
     @property
     def parameters(self) -> NDArray[np.float32]:

@@ -63,7 +63,7 @@ def folder_name(name: str) -> str:
 
 
 def new_folder(name: str) -> Path:
-    """Where a run of this name goes if nobody says: a folder of its own under runs, named by the time."""
+    """Where a run of this name goes if nobody says: its own folder under runs, named by the time."""
     return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{folder_name(name)}"
 
 

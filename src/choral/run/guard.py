@@ -43,6 +43,12 @@ def seed_from(seed: int, turn: Turn) -> bytes:
     return hashlib.sha256(f"choral/1|{seed}|probes|{turn.round}|{turn.attempt}".encode()).digest()
 
 
+def noise_in_grid(plan: Plan, codec: Codec) -> float:
+    """The proved deviation of one number of an update, in grid steps: that of all its local steps together."""
+    steps = 1 if plan.on_upload or plan.strict else plan.local_steps
+    return codec.noise_in_grid * math.sqrt(steps)
+
+
 @dataclass
 class Guard:
     """What a server asks and remembers; the same lines make the same guard, wherever a run goes on or is checked."""
@@ -61,8 +67,7 @@ class Guard:
     @classmethod
     def of(cls, plan: Plan, secure: SecureSum, codec: Codec, parameters: int, names: Iterable[str]) -> Self:
         """The guard of a plan with probes, before its first round."""
-        steps = 1 if plan.on_upload or plan.strict else plan.local_steps
-        noise = codec.noise_in_grid * math.sqrt(steps)
+        noise = noise_in_grid(plan, codec)
         longest = codec.largest / noise
         return cls(plan=plan, secure=secure, parameters=parameters, noise=noise, names=tuple(names), longest=longest)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.personal import KAPPA, Rows, Standing, chosen, in_words, joined, side_by_side
+from choral.learning.personal import KAPPA, Standing, chosen, in_words, joined, side_by_side
+from choral.learning.private_head import Rows
 from choral.learning.records import Records
 from choral.run.study import Study
 

@@ -288,7 +288,7 @@ def _plan_of_one_step(job: Job, conditions: PlanningConditions, weighing: Weighi
 
 
 def _plan_beside_sums(job: Job, devices: int, rows: int) -> Plan:
-    """What is reserved beside a model on sums: one round, with the noise for what its questions leave of ε.
+    """What is reserved next to a model on sums: one round, with the noise for what its questions leave of ε.
 
     Nobody calls it; it gives the run its digest and its secure sum, as the training of every other job does.
     """

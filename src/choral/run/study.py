@@ -184,6 +184,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         person=settings.person,
         devices=job.federation.devices,
         written=settings.written,
+        own_labels=settings.labels,
         encoder=encoder_of(job),
         partition=settings.partition,
         skew=settings.skew,

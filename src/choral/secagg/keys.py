@@ -97,7 +97,7 @@ def _of_small_order(key: bytes) -> bool:
 class Bundle:
     """What a device shows of itself: its id, its two public keys, and the identity's signature over all of it.
 
-    `offers` names the ways to agree on keys that it knows besides the two keys here; it has none before 0.2.
+    `offers` names the ways to agree on keys that it knows in addition to the two keys here; it has none before 0.2.
     """
 
     id: str
@@ -286,7 +286,7 @@ class Identity:
         return self._secret
 
     def has_keys_of(self, bundle: Bundle) -> bool:
-        """Whether a bundle, whose signature was checked, shows this device's keys, whatever it offers besides.
+        """Whether a bundle, whose signature was checked, shows this device's keys, whatever else it offers.
 
         >>> Identity("a", bytes(range(64))).has_keys_of(Identity("a", bytes(range(64)), ("more",)).bundle)
         True

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -27,7 +27,7 @@ MOST_PARAMETERS = 2**31 - 1
 _shape: Callable[..., Any] = jax.ShapeDtypeStruct
 
 
-class Outside(Protocol):
+class OtherFramework(Protocol):
     """A model's losses and outputs by another framework than JAX, as functions of a flat vector of parameters."""
 
     def outputs(self, parameters: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -70,8 +70,10 @@ class Model:
     link: Link = "softmax"
     shape: tuple[int, ...] = ()  # of one row's features, where they are not one after the other
     trainer: "MakeTrainer | None" = None  # how a device trains, where that is not by JAX
-    outside: Outside | None = None  # what computes its losses and outputs, where that is not JAX
+    outside: OtherFramework | None = None  # what computes its losses and outputs, where that is not JAX
     of_rows: "Model | None" = None  # the model of one row, where an example is all rows of a person
+    whole: "Model | None" = None  # with its private parameters, where some are marked so: `init` leaves them out
+    private: dict[str, Tree] | None = None  # their values during a run, the same everywhere
     fixed: "Model | None" = None  # the model itself, where the logarithm of an adaptive clip is one more parameter
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -164,11 +166,13 @@ def own(
     classes: int = 2,
     name: str = "own",
     trainer: "MakeTrainer | None" = None,
+    private: Sequence[str] = (),
 ) -> Model:
     """A user's own model in JAX, its shapes checked before anything is trained.
 
     `features` is how many each row has, or the shape of a row where rows are images, say.
     `trainer` makes what takes the local steps on a device, where that is another framework.
+    `private` names parameters that never leave a site, keys of the dictionary that `init` returns: a head at home.
 
     >>> def loss(w, x, y):
     ...     return jnp.square(x @ w - y)
@@ -205,4 +209,27 @@ def own(
             f'the model "{name}" predicts shape {outputs.shape} for 2 rows.',
             fix=f"Return shape (rows, {classes or 1}).",
         )
-    return model
+    return _with_private(model, tuple(private)) if private else model
+
+
+def _with_private(whole: Model, names: tuple[str, ...]) -> Model:
+    """The model that devices train together: the private parameters are constants in it, and no part of its vector."""
+    tree = jax.eval_shape(lambda: whole.init(0))
+    if not isinstance(tree, dict) or not set(names) < tree.keys() or whole.trainer is not None:
+        known = ", ".join(sorted(map(str, tree))) if isinstance(tree, dict) else "no names"
+        raise TrainingError(
+            "CH701",
+            f'the model "{whole.name}" marks {", ".join(names)} as private; its parameters are {known}.',
+            why="They must be some of the keys of the dictionary that init returns, and JAX must train the others.",
+            fix='Return {"body": …, "head": …} from init, and give private=["head"].',
+        )
+    start = whole.init(0)
+    private = {name: jax.tree.map(np.asarray, start[name]) for name in names}
+    return replace(
+        whole,
+        init=lambda seed: {name: leaf for name, leaf in whole.init(seed).items() if name not in private},
+        loss=lambda shared, row, label: whole.loss({**shared, **private}, row, label),
+        predict=lambda shared, rows: whole.predict({**shared, **private}, rows),
+        whole=whole,
+        private=private,
+    )
