@@ -93,6 +93,7 @@ class SettingsByName(TypedDict, total=False):
     image_shape: Sizes | None
     builtin: Literal["adult"] | None
     label: str | None
+    labels: dict[str, str] | None
     classes: Texts | None
     label_bounds: Range | None
     columns: dict[str, dict[str, Any]] | None
