@@ -95,6 +95,7 @@ class SettingsByName(TypedDict, total=False):
     label: str | None
     labels: dict[str, str] | None
     classes: Texts | None
+    labels: dict[str, str] | None
     label_bounds: Range | None
     columns: dict[str, dict[str, Any]] | None
     ignore: Texts | None

@@ -49,12 +49,9 @@ def require_full_products() -> None:
 
     >>> require_full_products()
     """
-    products: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    if hasattr(products, "fp32_precision"):  # PyTorch 2.9 and later: one setting for each kind of processor
-        short = products.fp32_precision in ("bf16", "tf32")
-    else:
-        short = torch.get_float32_matmul_precision() != "highest"
-    if short:
+    # PyTorch 2.9 and later has one setting for each kind of processor; before, there is one for all.
+    of_processor = getattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision", None)
+    if of_processor in ("bf16", "tf32") or (of_processor is None and torch.get_float32_matmul_precision() != "highest"):
         raise ConfigError(
             "CH107",
             "PyTorch is set to shorten the factors of float32 products.",
