@@ -426,7 +426,8 @@ MUTANTS = [
     bug("probes that the server chose itself", "choral.protocol.probing:answer_to",
         "digests.get(number) != kept.upload", "False",
         "tests/protocol/test_probing.py::test_probes_over_a_foreign_list_of_digests_are_refused"),
-    bug("one opened turn more than approved", DEVICE + "_show", "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
+    bug("one opened turn more than approved", DEVICE + "_show",
+        "opened >= self.terms.opened_turns", "opened > self.terms.opened_turns",
         "tests/protocol/test_probing.py::"
         "test_opened_turns_are_counted_in_the_vault_and_the_next_is_refused_also_after_a_restart"),
     bug("a sum whatever the answers say", "choral.protocol.probing:AskedProbes.belong_to",

@@ -93,7 +93,6 @@ class SettingsByName(TypedDict, total=False):
     image_shape: Sizes | None
     builtin: Literal["adult"] | None
     label: str | None
-    labels: dict[str, str] | None
     classes: Texts | None
     labels: dict[str, str] | None
     label_bounds: Range | None
