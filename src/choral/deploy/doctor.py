@@ -21,7 +21,7 @@ LEAST_FREE = 200 * 2**20  # bytes: the ledger, the log, Flower's own files and t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Checked:
     """The result of one check; `fix` says what to do, and who can do it, where something is not as it should be."""
 
     check: str
@@ -34,17 +34,17 @@ class Finding:
         return asdict(self)
 
 
-Check = Callable[[Home, str | None], Finding]
+Check = Callable[[Home, str | None], Checked]
 
 
-def examine(home: Home, passphrase: str | None = None) -> Iterator[Finding]:
+def examine(home: Home, passphrase: str | None = None) -> Iterator[Checked]:
     """Each check in turn; nothing is sent that a stranger could not send, and nothing is charged or changed."""
     _ = home.joined  # nobody has joined: there is nothing to check
     for check in CHECKS:
         try:
             yield check(home, passphrase)
         except ChoralError as error:
-            yield Finding(check=_name(check), state="wrong", what=_said(error), fix=error.fix)
+            yield Checked(check=_name(check), state="wrong", what=_said(error), fix=error.fix)
 
 
 def _name(check: Check) -> str:
@@ -56,51 +56,51 @@ def _said(error: ChoralError) -> str:
     return str(error).removesuffix(error.fix).strip()
 
 
-def _keys(home: Home, passphrase: str | None) -> Finding:
+def _keys(home: Home, passphrase: str | None) -> Checked:
     home.vault(passphrase)
     loose = home.path.stat().st_mode & 0o077
     if loose:
-        return Finding(
+        return Checked(
             check="keys",
             state="wrong",
             what=f"other users of this machine can open {home.path}.",
             fix=f"chmod 700 {home.path}",
         )
-    return Finding(check="keys", state="ok", what=f"the vault opens, and only its owner can read {home.path}.")
+    return Checked(check="keys", state="ok", what=f"the vault opens, and only its owner can read {home.path}.")
 
 
-def _disk(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001 - every check has the same form
+def _disk(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001 - every check has the same form
     free = shutil.disk_usage(home.path).free
     what = f"{free / 2**20:,.0f} MiB are free where the home is."
     if free < LEAST_FREE:
         fix = f"Free some space: {LEAST_FREE // 2**20} MiB are enough. A site refuses a round that it can't write down."
-        return Finding(check="disk", state="wrong", what=what, fix=fix)
-    return Finding(check="disk", state="ok", what=what)
+        return Checked(check="disk", state="wrong", what=what, fix=fix)
+    return Checked(check="disk", state="ok", what=what)
 
 
-def _address(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001
+def _address(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
     address = home.joined.server.address
     host = host_of(address)
     if proxy_for(host):
-        return Finding(check="address", state="ok", what=f"{host} is looked up by the proxy.")
+        return Checked(check="address", state="ok", what=f"{host} is looked up by the proxy.")
     try:
         found = sorted({str(one[4][0]) for one in socket.getaddrinfo(host, None)})
     except OSError:
-        return Finding(
+        return Checked(
             check="address",
             state="wrong",
             what=f"no DNS server that this machine asks knows {host}.",
             fix=f"Ask the IT department for a DNS entry of {host}, or the coordinator whether the name is right.",
         )
-    return Finding(check="address", state="ok", what=f"{host} is {', '.join(found)}.")
+    return Checked(check="address", state="ok", what=f"{host} is {', '.join(found)}.")
 
 
-def _proxy(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001
+def _proxy(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
     host = host_of(home.joined.server.address)
     proxy = proxy_for(host)
     if proxy is None:
-        return Finding(check="proxy", state="ok", what="none is set for this address: the node calls out directly.")
-    return Finding(
+        return Checked(check="proxy", state="ok", what="none is set for this address: the node calls out directly.")
+    return Checked(
         check="proxy",
         state="look",
         what=f"calls to {host} go through {proxy}, as the environment says.",
@@ -108,7 +108,7 @@ def _proxy(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001
     )
 
 
-def _server(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001
+def _server(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
     """The certificate, the clock and the way out: one knock tells them apart."""
     from choral.backends.flower import reach  # Flower is an extra
 
@@ -118,40 +118,40 @@ def _server(home: Home, passphrase: str | None) -> Finding:  # noqa: ARG001
     except DeploymentError as error:
         if error.code != "CH904":
             raise
-        return Finding(
+        return Checked(
             check="server",
             state="wrong",
             what=_said(error),
             fix=f"{error.fix} For the IT department: this machine opens TCP connections to {address}, TLS 1.3, HTTP "
             "over it, no inspection of the TLS. No port is opened here. It is no fault if the study has not begun.",
         )
-    return Finding(
+    return Checked(
         check="server", state="ok", what=f"{address} answers with the invitation's certificate, and the clocks agree."
     )
 
 
-def _study(home: Home, passphrase: str | None) -> Finding:
+def _study(home: Home, passphrase: str | None) -> Checked:
     study, approval = home.approved(home.vault(passphrase))
-    return Finding(check="study", state="ok", what=f"{study.file.name} is approved, since {approval.at}.")
+    return Checked(check="study", state="ok", what=f"{study.file.name} is approved, since {approval.at}.")
 
 
-def _table(home: Home, passphrase: str | None) -> Finding:
+def _table(home: Home, passphrase: str | None) -> Checked:
     vault: Vault = home.vault(passphrase)
     study, approval = home.approved(vault)
     held = home.approved_holdings(study, approval, vault)
     data = Path(approval.data).name
-    return Finding(check="table", state="ok", what=f"{data} is the approved table, with {held.trainer.rows:,} rows.")
+    return Checked(check="table", state="ok", what=f"{data} is the approved table, with {held.trainer.rows:,} rows.")
 
 
-def _ledger(home: Home, passphrase: str | None) -> Finding:
+def _ledger(home: Home, passphrase: str | None) -> Checked:
     vault = home.vault(passphrase)
     _, approval = home.approved(vault)
     if answers(home):
-        return Finding(check="ledger", state="ok", what="the agent runs and holds it.")
+        return Checked(check="ledger", state="ok", what="the agent runs and holds it.")
     with home.open_ledger(vault, approval.policy) as ledger:
         spent = ledger.balance
         what = f"every line fits its seal; {len(spent.charges)} charges."
-    return Finding(check="ledger", state="ok", what=what)
+    return Checked(check="ledger", state="ok", what=what)
 
 
 CHECKS: tuple[Check, ...] = (_keys, _disk, _address, _proxy, _server, _study, _table, _ledger)
