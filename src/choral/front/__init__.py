@@ -52,8 +52,7 @@ def rehearse(data: DataSource, **settings: Unpack[RunOptions]) -> Trained:
     return _start("rehearsal", data, settings)
 
 
-# The setting `labels` is about columns of tables, which arrays do not have: the name is free for the argument.
-def fit(features: DataSource, labels: DataSource, **settings: Unpack[RunOptions]) -> Trained:  # type: ignore[misc]
+def fit(features: DataSource, labels: DataSource, **settings: Unpack[RunOptions]) -> Trained:
     """`simulate` for arrays in scikit-learn's order: rows × features, then a whole label from 0 for each row."""
     return simulate((features, labels), **settings)
 
