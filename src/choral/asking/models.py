@@ -11,7 +11,7 @@ from choral.asking import descent, hazard
 from choral.asking.answer import Answer, Expected, Z, around
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
-from choral.asking.descent import Descent, noise_gain, steps_of
+from choral.asking.descent import Descent, noise_gain, slowed, steps_of
 from choral.asking.fitting import FittedModel, Fitting, NextSum, OpenedSum, Vector, settled, step_of
 from choral.asking.hazard import HazardRound, prepared, score
 from choral.asking.parameters import Parameters
@@ -46,14 +46,15 @@ class GradientModel:
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How far the noise of rounds moves the effect of a level or of half a range; `deviation` is in φ's units."""
-        rate = self.rate * (descent.CAP if self.round.design.axes else 1.0)
-        spread = rate * noise_gain(self.round.rounds) * deviation / UNIT / rows
+        noise = deviation / UNIT / rows
+        rate = self._rate(noise) * (descent.CAP if self.round.design.axes else 1.0)
+        spread = rate * noise_gain(self.round.rounds) * noise
         return _planned(spread, self.round.rounds, self.before)
 
-    @property
-    def rate(self) -> float:
-        """The step of trends; that of cells is up to `descent.CAP` times as large."""
-        return descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
+    def _rate(self, noise: float) -> float:
+        """The step of trends where a round has this noise; that of cells is up to `descent.CAP` times as large."""
+        rate = descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
+        return slowed(rate, noise=noise)
 
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
@@ -61,16 +62,16 @@ class GradientModel:
         counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
         if design.axes:
             counted = yield NextSum(question=step_of(self.question, "cells"))
-        steps = steps_of(
-            counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
-        )
-        position, noises = Descent.start(length=design.length, rounds=own.rounds), []
+        steps = steps_of(counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation)
+        position, spreads = Descent.start(length=design.length, rounds=own.rounds), []
         for _ in range(own.rounds):
             opened = yield NextSum(question=step_of(self.question, "round"), state=settled(position.weights))
-            position = position.after(opened.total / UNIT, rows=opened.rows, steps=steps)
-            noises.append(opened.deviation / UNIT / opened.rows)
+            noise = opened.deviation / UNIT / opened.rows
+            rate = self._rate(noise)
+            position = position.after(opened.total / UNIT, rows=opened.rows, steps=rate * steps)
+            spreads.append(rate * noise)
         model = own.at(settled(position.model))
-        spread = steps * noise_gain(own.rounds) * float(np.mean(noises))
+        spread = steps * noise_gain(own.rounds) * float(np.mean(spreads))
         return FittedModel(
             state=model.weights, effects=_effects(model, spread), scores=model.predicted, judged=_judged_by(model)
         )
