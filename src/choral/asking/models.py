@@ -46,15 +46,14 @@ class GradientModel:
 
     def expected(self, *, rows: int, deviation: float) -> Expected:
         """How far the noise of rounds moves the effect of a level or of half a range; `deviation` is in φ's units."""
-        noise = deviation / UNIT / rows
-        rate = self._rate(noise) * (descent.CAP if self.round.design.axes else 1.0)
-        spread = rate * noise_gain(self.round.rounds) * noise
+        rate = self.rate * (descent.CAP if self.round.design.axes else 1.0)
+        spread = rate * noise_gain(self.round.rounds) * deviation / UNIT / rows
         return _planned(spread, self.round.rounds, self.before)
 
-    def _rate(self, noise: float) -> float:
-        """The step of trends where a round has this noise; that of cells is up to `descent.CAP` times as large."""
-        rate = descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
-        return slowed(rate, noise=noise)
+    @property
+    def rate(self) -> float:
+        """The step of trends, at most; that of cells is up to `descent.CAP` times as large."""
+        return descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
 
     def fit(self) -> Fitting:
         """The sums one after the other, then the model."""
@@ -63,17 +62,21 @@ class GradientModel:
         if design.axes:
             counted = yield NextSum(question=step_of(self.question, "cells"))
         steps = steps_of(counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation)
-        position, spreads = Descent.start(length=design.length, rounds=own.rounds), []
+        position, is_slow, spreads = Descent.start(length=design.length, rounds=own.rounds), False, []
         for _ in range(own.rounds):
             opened = yield NextSum(question=step_of(self.question, "round"), state=settled(position.weights))
             noise = opened.deviation / UNIT / opened.rows
-            rate = self._rate(noise)
+            rate = slowed(self.rate, noise=noise)
             position = position.after(opened.total / UNIT, rows=opened.rows, steps=rate * steps)
+            is_slow |= rate < self.rate
             spreads.append(rate * noise)
         model = own.at(settled(position.model))
         spread = steps * noise_gain(own.rounds) * float(np.mean(spreads))
         return FittedModel(
-            state=model.weights, effects=_effects(model, spread), scores=model.predicted, judged=_judged_by(model)
+            state=model.weights,
+            effects=_effects(model, spread, is_slow=is_slow),
+            scores=model.predicted,
+            judged=_judged_by(model),
         )
 
 
@@ -191,6 +194,7 @@ _ABOUT = (
     "Intervals are about the noise alone, at its most: rounds that correct each other are not counted.",
     "The effect of a number is for half of its declared range.",
 )
+_SLOW = "The noise made the steps smaller, so effects are nearer to 0 than those of a model without noise."
 _OF_HAZARDS = (
     "Intervals are about the noise of rounds alone, at its most; that of the whitening is not in them.",
     _ABOUT[1],
@@ -198,7 +202,7 @@ _OF_HAZARDS = (
 )
 
 
-def _effects(model: GradientRound, spread: Vector) -> Answer:
+def _effects(model: GradientRound, spread: Vector, *, is_slow: bool) -> Answer:
     """What each column does to the score; a number with cells has its effect in the middle of each."""
     design, weights, found = model.design, model.weights, list[dict[str, object]]()
     trend = {column.name: place for place, column in enumerate(design.numbers)}
@@ -216,7 +220,8 @@ def _effects(model: GradientRound, spread: Vector) -> Answer:
             found.append(_effect(axis.column.name, label, value, sd) | more)
             place += 1
     found.append(_effect("(intercept)", "", weights[-1], spread[-1]))
-    return Answer(rows=found, sentences=_ABOUT[:1] if design.bins else _ABOUT)
+    about = _ABOUT[:1] if design.bins else _ABOUT
+    return Answer(rows=found, sentences=(*about, _SLOW) if is_slow else about)
 
 
 def _effect(column: str, cell: str, value: float, spread: float) -> dict[str, object]:
