@@ -100,7 +100,7 @@ def test_the_approval_shows_the_encoder_and_a_file_that_changes_later_is_refused
     home = sites.homes["hill"]
     policy = Policy(epsilon=4.0, delta=1e-4, encoder=str(own))
     told = home.approve(sites.study / "study.toml", policy, sites.tables["hill"], record=True)
-    text = "\n".join(screen(told, recorded=True))
+    text = "\n".join(screen(told))
     assert f"{own} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})" in text
     assert told.columns == ("age", "pulse", "smokes")  # what is read of the table, and not what is made of it
     own.write_bytes(encoders.linear(tmp_path / "other.onnx", 2 * MATRIX).read_bytes())
