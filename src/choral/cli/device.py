@@ -31,7 +31,7 @@ in this order:
   send hospital-a.card to the coordinator; get study.toml back
   choral device doctor
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --run
-  call all other sites, type their six digits, say yes if all checks are the same
+  call all other sites, type their six digits, say yes if all checks agree
   choral device result
   choral device personal --validation later-rows.csv"""
 
