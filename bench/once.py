@@ -107,7 +107,8 @@ def once_plan(shape: Shape, study: Study, budget: Budget, honest: int) -> Plan:
     sizes, row_length = study.split.train.sizes, study.plan.row_length
     rows = int(sizes.min())
     numbers = once_numbers(
-        budget, link="softmax", classes=2, devices=shape.devices, cohort=shape.cohort, rows=rows,
+        budget, link="softmax", classes=2, features=study.split.train.features.shape[1], devices=shape.devices,
+        cohort=shape.cohort, rows=rows,
         row_length=row_length, typical_rows=float(sizes.mean()), honest_noises=honest,
         rounds=-(-ROUNDS_EACH * shape.devices // shape.cohort),
     )  # fmt: skip

@@ -145,7 +145,7 @@ def test_a_study_that_was_approved_with_a_long_name_goes_on(tmp_path, monkeypatc
     from choral.deploy.agent import Agent
 
     with monkeypatch.context() as older:
-        for place in ("run.agreement", "deploy.enrolment"):
+        for place in ("run.deployable", "deploy.enrolment"):
             older.setattr(f"choral.{place}.require_name", lambda *_: None)
         made = Consortium(tmp_path, job=JOB.replace("hearts", "h" * 80))
         made.approve("hill")

@@ -168,7 +168,7 @@ class Forgetful(Device):
     def _reveal(self, message: Drop) -> Edges:
         edges = super()._reveal(message)
         assert self._live is not None
-        self._live = _Live(self._live.cohort)
+        self._live = _Live(self._live.cohort, self._live.pairs)
         return edges
 
 

@@ -35,7 +35,7 @@ def without_noise(one: Study, **numbers: float) -> Study:
 def test_noise_once_side_by_side_is_what_a_simulation_computes(classes: int) -> None:
     quiet = without_noise(study("once", classes))
     expected = Run("simulation", quiet).finish()
-    lanes = [replace(quiet.plan, clip=quiet.plan.clip / 2), quiet.plan]
+    lanes = [replace(quiet.plan, clip=quiet.plan.clip / 20), quiet.plan]
     ends = ends_of(quiet.model, quiet.split.train, lanes, np.random.default_rng(0))["averaged"]
     np.testing.assert_allclose(ends[1].ravel(), expected.parameters, atol=2e-3 * np.abs(expected.parameters).max())
     assert np.abs(ends[0] - ends[1]).max() > 1e-2  # the clip of a lane is its own

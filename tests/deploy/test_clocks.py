@@ -23,11 +23,9 @@ from tests.run.consortium import JOB, Consortium, Sockets, agents
 # Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
 ASK = {
     "backends/flower/reach.py": "is this clock right?",
-    "cli/training.py": "the name of a run's folder",
     "privacy/ledger.py": "a stamp on every entry",
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",
-    "cli/ask.py": "the name of a new run folder",
     "run/folder.py": "stamps in the run's folder",
     "deploy/site.py": "a stamp on an approval",
     "deploy/presence.py": "until when a server waits, for people to read",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choral.errors import PlanError, TableError, TrainingError
-from choral.learning.fit import check_fit, require_rows
+from choral.learning.fit import check_compiled, check_fit, require_rows
 from choral.learning.models import logistic
 from choral.learning.records import Records
 from choral.plan import Plan
@@ -45,7 +45,8 @@ def test_labels_beyond_the_classes_of_the_model_are_refused_without_their_value(
 
 def test_a_model_with_a_trainer_of_its_own_is_not_for_the_engine():
     with pytest.raises(TrainingError, match='CH701 the model "logistic" has its own trainer'):
-        check_fit(replace(MODEL, trainer=lambda *_: None), records(), PLAN)
+        check_compiled(replace(MODEL, trainer=lambda *_: None))
+    check_compiled(MODEL)
 
 
 def test_a_device_with_fewer_rows_than_the_plan_is_for_is_refused():

@@ -143,7 +143,7 @@ def test_a_toml_is_run_verified_resumed_and_reported(verb, stays, capsys):
     assert record.result.baselines.without_privacy > 0.9
     text = page(record)
     assert "R² per round" in text
-    assert "R² below, on a hold-out" in text
+    assert "This page shows the R² on a hold-out" in text
     assert "ccuracy" not in text.split("</style>")[1]
     assert "R² " in live_page(record)["progress"]
     assert 'utility: "R² ' in (stays / "out" / "privacy.yaml").read_text()

@@ -75,7 +75,7 @@ def show_result(args: argparse.Namespace) -> int:
 
 def show_metrics(args: argparse.Namespace) -> int:
     """Print the site's numbers, or write them where a collector reads them, whole or not at all."""
-    from choral.deploy.metrics import prometheus
+    from choral.deploy.monitoring import prometheus
     from choral.deploy.site import Home
     from choral.run.folder import write_whole
 

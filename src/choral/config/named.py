@@ -21,7 +21,7 @@ from choral.plan import (
     Weighing,
 )
 
-RENAMED = {"local_steps": "steps", "model": "kind"}  # by name in Python -> in choral.toml
+RENAMED = {"local_steps": "steps", "model": "kind", "own_labels": "labels"}  # by name in Python -> in choral.toml
 Texts: TypeAlias = list[str] | tuple[str, ...]
 Sizes: TypeAlias = list[int] | tuple[int, ...]
 Range: TypeAlias = list[float] | tuple[float, ...]
@@ -94,7 +94,7 @@ class SettingsByName(TypedDict, total=False):
     builtin: Literal["adult"] | None
     label: str | None
     classes: Texts | None
-    labels: dict[str, str] | None
+    own_labels: dict[str, str] | None
     label_bounds: Range | None
     columns: dict[str, dict[str, Any]] | None
     ignore: Texts | None

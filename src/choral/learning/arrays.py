@@ -72,7 +72,8 @@ def _arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
             where=str(path),
             fix=f"Write it with numpy.savez(path, {FEATURES}=…, {LABELS}=…), numbers only.",
         ) from None
-    if features.ndim < 2 or labels.shape != features.shape[:1] or features.dtype.kind not in "fiub":
+    numbers = issubclass(features.dtype.type, np.floating | np.integer | np.bool_)
+    if features.ndim < 2 or labels.shape != features.shape[:1] or not numbers:
         raise TableError(
             "CH317",
             f"features have shape {features.shape} of {features.dtype}, labels {labels.shape}.",

@@ -230,7 +230,7 @@ def _layer(name: str, module: nn.Module, places: dict[str, int]) -> Layer | None
         within = not isinstance(module, nn.Unflatten) or (isinstance(module.dim, int) and module.dim > 0)
         return Layer(module) if whole and within else None
     if type(module) is nn.Conv2d and not (
-        module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+        (module.padding_mode, module.groups) == ("zeros", 1) and not isinstance(module.padding, str)
     ):
         return None
     if type(module) not in (nn.Linear, nn.Conv2d):

@@ -80,9 +80,8 @@ class Prospect:
             f"If sites are alike, expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about "
             f"{self.rows:,.0f} rows, {self.weights:,} weights and epsilon = {self.budget.epsilon:g})"
         )
-        changes = list(self._changes()) if self.kind != "better" else []
-        if self.kind != "better":
-            changes.append("personal models, which each site makes of the shared one, lose least (--personal)")
+        at_home = "personal models, which each site makes of the shared one, lose least (--personal)"
+        changes = [] if self.kind == "better" else [*self._changes(), at_home]
         return f"{expectation}{'; ' if changes else '.'}{'; '.join(changes)}{'.' if changes else ''}"
 
     def to_dict(self) -> dict[str, str]:

@@ -80,9 +80,9 @@ def _column(described: dict[str, object]) -> Numeric | Categorical:
 
 
 def _model(card: ModelCard, record: RunRecord, given: GivenModel | None) -> Model:
-    shape = row_shape(card.features)
-    if card.kind in KINDS:
-        return KINDS[card.kind].make(shape, len(card.classes), record.about.model.hidden)
+    shape, built_in = row_shape(card.features), KINDS.get(card.kind)
+    if built_in is not None:
+        return built_in.make(shape, len(card.classes), record.about.model.hidden)
     if given is None:
         raise ConfigError(
             "CH110",

@@ -4,7 +4,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from choral.deploy.metrics import Family, logged_lines, prometheus
+from choral.deploy.monitoring import Family, logged_lines, prometheus
 from choral.privacy.ledger import Ledger
 from tests.run.consortium import Consortium
 
