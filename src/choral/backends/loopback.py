@@ -42,7 +42,14 @@ class Place(NamedTuple):
 
 
 def opened(path: Path) -> tuple[socket.socket, Place]:
-    """A listening socket at a port that the system chooses, and its file, which only its owner can read."""
+    """A listening socket at a port that the system chooses, and its file, which only its owner can read.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "door")
+    >>> door, place = opened(path)
+    >>> door.close(), place_in(path) == place
+    (None, True)
+    """
     door = socket.socket(socket.AF_INET)
     try:
         if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # on Windows another process could else bind the same port
