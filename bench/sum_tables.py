@@ -147,10 +147,9 @@ def loans() -> SumTable:
         num_historical_failed_to_pay=(0, 2), current_installment_accounts=(0, 8), accounts_opened_24m=(0, 10),
         num_active_debit_accounts=(0, 8), num_total_cc_accounts=(0, 30), num_cc_carrying_balance=(0, 12),
         num_mort_accounts=(0, 5), account_never_delinq_percent=(70, 100), loan_amount=(1_000, 40_000), term=(36, 60),
+        annual_income=(0, 200_000), total_credit_limit=(0, 500_000), total_credit_utilized=(0, 150_000),
+        total_debit_limit=(0, 100_000),
     )  # fmt: skip
-    money = {"annual_income": (2e4, 2e5), "total_credit_limit": (1e4, 1e6), "total_credit_utilized": (2e3, 3e5),
-             "total_debit_limit": (2e3, 1e5)}  # fmt: skip
-    columns |= {name: {"bounds": list(ends), "scale": "log"} for name, ends in money.items()}
     for name in ("homeownership", "verified_income", "loan_purpose", "application_type"):
         columns[name] = {"levels": sorted(set(frame[name]))}
     settings = {"label": "risky", "classes": ["0", "1"], "columns": columns, "devices": 10, "cohort": 10}

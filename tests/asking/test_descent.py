@@ -7,7 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from choral.asking.descent import ROUNDS, Descent
+from choral.asking.descent import RATE, ROUNDS, Descent, slowed
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.learning.columns import Categorical, declare
@@ -24,6 +24,11 @@ def test_the_model_is_the_mean_of_the_last_half_of_the_iterates():
     for gradient in (1.0, 0.0, 0.0, 0.0):
         position = position.after(np.array([gradient]), rows=1, steps=np.ones(1))
     assert position.weights == pytest.approx([2.952]) and position.model == pytest.approx([(2.44 + 2.952) / 2])
+
+
+def test_the_rate_falls_with_the_square_of_the_noise_and_is_never_above_its_own():
+    assert slowed(RATE, noise=0.0) == slowed(RATE, noise=1e-3) == RATE
+    assert slowed(RATE, noise=0.1) == pytest.approx(slowed(RATE, noise=0.05) / 4)
 
 
 def fit(kind, columns, names, target, train, *, noise, seed=0, rounds=ROUNDS):

@@ -52,6 +52,12 @@ def test_effects_move_by_no_more_than_the_noise_that_they_name():
     assert np.all(moved <= 1.2 * named) and np.any(moved > 0.2 * named)  # 40 seeds tell a deviation within 11 %
 
 
+@pytest.mark.parametrize(("noise", "says"), [(0.0, False), (4.0, True)])
+def test_a_model_says_where_the_noise_made_its_steps_smaller(noise, says):
+    found = fitted(model(), COLUMNS, dying(600), noise=lambda l2, _: noise * l2).effects
+    assert any("nearer to 0" in sentence for sentence in found.sentences) == says
+
+
 def test_the_states_of_a_model_are_the_same_on_machines_that_differ_in_the_last_bits():
     state = np.array([0.1, -3.7, 12345.6])
     assert settled(state * (1 + 2e-16)).tolist() == settled(state).tolist()

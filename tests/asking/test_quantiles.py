@@ -37,6 +37,17 @@ def test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it(bins):
     assert farthest(found, {"age": ages}) == pytest.approx(found.l2, rel=1e-12)
 
 
+@pytest.mark.parametrize("bins", [2, 16, 64, 256, 1024, 4096])
+@pytest.mark.parametrize("asked", [cdf, quantiles])
+def test_the_worst_pair_is_the_first_cell_and_the_one_at_0_83_of_all(asked, bins):
+    # With f_k ≈ 1/√(πk), π‖c_0 − c_j‖² at j = xn is ln(1 − x) − 4·asinh √((1 − x)/x) and a constant. Its derivative,
+    # −1/(1 − x) + 2/(x√(1 − x)), is 0 where x = 2√(1 − x), so x = 2(√2 − 1).
+    found = summand(asked(bins=bins), COLUMNS)
+    worst = min(round(2 * (math.sqrt(2) - 1) * bins), bins - 1)
+    pair = {"age": [0.5 * 100 / bins, (worst + 0.5) * 100 / bins]}
+    assert 0.998 * found.l2 <= farthest(found, pair) <= found.l2 * (1 + 1e-12)
+
+
 def test_the_root_is_undone_exactly():
     cells = np.random.default_rng(2).integers(0, 50, 300)
     total = np.convolve(cells, root(300))[:300]

@@ -11,7 +11,7 @@ from choral.asking import descent, hazard
 from choral.asking.answer import Answer, Expected, Z, around
 from choral.asking.cells import scaled
 from choral.asking.concordance import concordance
-from choral.asking.descent import Descent, noise_gain, steps_of
+from choral.asking.descent import Descent, noise_gain, slowed, steps_of
 from choral.asking.fitting import FittedModel, Fitting, NextSum, OpenedSum, Vector, settled, step_of
 from choral.asking.hazard import HazardRound, prepared, score
 from choral.asking.parameters import Parameters
@@ -52,7 +52,7 @@ class GradientModel:
 
     @property
     def rate(self) -> float:
-        """The step of trends; that of cells is up to `descent.CAP` times as large."""
+        """The step of trends, at most; that of cells is up to `descent.CAP` times as large."""
         return descent.RATE if self.round.is_logistic else descent.linear_rate(len(self.round.design.columns))
 
     def fit(self) -> Fitting:
@@ -61,18 +61,22 @@ class GradientModel:
         counted = OpenedSum(total=np.zeros(0), rows=1, deviation=0.0)
         if design.axes:
             counted = yield NextSum(question=step_of(self.question, "cells"))
-        steps = steps_of(
-            counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation, rate=self.rate
-        )
-        position, noises = Descent.start(length=design.length, rounds=own.rounds), []
+        steps = steps_of(counted.total, trends=len(design.numbers), rows=counted.rows, deviation=counted.deviation)
+        position, is_slow, spreads = Descent.start(length=design.length, rounds=own.rounds), False, []
         for _ in range(own.rounds):
             opened = yield NextSum(question=step_of(self.question, "round"), state=settled(position.weights))
-            position = position.after(opened.total / UNIT, rows=opened.rows, steps=steps)
-            noises.append(opened.deviation / UNIT / opened.rows)
+            noise = opened.deviation / UNIT / opened.rows
+            rate = slowed(self.rate, noise=noise)
+            position = position.after(opened.total / UNIT, rows=opened.rows, steps=rate * steps)
+            is_slow |= rate < self.rate
+            spreads.append(rate * noise)
         model = own.at(settled(position.model))
-        spread = steps * noise_gain(own.rounds) * float(np.mean(noises))
+        spread = steps * noise_gain(own.rounds) * float(np.mean(spreads))
         return FittedModel(
-            state=model.weights, effects=_effects(model, spread), scores=model.predicted, judged=_judged_by(model)
+            state=model.weights,
+            effects=_effects(model, spread, is_slow=is_slow),
+            scores=model.predicted,
+            judged=_judged_by(model),
         )
 
 
@@ -190,6 +194,7 @@ _ABOUT = (
     "Intervals are about the noise alone, at its most: rounds that correct each other are not counted.",
     "The effect of a number is for half of its declared range.",
 )
+_SLOW = "The noise made the steps smaller, so effects are nearer to 0 than those of a model without noise."
 _OF_HAZARDS = (
     "Intervals are about the noise of rounds alone, at its most; that of the whitening is not in them.",
     _ABOUT[1],
@@ -197,7 +202,7 @@ _OF_HAZARDS = (
 )
 
 
-def _effects(model: GradientRound, spread: Vector) -> Answer:
+def _effects(model: GradientRound, spread: Vector, *, is_slow: bool) -> Answer:
     """What each column does to the score; a number with cells has its effect in the middle of each."""
     design, weights, found = model.design, model.weights, list[dict[str, object]]()
     trend = {column.name: place for place, column in enumerate(design.numbers)}
@@ -215,7 +220,8 @@ def _effects(model: GradientRound, spread: Vector) -> Answer:
             found.append(_effect(axis.column.name, label, value, sd) | more)
             place += 1
     found.append(_effect("(intercept)", "", weights[-1], spread[-1]))
-    return Answer(rows=found, sentences=_ABOUT[:1] if design.bins else _ABOUT)
+    about = _ABOUT[:1] if design.bins else _ABOUT
+    return Answer(rows=found, sentences=(*about, _SLOW) if is_slow else about)
 
 
 def _effect(column: str, cell: str, value: float, spread: float) -> dict[str, object]:
