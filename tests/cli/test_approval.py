@@ -64,6 +64,12 @@ def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_with
     assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
     assert outcome(recorded=False)[-1].startswith("NOTHING was recorded or sent. Add --yes")
     assert outcome(recorded=True)[-1] == "NEXT      choral device run"
+    assert outcome(recorded=True, runs=True) == outcome(recorded=True)[:-1]  # it runs now
+
+
+def test_the_number_is_typed_where_the_owner_is_asked_or_else_into_compare():
+    assert "type theirs here;" in screen(SHOWN, asks=True)[-1]
+    assert "type theirs into choral device compare …;" in screen(SHOWN)[-1]
 
 
 def test_probes_and_opened_turns_are_told_before_they_are_approved():

@@ -263,6 +263,27 @@ def test_a_device_that_is_gone_costs_its_share_and_not_the_round(four, tmp_path)
     assert [line.included for line in run_of(made).rounds] == [(0, 1, 2), (0, 1, 2)]
 
 
+class Patient(Sockets):
+    """A transport that notes how long the server would wait."""
+
+    waits: tuple[float, ...] = ()
+
+    def gather(self, needed, *, patience, looked=lambda: None):
+        self.waits += (patience,)
+        return super().gather(needed, patience=patience, looked=looked)
+
+
+def test_a_server_that_can_do_without_nobody_waits_once_as_long_as_it_says(approved, four, tmp_path):
+    for made, waits in (
+        (approved, (2.0,)),
+        (four, (30.0, 2.0)),
+    ):  # the server's patience; a deadline for all comes first
+        transport = Patient(made.homes)
+        with pytest.raises(DeploymentError, match="CH903"):
+            made.copy(tmp_path / made.study.parent.name).conductor(transport).run()
+        assert transport.waits == waits
+
+
 def test_too_few_devices_are_told_and_the_run_goes_on_later(consortium):
     with pytest.raises(DeploymentError, match="CH903"):
         consortium.conductor(Sockets(consortium.homes)).run()

@@ -142,14 +142,14 @@ class Sockets:
 
 
 @contextlib.contextmanager
-def agents(homes, **passphrases):
-    """Agents of these homes, each serving its socket from a thread until the block ends."""
+def agents(homes, *, on_loopback=False, **passphrases):
+    """Agents of these homes, each serving its door from a thread until the block ends."""
     with contextlib.ExitStack() as stack:
         running = {}
         for name, home in homes.items():
             agent = stack.enter_context(Agent(home, passphrases.get(name)))
             stop = threading.Event()
-            thread = threading.Thread(target=agent.serve, args=(stop,))
+            thread = threading.Thread(target=agent.serve, args=(stop,), kwargs={"on_loopback": on_loopback})
             stack.callback(thread.join)
             stack.callback(stop.set)
             thread.start()

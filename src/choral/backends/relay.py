@@ -1,5 +1,6 @@
 """A local door to a device's own process: frames over a Unix socket that nobody but its user can open.
 
+Where a system has no Unix sockets, it is a port on loopback whose callers prove a secret first (see `loopback`).
 What carries messages between machines starts and ends as it likes; what holds secrets lives behind this door.
 A frame is its length (8 bytes, little-endian) and its bytes. A request's first byte says its kind; a reply's, whether
 it is an answer or a refusal, of which only the code travels. Standard library only, so that the outer side starts fast.
@@ -14,10 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from choral.backends import loopback
 from choral.errors import CODES, ChoralError, DeploymentError
 
 HELLO, FRAME = b"H", b"F"  # a request's kind: who are you? | a frame of the protocol
 MOST_BYTES = 2**31  # of one frame, where no terms say less: a model of 10^8 numbers and its words still pass
+NO_UNIX_SOCKETS = not hasattr(socket, "AF_UNIX")  # as on Windows
 MOST_SECONDS = 24 * 3600.0  # that a caller may wait: longer than any round takes
 
 _ANSWER, _REFUSAL = b"A", b"R"
@@ -31,34 +34,54 @@ ARRIVES = 30.0  # seconds that a frame may take from one process to another on t
 Answer = Callable[[bytearray], bytes | bytearray | memoryview]
 
 
-def serve(path: Path, answer: Answer, *, stop: threading.Event | None = None, most_bytes: int = MOST_BYTES) -> None:
-    """Answer requests at a socket until `stop` is set, one at a time; an exception is answered by its code only.
+def serve(
+    path: Path,
+    answer: Answer,
+    *,
+    stop: threading.Event | None = None,
+    most_bytes: int = MOST_BYTES,
+    on_loopback: bool = NO_UNIX_SOCKETS,
+) -> None:
+    """Answer requests at a door until `stop` is set, one at a time; an exception is answered by its code only.
 
     A request of more than `most_bytes` is not read, and each is read only when its turn has come: the door never holds
     two of them.
     """
     stop, turn, callers = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
+    door, place = _opened(path) if on_loopback else (listening(path), None)
+    # On loopback anybody can call: those who have proved nothing must not take the places of those who can.
+    connections = threading.BoundedSemaphore(CALLERS + (loopback.STRANGERS if place else 0))
 
     def attend(connection: socket.socket) -> None:
-        # A caller that hangs up, falls silent or sends nonsense has only lost its own answer.
+        if place is not None:
+            loopback.admit(connection, place, _receive(connection, _after(loopback.PROVES)))
+        if not callers.acquire(blocking=False):
+            return
         try:
-            with connection, contextlib.suppress(OSError, DeploymentError):
-                length = _length(connection, most_bytes, _after(ARRIVES))
-                with turn:
-                    kind, reply = _settle(answer, _exactly(connection, length, _after(ARRIVES)))
-                connection.settimeout(ARRIVES)
-                _write(connection, kind, reply)
+            length = _length(connection, most_bytes, _after(ARRIVES))
+            with turn:
+                kind, reply = _settle(answer, _exactly(connection, length, _after(ARRIVES)))
+            connection.settimeout(ARRIVES)
+            _write(connection, kind, reply)
         finally:
             callers.release()
 
-    with listening(path) as door:
+    def take(connection: socket.socket) -> None:
+        # A caller that hangs up, falls silent, knows no secret or sends nonsense has only lost its own answer.
+        try:
+            with connection, contextlib.suppress(OSError, DeploymentError):
+                attend(connection)
+        finally:
+            connections.release()
+
+    with door:
         door.settimeout(_GLANCE)
         try:
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
                     connection = door.accept()[0]
-                    if callers.acquire(blocking=False):
-                        threading.Thread(target=attend, args=(connection,), daemon=True).start()
+                    if connections.acquire(blocking=False):
+                        threading.Thread(target=take, args=(connection,), daemon=True).start()
                     else:
                         connection.close()
         finally:
@@ -74,9 +97,7 @@ def ask(path: Path, request: bytes, *, timeout: float) -> bytes:
         raise DeploymentError("CH600", f"a relayed message is to be answered within {timeout:g} s.")
     end = _after(timeout)
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
-            connection.connect(address(path))
+        with _connected(path, end) as connection:
             _write(connection, b"", request)
             reply = bytes(_exactly(connection, _length(connection, MOST_BYTES, end), end))
     except OSError as error:
@@ -85,6 +106,24 @@ def ask(path: Path, request: bytes, *, timeout: float) -> bytes:
         code = reply[1:].decode("ascii", "replace")
         raise DeploymentError(code if code in CODES else _FAILED, "the device's process refused.")
     return reply[1:]
+
+
+def _connected(path: Path, end: float) -> socket.socket:
+    """A connection to the door at a path: its socket, or the port that its file names, if the door knows the secret."""
+    on_loopback = NO_UNIX_SOCKETS or path.is_file()
+    connection = socket.socket(socket.AF_INET if on_loopback else socket.AF_UNIX)
+    try:
+        connection.settimeout(max(0.001, end - time.monotonic()))
+        if on_loopback:
+            place = loopback.place_in(path)
+            connection.connect((loopback.HOST, place.port))
+            loopback.introduce(connection, place, _receive(connection, end))
+        else:
+            connection.connect(address(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _settle(answer: Answer, request: bytearray) -> tuple[bytes, bytes | bytearray | memoryview]:
@@ -113,6 +152,19 @@ def listening(path: Path) -> socket.socket:
             raise _unreachable(path, str(error.strerror or error)) from None
         raise
     return door
+
+
+def _opened(path: Path) -> tuple[socket.socket, loopback.Place]:
+    """A door on loopback in a folder of this user only, unless another process answers at this one's path."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        with contextlib.suppress(OSError):
+            _connected(path, _after(loopback.PROVES)).close()
+            raise _unreachable(path, "another process answers there already")
+        return loopback.opened(path)
+    except OSError as error:
+        raise _unreachable(path, str(error.strerror or error)) from None
 
 
 def _clear(path: Path) -> None:
@@ -160,6 +212,10 @@ def _exactly(connection: socket.socket, count: int, end: float) -> bytearray:
             raise ConnectionResetError("it hung up")
         view = view[got:]
     return data
+
+
+def _receive(connection: socket.socket, end: float) -> loopback.Receive:
+    return lambda count: _exactly(connection, count, end)
 
 
 def _unreachable(

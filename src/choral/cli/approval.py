@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 Paragraph = Callable[["Preview"], list[str]]
 
 
-def screen(preview: "Preview") -> list[str]:
-    """The lines about a study, the number to compare last."""
-    return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview)]
+def screen(preview: "Preview", *, asks: bool = False) -> list[str]:
+    """The lines about a study, the number to compare last; `asks` if the owner is asked for the others' next."""
+    return [*(line for paragraph in PARAGRAPHS for line in paragraph(preview)), *_number(preview, asks=asks)]
 
 
-def outcome(*, recorded: bool) -> list[str]:
-    """What was recorded, or how to record it."""
+def outcome(*, recorded: bool, runs: bool = False) -> list[str]:
+    """What was recorded and what to do next, unless the device runs now; or how to record it."""
     if recorded:
         return [
             "APPROVED  this study with this table and nothing else: any change is refused.",
-            "NEXT      choral device run",
+            *([] if runs else ["NEXT      choral device run"]),
         ]
     return ["NOTHING was recorded or sent. Add --yes if all checks are the same."]
 
@@ -202,10 +202,11 @@ def _limit_of_sums(preview: "Preview") -> list[str]:
     ]
 
 
-def _number(preview: "Preview") -> list[str]:
+def _number(preview: "Preview", *, asks: bool) -> list[str]:
+    where = "here" if asks else "into choral device compare …"
     return [
-        f"NUMBER    {spaced(preview.own_number)}: read it to all other sites, in one call, and type theirs:",
-        "          choral device compare …; each two of you must then see the same check",
+        f"NUMBER    {spaced(preview.own_number)}: read it to all other sites, in one call, and type theirs {where}; "
+        "each two of you must then see the same check",
     ]
 
 

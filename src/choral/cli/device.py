@@ -31,7 +31,7 @@ in this order:
   send hospital-a.card to the coordinator; get study.toml back
   choral device doctor
   choral device approve study.toml --max-epsilon 2 --data hospital-a.csv --run
-  choral device compare hospital-b=417093 hospital-c=582044, in one call
+  call all other sites, type their six digits, say yes if all checks agree
   choral device result
   choral device personal --validation later-rows.csv"""
 
@@ -148,7 +148,7 @@ def _join(args: argparse.Namespace) -> int:
         f"          certificate SHA-256 {invitation.fingerprint[:47]}",
         f"                              {invitation.fingerprint[48:]}",
         f"SEND      {path} to the coordinator",
-        "NEXT      choral device approve study.toml --max-epsilon … --data …",
+        "NEXT      choral device approve study.toml --max-epsilon … --data … --run",
     )
     return 0
 
@@ -189,12 +189,13 @@ def _approve(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**preview.to_dict(), "approved": recorded}))
         return _run(args) if args.then_run and recorded else 0
-    terminal.say(*approval.screen(preview))
-    if not recorded and approval.can_ask():
+    asks = not recorded and approval.can_ask()
+    terminal.say(*approval.screen(preview, asks=asks))
+    if asks:
         terminal.say(*approval.compared(last_drawn(args.home)))
         if recorded := approval.agreed():
             approved(record=True)
-    terminal.say(*approval.outcome(recorded=recorded))
+    terminal.say(*approval.outcome(recorded=recorded, runs=args.then_run))
     return _run(args) if args.then_run and recorded else 0
 
 

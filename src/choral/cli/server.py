@@ -109,7 +109,7 @@ def _enrol(args: argparse.Namespace) -> int:
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
         f"server and {secure.colluders} colluding devices",
         *_may_be_missing(plan.cohort, secure.smallest_sum),
-        f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call: choral device compare",
+        f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call before they approve it",
         f"NEXT      choral server run {args.study}",
     )
     return 0

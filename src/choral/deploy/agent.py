@@ -208,10 +208,10 @@ class Agent:
         self.journal.note("charged", round=round_number, attempt=attempt, epsilon=self.ledger.balance.epsilon)
         return receipt
 
-    def serve(self, stop: threading.Event | None = None) -> None:
-        """Answer at the home's socket until asked to stop."""
+    def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:
+        """Answer at the home's door until asked to stop."""
         most = len(relay.FRAME) + self.study.frame_bytes
-        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most)
+        relay.serve(self.home.socket, self.answer, stop=stop, most_bytes=most, on_loopback=on_loopback)
 
     def __enter__(self) -> Self:
         return self

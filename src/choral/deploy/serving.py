@@ -180,9 +180,9 @@ class Deployed(Place):
         needed = self.study.secure.smallest_sum
         if len(left) < needed or self.stopped:
             return np.zeros(len(self.names), dtype=np.bool_)
-        if not self._waited:  # for everybody once; a site that is down must not delay every round
+        if not self._waited and needed < len(left):  # once: a site that is down must not delay every round
             self._gather(len(self.names), self.agreement.file.deadline)
-            self._waited = True
+        self._waited = True  # where nobody may be missing, the wait below is the only one
         here = self.transport.present().difference(self.out)
         if len(here) < needed:
             self._gather(needed + len(self.out), self.patience)

@@ -115,6 +115,6 @@ def _belongings(end: SiteEnd) -> Sequence[Sequence[str]]:
 def _left(end: SiteEnd) -> Sequence[str]:
     return (
         f"Keep the ledger's receipt in another place: {end.ledger}. It shows if the ledger is ever cut or put back.",
-        f"Compare the study's number with the coordinator's report: {end.safety_number}.",
+        f"Compare the study's number with what choral verify prints for the coordinator's run: {end.safety_number}.",
         "A model near the shared one, fitted to this site's rows, is made by choral device personal; it stays here.",
     )
