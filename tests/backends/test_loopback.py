@@ -243,3 +243,10 @@ def test_a_study_runs_over_doors_on_loopback(tmp_path):
     record = read_run(next((sites.study / "runs").iterdir()))
     assert record.result.stopped == "all rounds are done" and [line.included for line in record.rounds] == [(0, 1, 2)]
     assert not any(home.socket.exists() for home in sites.homes.values())
+
+
+def test_nothing_that_is_printed_of_a_door_shows_its_secret(tmp_path):
+    door, key = loopback.opened(tmp_path / "door")
+    door.close()
+    assert str(key.port) in repr(key)
+    assert key.secret.hex() not in repr(key) and repr(key.secret) not in repr(key)

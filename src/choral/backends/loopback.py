@@ -13,8 +13,8 @@ import secrets
 import socket
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from choral.privacy.durable import replace
 
@@ -29,11 +29,12 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 Receive = Callable[[int], bytes | bytearray]  # so many bytes of the connection
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class DoorKey:
     """What the file of a door says: where it is, and the secret by which both sides know each other."""
 
     port: int
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     def proof(self, role: bytes, challenge: bytes, answer: bytes) -> bytes:
         """What only those who know the secret can say to the two challenges, in one role."""
@@ -41,7 +42,7 @@ class Place(NamedTuple):
         return hmac.digest(self.secret, said, hashlib.sha256)
 
 
-def opened(path: Path) -> tuple[socket.socket, Place]:
+def opened(path: Path) -> tuple[socket.socket, DoorKey]:
     """A listening socket at a port that the system chooses, and its file, which only its owner can read.
 
     >>> import tempfile
@@ -56,7 +57,7 @@ def opened(path: Path) -> tuple[socket.socket, Place]:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         door.bind((HOST, 0))
         door.listen(STRANGERS)
-        place = Place(door.getsockname()[1], secrets.token_bytes(BYTES))
+        place = DoorKey(door.getsockname()[1], secrets.token_bytes(BYTES))
         replace(path, f"{place.port}\n{place.secret.hex()}\n".encode(), mode=0o600)
     except BaseException:
         door.close()
@@ -64,7 +65,7 @@ def opened(path: Path) -> tuple[socket.socket, Place]:
     return door, place
 
 
-def place_in(path: Path) -> Place:
+def place_in(path: Path) -> DoorKey:
     """What a door's file says; an OSError if it is no such file, or one that others can read."""
     with open(path, "rb") as file:
         status, text = os.fstat(file.fileno()), file.read(256)
@@ -72,13 +73,13 @@ def place_in(path: Path) -> Place:
         raise PermissionError("others can read its file")
     port, _, secret = text.partition(b"\n")
     with contextlib.suppress(ValueError):
-        place = Place(int(port), bytes.fromhex(secret.decode("ascii")))
+        place = DoorKey(int(port), bytes.fromhex(secret.decode("ascii")))
         if 0 < place.port < 2**16 and len(place.secret) == BYTES:
             return place
     raise ConnectionRefusedError("its file is damaged")
 
 
-def admit(connection: socket.socket, place: Place, receive: Receive) -> None:
+def admit(connection: socket.socket, place: DoorKey, receive: Receive) -> None:
     """The door's half of the proofs: a ConnectionRefusedError for a caller that does not know the secret."""
     challenge = secrets.token_bytes(BYTES)
     connection.sendall(challenge)
@@ -89,7 +90,7 @@ def admit(connection: socket.socket, place: Place, receive: Receive) -> None:
     connection.sendall(place.proof(_DOOR, challenge, answer))
 
 
-def introduce(connection: socket.socket, place: Place, receive: Receive) -> None:
+def introduce(connection: socket.socket, place: DoorKey, receive: Receive) -> None:
     """The caller's half: a ConnectionRefusedError if whoever listens does not know the secret."""
     challenge, answer = bytes(receive(BYTES)), secrets.token_bytes(BYTES)
     connection.sendall(answer + place.proof(_CALLER, challenge, answer))

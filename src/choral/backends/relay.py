@@ -154,7 +154,7 @@ def listening(path: Path) -> socket.socket:
     return door
 
 
-def _opened(path: Path) -> tuple[socket.socket, loopback.Place]:
+def _opened(path: Path) -> tuple[socket.socket, loopback.DoorKey]:
     """A door on loopback in a folder of this user only, unless another process answers at this one's path."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
