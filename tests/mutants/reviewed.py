@@ -66,8 +66,8 @@ REVIEWED: list[Mutant] = [
     bug("a silent caller at the door is waited for", RELAY + "_exactly",
         "connection.settimeout(max(0.001, end - time.monotonic()))", "",
         TO_THE_DOOR + "test_a_caller_that_falls_silent_is_left_and_the_next_is_answered"),
-    bug("any number of callers at the door", RELAY + "serve", "callers.acquire(blocking=False)",
-        "callers.acquire(blocking=False) or True",
+    bug("any number of callers at the door", RELAY + "serve", "connections.acquire(blocking=False)",
+        "connections.acquire(blocking=False) or True",
         TO_THE_DOOR + "test_more_callers_than_a_device_can_have_are_turned_away"),
     # P3: other users of the machine
     bug("a door that others can open", RELAY + "listening", "path.chmod(0o600)", "path.chmod(0o666)",

@@ -47,30 +47,34 @@ def serve(
     A request of more than `most_bytes` is not read, and each is read only when its turn has come: the door never holds
     two of them.
     """
-    stop, turn, callers = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
+    stop, turn, proved = stop or threading.Event(), threading.Lock(), threading.BoundedSemaphore(CALLERS)
     door, place = _opened(path) if on_loopback else (listening(path), None)
     # On loopback anybody can call: those who have proved nothing must not take the places of those who can.
     connections = threading.BoundedSemaphore(CALLERS + (loopback.STRANGERS if place else 0))
 
     def attend(connection: socket.socket) -> None:
-        if place is not None:
-            loopback.admit(connection, place, _receive(connection, _after(loopback.PROVES)))
-        if not callers.acquire(blocking=False):
+        length = _length(connection, most_bytes, _after(ARRIVES))
+        with turn:
+            kind, reply = _settle(answer, _exactly(connection, length, _after(ARRIVES)))
+        connection.settimeout(ARRIVES)
+        _write(connection, kind, reply)
+
+    def admit(connection: socket.socket) -> None:
+        if place is None:  # the file system has let in this user alone
+            attend(connection)
             return
-        try:
-            length = _length(connection, most_bytes, _after(ARRIVES))
-            with turn:
-                kind, reply = _settle(answer, _exactly(connection, length, _after(ARRIVES)))
-            connection.settimeout(ARRIVES)
-            _write(connection, kind, reply)
-        finally:
-            callers.release()
+        loopback.admit(connection, place, _receive(connection, _after(loopback.PROVES)))
+        if proved.acquire(blocking=False):
+            try:
+                attend(connection)
+            finally:
+                proved.release()
 
     def take(connection: socket.socket) -> None:
         # A caller that hangs up, falls silent, knows no secret or sends nonsense has only lost its own answer.
         try:
             with connection, contextlib.suppress(OSError, DeploymentError):
-                attend(connection)
+                admit(connection)
         finally:
             connections.release()
 

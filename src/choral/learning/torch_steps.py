@@ -66,7 +66,11 @@ class TorchModule:
     def __init__(self, module: nn.Module, loss: Loss, *, classes: int, axes: int = 1) -> None:
         refuse_layers(module)
         self.names = [name for name, one in module.named_parameters() if one.requires_grad]
-        self.module, self.loss, self.classes = copy.deepcopy(module).cpu().eval().requires_grad_(False), loss, classes
+        self.module, self.loss, self.classes = (
+            copy.deepcopy(module).cpu().train(False).requires_grad_(False),
+            loss,
+            classes,
+        )
         own = dict(self.module.named_parameters())
         self.shapes = [own[name].shape for name in self.names]
         self.sizes = [shape.numel() for shape in self.shapes]
