@@ -153,7 +153,8 @@ def test_a_drop_out_that_is_retried_never_shows_a_figure_above_a_limit_without_s
     assert all(len(ledger.charges) == 4 and ledger.epsilon < ledger.limit.epsilon == 4.0 for ledger in ledgers)
     text = write_report(record.folder).read_text()
     assert "4 / 3 · 1 retried<" in text and "· full" not in text and "would pass the limit of" not in text
-    assert text.count("A figure above a limit, here of 3 devices, is the most that the server can tell") == 2
+    assert text.count("A figure above a limit, here of 3 devices, is an upper bound of the server") == 1
+    assert "so it is above the limit of 3 devices; no ledger passes its own limit" in text
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
 
