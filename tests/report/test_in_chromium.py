@@ -65,7 +65,9 @@ def test_a_report_prints_on_two_a4_pages_or_three_with_an_attack_and_never_scrol
 BOTTOM = "return document.getElementById(arguments[0]).closest('section').getBoundingClientRect().bottom"
 
 
-@pytest.mark.parametrize("kind", ["16 devices", "hostile names", "endless names", "a simulation", "stopped, above limits"])
+@pytest.mark.parametrize(
+    "kind", ["16 devices", "hostile names", "endless names", "a simulation", "stopped, above limits"]
+)
 def test_the_first_screen_has_the_picture_the_statement_and_the_decision(kind, browser, tmp_path):
     page = tmp_path / "report.html"
     if kind in KINDS:

@@ -330,9 +330,10 @@ def above_limits(record: RunRecord) -> str:
     retried = sum(device.retried for device in above)
     return (
         f"A figure above a limit, here of {count(len(above), 'device')}, is an upper bound of the server, and not what "
-        "a site has spent: the server counts every upload that it was sent or may have been sent, at the number of rows "
-        f"that the plan names; {retried:,} of them were in attempts that failed and were retried. A site with more rows "
-        "spends less, and its own ledger refuses every upload that would pass the limit which the site has set."
+        "a site has spent: the server counts every upload that it was sent or may have been sent, at the number of "
+        f"rows that the plan names; {retried:,} of them were in attempts that failed and were retried. A site with "
+        "more rows spends less, and its own ledger refuses every upload that would pass the limit that the site has "
+        "set."
     )
 
 
