@@ -9,7 +9,7 @@ tables, and a figure whose table is missing is null with the reason.
 *_auc: of models on sums, on a tenth of the rows. km_sup_error: the largest error of a survival curve at the ends of its
 bins, against the curve of the same table without noise; km_expected_error: its mean over 200 Gaussian noises, for
 Dialysis also by months and for BRCA over ten years. km_coverage: how often 95 % intervals that are not rough hold
-the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows, next to Cox's regression on
+the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows, and Cox's regression on
 the others together. bounds_accuracy: of a logistic model on Adult whose ranges were asked for first, with ε = 0.1 of
 the 1. quantile_error: of nine deciles at the price of ten columns with ε = 0.5, in parts of the range from 1 % to 99 %.
 logrank_false_alarms: how often p is below 0.05 where arms are permuted at random. Without a name, flchain is meant.

@@ -131,7 +131,7 @@ def test_no_epsilon_is_logged_without_its_rule_adjacency_and_adversary_and_no_de
         "ε is the largest over the devices, at δ = 0.0001: one record replaced, rule S5, "
         "against the server and all other devices together"
     )
-    assert reported["seed"] == "seeded: the noise can be foreseen"
+    assert reported["seed"] == "seeded: the noise can be predicted"
     assert "device 1" not in json.dumps(mlflow)
 
 

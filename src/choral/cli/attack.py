@@ -135,7 +135,7 @@ def _poison(args: argparse.Namespace) -> int:
     lines += [
         "",
         f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency},",
-        f"against {by.adversary}). Simulated: the noise can be foreseen.",
+        f"against {by.adversary}). Simulated: the noise can be predicted.",
     ]
     print("\n".join(lines))
     return 0

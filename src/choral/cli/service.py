@@ -39,7 +39,7 @@ def command(*words: str | Path, **flags: str | Path | None) -> tuple[str, ...]:
 
 
 def show(args: argparse.Namespace, service: "Service") -> int:
-    """Print the unit, or install it and tell what to type next."""
+    """Print the unit, or install it and show what to type next."""
     if args.systemd:
         print(service.unit(user=args.user), end="")
         return 0

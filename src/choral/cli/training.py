@@ -165,7 +165,7 @@ def headline(privacy: "Statement") -> str:
 def head(run: "Run") -> str:
     """What is about to run: the kind of run, the data and the plan."""
     study, plan = run.study, run.study.plan
-    kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
+    kind = LABELS[run.kind] + (", seeded: the noise can be predicted" if study.seeded else "")
     lines = [
         f"choral {__version__} · {study.name} · {study.source}, "
         f"{len(study.data.records.labels):,} rows on {plan.devices:,} devices",

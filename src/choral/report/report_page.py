@@ -289,8 +289,8 @@ def _check(record: RunRecord) -> Markup:
     command = element("code", "choral verify RUN")
     source = "the rounds" if record.about.traits.deployed else "the devices' ledgers"
     text = (
-        f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if all agrees, "
-        "else with 1. The figures for machines: result.json, privacy.yaml. "
+        f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if everything "
+        "agrees, and with 1 otherwise. result.json and privacy.yaml have the figures for machines. "
     )
     hashes = record.result.files if record.result else {}
     own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}

@@ -86,9 +86,9 @@ def label(record: RunRecord) -> tuple[str, str]:
         )
     if record.about.traits.deployed:
         return "DEPLOYMENT", (
-            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
-            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device "
-            "has spent in all is in its own ledger, which stays with it."
+            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This page is "
+            "the view of the server: ε is the most that a device can have lost by what the server was sent. What a "
+            "device has spent in all is in its own ledger, which stays with it."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -260,7 +260,7 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     verb = "would be" if about.predictable else "is"
     meaning = (
         f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
-        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
+        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50\xa0%."
     )
     if (running := record.result.privacy.running) is not None:
         meaning += (
