@@ -137,6 +137,6 @@ def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **othe
                 )
     raise PlanError(
         "CH205",
-        f"no sparse graph on {cohort:,} devices stands {colluders} colluders and {dropouts} drop-outs.",
+        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
         fix="Use a complete graph.",
     )
