@@ -19,8 +19,8 @@ from typing import Any
 from check import codes, front_door  # next to this file, where mkdocs looks for imports
 
 ABOUT_ERRORS = """\
-Each error is one line: code, place, what is wrong, why, and the way out. It never shows a data value. Exit status 2 means
-that the input can't be used and nothing was started; 1 means that a run that was started has ended."""
+Each error is one line: code, place, what is wrong, why, and the way out. It never shows a data value. Exit status 2
+means that the input can't be used and nothing was started; 1 means that a run that was started has ended."""
 FILE = re.compile(r"^<!-- file: (\S+) -->$", re.M)
 ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own page
 
