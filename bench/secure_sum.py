@@ -133,7 +133,7 @@ class Cohort:
         for device in self.devices:
             for peer in range(len(self.devices)):
                 if peer != device.number:
-                    device._pair(peer)
+                    device._pairs._pair(peer, self.terms.whole.bundles[peer])
 
     def _train(self, *_: object) -> NDArray[np.float32]:
         return self.update.copy() if self.fresh_updates else self.update

@@ -1,0 +1,164 @@
+"""The server's work of one turn on one process and on several. `python -m bench.processes [--quick] [--json]`.
+
+Devices of a sparse cohort make real uploads and openings once. Then the server's half of the turn is run again from the
+same frames for each number of processes, and every sum is compared with the first, to the integer.
+
+- `receive_s`: all from the first upload to the last: reading, checking, laying aside, and telling the processes to add.
+- `open_s`: all that is left when the last answer is there: adding, opening self secrets, removing masks, checks, sum.
+- `work_s`: the server's CPU work of both that is split: adding, opening and unmasking, by the same processes with the
+  frames read before; `speed_up` is its ratio to one process.
+
+The default is r = 1,000 devices with 10^6 parameters, which needs 9 GB of memory; on 16 cores about two minutes.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.secure_sum import Case, Cohort
+from choral.backends.crew import Crew, Resources, SharedWork
+from choral.protocol.bonds import SealedSecret
+from choral.protocol.messages import Turn, Vector
+from choral.protocol.muster import Muster
+from choral.protocol.round import Round
+from choral.protocol.server_work import ServerWork
+from choral.protocol.terms import Terms
+from choral.secagg.codec import Integers
+from choral.secagg.graph import sparse
+from choral.secagg.masks import Mask, Words
+
+clock = time.perf_counter
+
+
+@dataclass
+class Recorded:
+    """What devices have said in one turn, for any number of servers to hear."""
+
+    terms: Terms
+    model: bytes
+    ready: dict[int, Vector]
+    uploads: dict[int, Vector]
+    openings: dict[int, Vector]
+
+    @classmethod
+    def of(cls, cohort: Cohort) -> "Recorded":
+        muster = Muster(cohort.terms, Turn(1, 0), range(len(cohort.devices)))
+        ready = cohort._answers(muster.outbox())
+        for number, frame in ready.items():
+            muster.receive(number, frame)
+        turn = Round(muster, cohort.model)
+        uploads = cohort._answers(turn.outbox())
+        for number, frame in uploads.items():
+            turn.receive(number, frame)
+        turn.advance()
+        return cls(cohort.terms, cohort.model, ready, uploads, cohort._answers(turn.outbox()))
+
+    def heard(self, work: "Watched") -> tuple[Integers, dict[str, float]]:
+        """The sum, and the seconds of the server's two phases."""
+        muster = Muster(self.terms, Turn(1, 0), range(len(self.ready)))
+        for number, frame in self.ready.items():
+            muster.receive(number, frame)
+        turn = Round(muster, self.model, work=work)
+        start = clock()
+        for number, frame in self.uploads.items():
+            turn.receive(number, frame)
+        received = clock() - start
+        turn.advance()
+        for number, frame in self.openings.items():
+            turn.receive(number, frame)
+        start = clock()
+        turn.advance()
+        if turn.sum is None:
+            raise AssertionError("there is no sum")
+        return turn.sum.integers, {"receive_s": received, "open_s": clock() - start}
+
+
+class Watched(ServerWork):
+    """A server's work that remembers what it was asked to open and to remove."""
+
+    def __init__(self, work: ServerWork) -> None:
+        self._inner, self.vectors = work, work.vectors
+        self.secrets: Sequence[SealedSecret] = ()
+        self.masks: Sequence[Mask] = ()
+
+    def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
+        self._inner.add(number, vector, keep=keep)
+
+    def take_back(self, number: int) -> None:
+        self._inner.take_back(number)
+
+    def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
+        self.secrets = secrets
+        return self._inner.opened(secrets)
+
+    def unmasked(self, masks: Sequence[Mask]) -> Words:
+        self.masks = masks
+        return self._inner.unmasked(masks)
+
+
+def alone(recorded: Recorded, crew: Crew, seen: Watched) -> float:
+    """Seconds of adding, opening and unmasking, once all uploads lie in the shared file."""
+    work, size = SharedWork(crew), recorded.terms.upload_bytes
+    for number, frame in recorded.uploads.items():
+        work.vectors[number] = memoryview(frame)[len(frame) - size :]
+    work.opened(seen.secrets[: len(crew)])  # all processes are awake
+    start = clock()
+    for number in recorded.uploads:
+        work.add_laid(number)
+    work.opened(seen.secrets)
+    work.unmasked(seen.masks)
+    return clock() - start
+
+
+def measure(cohort: int, parameters: int, processes: Sequence[int], memory: int) -> dict[str, Any]:
+    """Every figure, by number of processes; `one_process` is the server without any other."""
+    start = clock()
+    recorded = Recorded.of(Cohort(Case(sparse(cohort), parameters)))
+    found: dict[str, Any] = {"cohort": cohort, "parameters": parameters, "cores": len(os.sched_getaffinity(0))}
+    found["devices_s"] = clock() - start
+    expected, found["one_process"] = recorded.heard(Watched(ServerWork(recorded.terms.codec.word_bits)))
+    for number in processes:
+        crew = Crew(recorded.terms, Resources(processes=number, memory=memory))
+        seen = Watched(SharedWork(crew))
+        integers, seconds = recorded.heard(seen)
+        if not np.array_equal(integers, expected):
+            raise AssertionError("several processes find another sum than one")
+        seconds["work_s"] = min(alone(recorded, crew, seen) for _ in range(2))
+        crew.close()
+        found[f"processes_{number}"] = seconds
+    first = found[f"processes_{processes[0]}"]["work_s"]
+    for number in processes:
+        found[f"processes_{number}"]["speed_up"] = processes[0] * first / found[f"processes_{number}"]["work_s"]
+    return found
+
+
+def _short(value: Any) -> Any:  # noqa: ANN401 - figures of figures
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cohort", type=int, default=1000, metavar="R", help="devices (1000)")
+    parser.add_argument("--parameters", type=int, default=10**6, metavar="D", help="of the model (1000000)")
+    parser.add_argument("--processes", default="1,2,4,8,16", metavar="P,P,…", help="how many (1,2,4,8,16)")
+    parser.add_argument("--memory", type=int, default=8192, metavar="MIB", help="of uploads in memory (8192)")
+    parser.add_argument("--quick", action="store_true", help="200 devices, 200,000 parameters, 1 and 2 processes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    args = parser.parse_args()
+    if args.quick:
+        args.cohort, args.parameters, args.processes = 200, 200_000, "1,2"
+    processes = [int(number) for number in args.processes.split(",")]
+    found = _short(measure(args.cohort, args.parameters, processes, args.memory << 20))
+    print(json.dumps(found) if args.json else json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The server's work on several processes: the same integers as in one, whoever dies on the way."""
+
+import gc
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from choral.backends.crew import Crew, Resources, SharedWork
+from choral.backends.wire import Wire
+from choral.errors import ConfigError
+from choral.plan import SecureSum
+from choral.protocol.round import Round
+from choral.protocol.server_work import ServerWork
+from choral.secagg.masks import CHUNK_BYTES, Mask
+from tests.protocol.world import FIRST, TEN, SilentTransport, World
+
+LONG = 2 * CHUNK_BYTES // 4 + 37  # words of a range that is read in several pieces, and is no whole number of lines
+
+
+@pytest.fixture(scope="module")
+def crews():
+    """Crews of one, two and three processes over the same terms, started once."""
+    terms = World(parameters=100).terms
+    made = {number: Crew(terms, Resources(processes=number)) for number in (1, 2, 3)}
+    yield made
+    for crew in made.values():
+        crew.close()
+
+
+class OnACrew(Wire):
+    """A wire whose work is done by a given crew, however small it is."""
+
+    def __init__(self, terms, transport, crew):
+        super().__init__(terms, transport, Resources(processes=1))
+        self._crew = crew
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_sums_with_and_without_drop_outs_are_the_same_to_the_integer(crews, number):
+    world = World(parameters=100)
+    quiet = OnACrew(world.terms, SilentTransport(world, {}), crews[number]).attempt(FIRST, range(10), world.model)
+    assert world.agrees(quiet) and len(crews[number]) == number
+    world = World(parameters=100, seed=1)
+    total = OnACrew(world.terms, SilentTransport(world, {3: 1, 5: 2}), crews[number]).attempt(
+        FIRST, range(10), world.model
+    )
+    assert total.count == 8 and world.agrees(total)
+
+
+@pytest.mark.parametrize("secure", [TEN, SecureSum.for_cohort(4, modulus_bits=64, lanes=3)], ids=["u32", "lanes"])
+def test_ranges_read_in_pieces_and_seek_in_every_mask(secure):
+    terms = World(secure, parameters=LONG * secure.lanes).terms
+    rng, width = np.random.default_rng(0), 2**terms.codec.word_bits
+    uploads = [rng.integers(0, width, terms.words, dtype=f"u{terms.codec.word_bits // 8}") for _ in range(3)]
+    masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(3)]
+    crew = Crew(terms, Resources(processes=3, memory=0))
+    results = []
+    for turn in range(3):  # in one process, on the crew, and a second turn there
+        work = SharedWork(crew) if turn else ServerWork(terms.codec.word_bits)
+        for number, upload in enumerate(uploads):
+            work.add(number, upload.data.cast("B"))
+        work.take_back(1)
+        assert sorted(work.vectors) == [0, 2] and bytes(work.vectors[2]) == uploads[2].tobytes()
+        results.append(work.unmasked(masks))
+    crew.close()
+    assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+
+
+@pytest.mark.parametrize("when", ["before the uploads", "after the uploads", "after the secrets"])
+def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
+    world, crew = World(parameters=100), crews[2]
+    round = Round(world.muster(), world.model.tobytes(), work=SharedWork(crew))
+
+    def kill():
+        os.kill(crew.pids[1], signal.SIGKILL)
+        os.waitid(os.P_PID, crew.pids[1], os.WEXITED | os.WNOWAIT)
+
+    with pytest.warns(RuntimeWarning, match="CH506 process 2 of 2, which adds uploads, ended with status -9"):
+        if when == "before the uploads":
+            kill()
+        world.step(round, silent={4})
+        if when == "after the uploads":
+            kill()
+        world.step(round)
+        if when == "after the secrets":
+            kept = round._work.opened
+            round._work.opened = lambda secrets: [kept(secrets), kill()][0]
+        total = world.finish(round)
+    assert total.count == 9 and world.agrees(total) and len(crew.pids) == 1
+    again = World(parameters=100, seed=2)
+    assert again.agrees(OnACrew(again.terms, SilentTransport(again, {}), crew).attempt(FIRST, range(10), again.model))
+    assert len(crew.pids) == 2  # the next turn begins with all of them
+
+
+def test_processes_end_with_their_crew():
+    crew = Crew(World().terms, Resources(processes=2))
+    pids = crew.pids
+    del crew
+    gc.collect()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_environment_says_what_a_server_may_use(monkeypatch):
+    monkeypatch.setenv("CHORAL_PROCESSES", "3")
+    monkeypatch.setenv("CHORAL_MEMORY", "7")
+    assert Resources.of_environment() == Resources(processes=3, memory=7 * 2**20)
+    for name, text in (("CHORAL_PROCESSES", "0"), ("CHORAL_PROCESSES", "many"), ("CHORAL_MEMORY", "-1")):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, text)
+            with pytest.raises(ConfigError, match=f"CH102 {name}"):
+                Resources.of_environment()
+    monkeypatch.delenv("CHORAL_PROCESSES")
+    assert Resources.of_environment().processes == len(os.sched_getaffinity(0))
+
+
+def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
+    terms = World().terms
+    assert Resources(processes=2).crew_for(terms) is None
+    monkeypatch.setattr("choral.backends.crew.WORTH_PROCESSES", terms.upload_bytes * 10)
+    assert Resources(processes=1).crew_for(terms) is None
+    crew = Resources(processes=2).crew_for(terms)
+    assert crew is not None
+    crew.close()
