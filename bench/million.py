@@ -35,7 +35,7 @@ from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
 from choral.secagg.keys import Bundle, Identity, Roster
-from choral.secagg.membership import Membership
+from choral.secagg.roster_tree import RosterPart
 
 DEVICES, COHORT, QUICK, PARAMETERS, SAMPLE, SILENT = 10**6, 10**4, 1000, 10**4, 40, 5
 _CARD = 32 + 32 + 64  # bytes of keys and signature
@@ -94,7 +94,7 @@ class Study:
     def terms_of(self, number: int, terms: Terms) -> Terms:
         """The terms as a device holds them."""
         own, path = self.identities[number].bundle, self.tree.path(number)
-        part = Membership(root=self.tree.root, count=DEVICES, number=number, own=own, path=path)
+        part = RosterPart(root=self.tree.root, count=DEVICES, number=number, own=own, path=path)
         return replace(terms, roster=part)
 
 

@@ -16,14 +16,14 @@ from choral.protocol.server_work import ServerWork
 from choral.secagg.masks import CHUNK_BYTES, Mask
 from tests.protocol.world import FIRST, TEN, SilentTransport, World
 
-LONG = 2 * CHUNK_BYTES // 4 + 37  # words of a range that is read in several pieces, and is no whole number of lines
+LONG = 2 * CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream per range
 
 
 @pytest.fixture(scope="module")
 def crews():
     """Crews of one, two and three processes over the same terms, started once."""
     terms = World(parameters=100).terms
-    made = {number: Crew(terms, Resources(processes=number)) for number in (1, 2, 3)}
+    made = {number: Crew(terms, number) for number in (1, 2, 3)}
     yield made
     for crew in made.values():
         crew.close()
@@ -50,12 +50,12 @@ def test_sums_with_and_without_drop_outs_are_the_same_to_the_integer(crews, numb
 
 
 @pytest.mark.parametrize("secure", [TEN, SecureSum.for_cohort(4, modulus_bits=64, lanes=3)], ids=["u32", "lanes"])
-def test_ranges_read_in_pieces_and_seek_in_every_mask(secure):
+def test_every_range_seeks_in_every_mask_and_turns_follow_each_other(secure):
     terms = World(secure, parameters=LONG * secure.lanes).terms
     rng, width = np.random.default_rng(0), 2**terms.codec.word_bits
     uploads = [rng.integers(0, width, terms.words, dtype=f"u{terms.codec.word_bits // 8}") for _ in range(3)]
     masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(3)]
-    crew = Crew(terms, Resources(processes=3, memory=0))
+    crew = Crew(terms, 3)
     results = []
     for turn in range(3):  # in one process, on the crew, and a second turn there
         work = SharedWork(crew) if turn else ServerWork(terms.codec.word_bits)
@@ -77,7 +77,7 @@ def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
         os.kill(crew.pids[1], signal.SIGKILL)
         os.waitid(os.P_PID, crew.pids[1], os.WEXITED | os.WNOWAIT)
 
-    with pytest.warns(RuntimeWarning, match="CH506 process 2 of 2, which adds uploads, ended with status -9"):
+    with pytest.warns(RuntimeWarning, match="CH506 process 2 of 2, which unmasks sums, ended with status -9"):
         if when == "before the uploads":
             kill()
         world.step(round, silent={4})
@@ -89,13 +89,14 @@ def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
             round._work.opened = lambda secrets: [kept(secrets), kill()][0]
         total = world.finish(round)
     assert total.count == 9 and world.agrees(total) and len(crew.pids) == 1
+    assert round.findings.named == {}  # a secret that a process could not open is nobody's lie
     again = World(parameters=100, seed=2)
     assert again.agrees(OnACrew(again.terms, SilentTransport(again, {}), crew).attempt(FIRST, range(10), again.model))
     assert len(crew.pids) == 2  # the next turn begins with all of them
 
 
 def test_processes_end_with_their_crew():
-    crew = Crew(World().terms, Resources(processes=2))
+    crew = Crew(World().terms, 2)
     pids = crew.pids
     del crew
     gc.collect()
@@ -114,7 +115,9 @@ def test_the_environment_says_what_a_server_may_use(monkeypatch):
             with pytest.raises(ConfigError, match=f"CH102 {name}"):
                 Resources.of_environment()
     monkeypatch.delenv("CHORAL_PROCESSES")
-    assert Resources.of_environment().processes == len(os.sched_getaffinity(0))
+    for cores, processes in ((2, 1), (4, 1), (5, 5), (16, 16)):  # the threads of one process use up to four
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores))
+        assert Resources.of_environment().processes == processes
 
 
 def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):

@@ -75,7 +75,6 @@ def test_an_extrapolation_of_power_laws_follows_them():
     told = scale.extrapolate(measured, length=10**6, step_ns=5.0)
     assert told["device_sum_s"] == pytest.approx(0.1 + 0.02)
     assert told["device_training_s"] == pytest.approx(0.05)
-    assert told["device_roster_s"] == pytest.approx(100.0)
     assert told["server_network_s"] == pytest.approx(64.0)
 
 

@@ -19,7 +19,7 @@ from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec
 from choral.secagg.keys import Identity, Roster
-from choral.secagg.membership import Membership
+from choral.secagg.roster_tree import RosterPart
 
 FIRST = Turn(0, 0)
 TEN = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
@@ -119,7 +119,7 @@ class World:
         if not self.terms.trees:
             return self.terms
         tree, own = self.terms.tree, self.identities[number].bundle
-        part = Membership(root=tree.root, count=tree.count, number=number, own=own, path=tree.path(number))
+        part = RosterPart(root=tree.root, count=tree.count, number=number, own=own, path=tree.path(number))
         return replace(self.terms, roster=part)
 
     def start(self, number: int, **changes: object) -> Device:

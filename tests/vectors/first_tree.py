@@ -8,7 +8,7 @@ from choral.secagg.codec import Codec
 from choral.secagg.graph import Circle
 from choral.secagg.keys import Identity
 from choral.secagg.masks import tree_context
-from choral.secagg.membership import Membership
+from choral.secagg.roster_tree import RosterPart
 from choral.secagg.tree import Tree, root_of
 
 unhex = bytes.fromhex
@@ -42,7 +42,7 @@ class _Pinned(Terms):
 
 def shown(frame, config, roster, enrolled, number, secret, id, path, nonce, secure):
     identity = Identity(id, unhex(secret))
-    part = Membership(root=unhex(roster), count=enrolled, number=number, own=identity.bundle, path=unhex(path))
+    part = RosterPart(root=unhex(roster), count=enrolled, number=number, own=identity.bundle, path=unhex(path))
     asked = SecureSum(**secure)
     codec = Codec(grid=1.0, largest=1000, cohort=asked.cohort)
     terms = _Pinned(roster=part, secure=asked, codec=codec, parameters=2, plan="vectors", trees=True)

@@ -10,7 +10,7 @@ from choral.protocol.messages import Paths, Turn, encode
 from choral.secagg.graph import Circle
 from choral.secagg.keys import Identity
 from choral.secagg.masks import tree_context
-from choral.secagg.membership import cohort_tree, roster_tree
+from choral.secagg.roster_tree import cohort_tree, roster_tree
 from choral.secagg.tree import Tree
 from tests.vectors import first_tree
 from tests.vectors.answers import outcome

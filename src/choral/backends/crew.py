@@ -1,7 +1,7 @@
-"""The server's work on several processes: each adds uploads and removes masks on its own range of the words.
+"""The server's work on several processes: each opens some of the secrets, and removes masks on its range of the words.
 
-Uploads lie in one unnamed file and the sum in another, both shared; commands go over pipes, without pickles. A process
-that dies loses nothing: its range is worked out again here, from the uploads and the commands.
+The sum lies in an unnamed file that they share; commands go over pipes, without pickles. A process that dies loses
+nothing: the main process keeps the sum as it was, and does that part of the work itself.
 """
 
 import os
@@ -10,23 +10,22 @@ import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Self
 
 import msgspec
-import numpy as np
 
 import choral
-from choral.backends.crew_worker import AddMasks, AddUpload, Begin, OpenSecrets, Part, receive, send, shared_words
+from choral.backends.crew_worker import AddMasks, OpenSecrets, add_on, receive, send, shared_words
 from choral.errors import ConfigError, SumError
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Vector
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
-from choral.secagg.masks import Mask, Words
+from choral.secagg.masks import MOST_THREADS, Mask, Words
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 WORTH_PROCESSES = 2**30  # bytes of uploads in a turn; less is added before processes have started
@@ -47,15 +46,18 @@ class Resources:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """What CHORAL_PROCESSES and CHORAL_MEMORY (in MiB) say; all cores and 256 MiB where they say nothing."""
+        """What CHORAL_PROCESSES and CHORAL_MEMORY (in MiB) say; all cores and 256 MiB where they say nothing.
+
+        Up to four cores are all used by the threads of one process, which need not copy uploads for others.
+        """
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = _whole("CHORAL_PROCESSES", cores, least=1)
+        processes = _whole("CHORAL_PROCESSES", cores if cores > MOST_THREADS else 1, least=1)
         return cls(processes=processes, memory=_whole("CHORAL_MEMORY", MOST_BYTES_IN_MEMORY >> 20, least=0) << 20)
 
     def crew_for(self, terms: Terms) -> "Crew | None":
         """Processes for the turns of these terms, or None where one is enough."""
         worth = terms.upload_bytes * terms.secure.cohort >= WORTH_PROCESSES
-        return Crew(terms, self) if worth and self.processes > 1 and os.name == "posix" else None
+        return Crew(terms, self.processes) if worth and self.processes > 1 and os.name == "posix" else None
 
 
 def _whole(name: str, default: int, *, least: int) -> int:
@@ -69,9 +71,9 @@ def _whole(name: str, default: int, *, least: int) -> int:
     return int(text)
 
 
-def _unnamed(size: int, *, in_memory: bool) -> IO[bytes]:
-    """A file of zeros without a name."""
-    if in_memory and hasattr(os, "memfd_create"):
+def _unnamed(size: int) -> IO[bytes]:
+    """A file of zeros without a name, in memory where the system can."""
+    if hasattr(os, "memfd_create"):
         file: IO[bytes] = os.fdopen(os.memfd_create("choral"), "r+b", buffering=0)
     else:
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with the crew
@@ -85,18 +87,16 @@ class Crew:
     They end with their standard input, so with this process, however it ends.
     """
 
-    def __init__(self, terms: Terms, resources: Resources) -> None:
+    def __init__(self, terms: Terms, processes: int) -> None:
         self.bits, words = terms.codec.word_bits, terms.words
-        in_memory = terms.upload_bytes * terms.secure.cohort <= resources.memory
-        self.uploads = _unnamed(0, in_memory=in_memory)
-        self._shared = _unnamed(max(terms.upload_bytes, 1), in_memory=True)
+        self._shared = _unnamed(max(terms.upload_bytes, 1))
         self.total = shared_words(self._shared.fileno(), self.bits)
         step = _LINE // self.total.dtype.itemsize
-        lines, most = -(-words // step), resources.processes
+        lines, most = -(-words // step), processes
         bounds = [min(lines * at // most * step, words) for at in range(most + 1)]
         self.ranges = [(low, high) for low, high in pairwise(bounds) if low < high]
         self._processes: list[subprocess.Popen[bytes] | None] = [self._started(*one) for one in self.ranges]
-        self._finalizer = weakref.finalize(self, _end, self._processes, (self.uploads, self._shared))
+        self._finalizer = weakref.finalize(self, _end, self._processes, self._shared)
 
     def __len__(self) -> int:
         return len(self.ranges)
@@ -142,15 +142,15 @@ class Crew:
                 self._processes[number] = self._started(*self.ranges[number])
 
     def _started(self, start: int, stop: int) -> subprocess.Popen[bytes]:
-        files = self.uploads.fileno(), self._shared.fileno()
+        file = self._shared.fileno()
         package = str(Path(choral.__file__).parents[1])
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "choral.backends.crew_worker", *map(str, (*files, self.bits, start, stop))],
+            [sys.executable, "-m", "choral.backends.crew_worker", *map(str, (file, self.bits, start, stop))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=files,
+            pass_fds=(file,),
             env={**os.environ, "PYTHONPATH": path},
         )
 
@@ -161,7 +161,7 @@ class Crew:
         _close(process)
         error = SumError(
             "CH506",
-            f"process {number + 1} of {len(self)}, which adds uploads, ended with status {process.returncode}.",
+            f"process {number + 1} of {len(self)}, which unmasks sums, ended with status {process.returncode}.",
             why="Its part of the sum is computed again in the main process; nothing is lost.",
             fix="If it happens again, give the server more memory, or set CHORAL_PROCESSES=1.",
         )
@@ -178,68 +178,23 @@ def _close(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _end(processes: list[subprocess.Popen[bytes] | None], files: Sequence[IO[bytes]]) -> None:
+def _end(processes: list[subprocess.Popen[bytes] | None], shared: IO[bytes]) -> None:
     for process in processes:
         if process is not None:
             _close(process)
-    for file in files:
-        file.close()
-
-
-class _Laid(MutableMapping[int, Vector]):
-    """The uploads that lie in a crew's file, by device; the file is kept while any of them may be added again."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._end = file.fileno(), 0
-        self.places: dict[int, tuple[int, int]] = {}
-
-    def __setitem__(self, number: int, vector: Vector) -> None:
-        offset, view = self._end, memoryview(vector).cast("B")
-        self._end += len(view)
-        self.places[number] = offset, len(view)
-        while len(view):
-            done = os.pwrite(self._file, view, offset)
-            view, offset = view[done:], offset + done
-
-    def __getitem__(self, number: int) -> Vector:
-        offset, size = self.places[number]
-        return os.pread(self._file, size, offset)
-
-    def __delitem__(self, number: int) -> None:
-        del self.places[number]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.places)
-
-    def __len__(self) -> int:
-        return len(self.places)
+    shared.close()
 
 
 class SharedWork(ServerWork):
-    """The work of one turn on a crew: commands follow each other in every process, so none has to be waited for."""
+    """The work of one turn on a crew: uploads are added here, and opened and unmasked by all processes together.
 
-    def __init__(self, crew: Crew) -> None:
-        self._laid = _Laid(crew.uploads)
-        super().__init__(crew.bits, self._laid)
-        self._crew, self._done = crew, list[Begin | AddUpload | AddMasks]()
+    An upload is added where it arrives: to bring it to another process would take longer than to add it.
+    """
+
+    def __init__(self, crew: Crew, vectors: MutableMapping[int, Vector] | None = None) -> None:
+        super().__init__(crew.bits, vectors)
+        self._crew = crew
         crew.renew()
-        self._tell_all(Begin())
-
-    def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
-        """Lay an upload aside, and let every process add its range of it."""
-        self._laid[number] = vector
-        self.add_laid(number)
-        if not keep:
-            del self._laid[number]
-
-    def add_laid(self, number: int) -> None:
-        """Let every process add its range of an upload that was laid aside before."""
-        self._tell_all(AddUpload(self._laid.places[number][0], adds=True))
-
-    def take_back(self, number: int) -> None:
-        """Let every process take its range of an upload out of the sum again."""
-        offset, _ = self._laid.places.pop(number)
-        self._tell_all(AddUpload(offset, adds=False))
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
         """What each sealed secret holds: every process opens some, and this one those of a process that ended."""
@@ -255,17 +210,16 @@ class SharedWork(ServerWork):
         return found
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
-        """The sum with these masks added to it: all ranges together, copied out of the shared file."""
-        crew = self._crew
-        self._tell_all(AddMasks(tuple((mask.key, mask.adds) for mask in masks)))
+        """The sum with these masks added to it, range by range; this process does that of one that ended."""
+        crew, total = self._crew, self.total
+        if len(total) != len(crew.total):
+            return super().unmasked(masks)  # nobody has sent anything
+        crew.total[:] = total
+        command = AddMasks(tuple((mask.key, mask.adds) for mask in masks))
+        asked = [crew.tell(number, command) for number in range(len(crew))]
         for number, (start, stop) in enumerate(crew.ranges):
-            if crew.hear(number) is None:
-                part = Part(crew.uploads.fileno(), crew.total, start, stop)
-                for command in self._done:
-                    part.do(command)
-        return np.array(crew.total)
-
-    def _tell_all(self, command: Begin | AddUpload | AddMasks) -> None:
-        self._done.append(command)
-        for number in range(len(self._crew)):
-            self._crew.tell(number, command)
+            if not asked[number] or crew.hear(number) is None:
+                add_on(total, masks, start, stop)
+            else:
+                total[start:stop] = crew.total[start:stop]
+        return total

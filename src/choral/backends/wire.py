@@ -102,7 +102,8 @@ class Wire:
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
         with UploadStore(self._resources.memory) as store:
-            work = ServerWork(self.terms.codec.word_bits, store) if self._crew is None else SharedWork(self._crew)
+            bits, crew = self.terms.codec.word_bits, self._crew
+            work = ServerWork(bits, store) if crew is None else SharedWork(crew, store)
             return self._run(Round(muster, vector, following=ahead, work=work, inquiry=inquiry))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:

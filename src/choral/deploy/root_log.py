@@ -19,7 +19,7 @@ from choral.protocol.vault import Memory
 from choral.record import converted, read_json
 from choral.run.agreement import Agreement
 from choral.secagg.keys import Bundle, Identity, safety_number
-from choral.secagg.membership import require_enrolled
+from choral.secagg.roster_tree import require_enrolled
 
 FILE = "roots.json"
 

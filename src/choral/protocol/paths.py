@@ -15,7 +15,7 @@ from choral.errors import TrustError
 from choral.protocol.messages import Nonce, Omega, Paths, Signature, Turn, Vector, Whole, encode, malformed, pack
 from choral.protocol.terms import Cohort, Terms, circle_of, context_by_root, refused
 from choral.secagg.keys import KEY_SIZE, Bundle, Identity
-from choral.secagg.membership import cohort_tree, require_enrolled, require_in_cohort
+from choral.secagg.roster_tree import cohort_tree, require_enrolled, require_in_cohort
 from choral.secagg.tree import no_path
 
 _Key = Annotated[bytes, msgspec.Meta(min_length=KEY_SIZE, max_length=KEY_SIZE)]

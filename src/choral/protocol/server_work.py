@@ -22,23 +22,21 @@ class ServerWork:
     def __init__(self, bits: int, vectors: MutableMapping[int, Vector] | None = None) -> None:
         self.vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors
         self._dtype = ring(bits)
-        self._total: Words | None = None  # the first upload becomes it
+        self.total: Words = np.empty(0, self._dtype)  # the first upload becomes it
 
     def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
         """Add a device's upload, and lay it aside if it may have to be taken back."""
         words = np.frombuffer(vector, self._dtype)
-        if self._total is None:
-            self._total = words.copy()  # the vector itself belongs to the transport and to `vectors`
+        if len(self.total):
+            np.add(self.total, words, out=self.total)
         else:
-            np.add(self._total, words, out=self._total)
+            self.total = words.copy()  # the vector itself belongs to the transport and to `vectors`
         if keep:
             self.vectors[number] = vector
 
     def take_back(self, number: int) -> None:
         """Take a device's upload out of the sum again."""
-        words, total = np.frombuffer(self.vectors.pop(number), self._dtype), self._total
-        assert total is not None  # noqa: S101 - an upload was laid aside, so it was added
-        np.subtract(total, words, out=total)
+        np.subtract(self.total, np.frombuffer(self.vectors.pop(number), self._dtype), out=self.total)
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
         """What each sealed secret holds, or None where its first shares do not give it."""
@@ -46,6 +44,5 @@ class ServerWork:
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
         """The sum of all uploads with these masks added to it; nothing can be added or taken back afterwards."""
-        total = self._total if self._total is not None else np.empty(0, self._dtype)
-        add_masks(total, masks)
-        return total
+        add_masks(self.total, masks)
+        return self.total

@@ -36,8 +36,8 @@ from choral.secagg.keys import (
     digest,
 )
 from choral.secagg.masks import ring, round_context, tree_context
-from choral.secagg.membership import Membership, cohort_tree, roster_tree, without_keys_of
 from choral.secagg.probes import ANSWER_BYTES, MOST_WATCHED
+from choral.secagg.roster_tree import RosterPart, cohort_tree, roster_tree, without_keys_of
 from choral.secagg.shares import SHARE_SIZE
 from choral.secagg.tree import HASH_SIZE, Tree
 
@@ -69,7 +69,7 @@ class Terms:
     Devices are known by number: the place of their id in the sorted roster, so numbers order like ids.
     """
 
-    roster: Roster | Membership  # whole, or a device's own part of it
+    roster: Roster | RosterPart  # whole, or a device's own part of it
     secure: SecureSum
     codec: Codec
     parameters: int
@@ -96,7 +96,7 @@ class Terms:
                 "lists as trees with hybrid keys or probes, for which every device must see all others.",
                 fix=f"Use lists as trees only, or at most {WHOLE_LISTS:,} devices and whole lists.",
             )
-        if isinstance(self.roster, Membership) and not self.trees:
+        if isinstance(self.roster, RosterPart) and not self.trees:
             raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees=True.")
         if self.probes and not secure.self_masked:
             raise PlanError(
@@ -133,7 +133,7 @@ class Terms:
     @property
     def whole(self) -> Roster:
         """The roster with everybody in it, or CH601 on a device that knows its own part only."""
-        if isinstance(self.roster, Membership):
+        if isinstance(self.roster, RosterPart):
             raise refused("this device knows its own part of the roster only.", code="CH601")
         return self.roster
 
@@ -144,7 +144,7 @@ class Terms:
 
     def number_of(self, identity: Identity) -> int:
         """The number of the device with these keys, or CH601."""
-        if isinstance(self.roster, Membership):
+        if isinstance(self.roster, RosterPart):
             return self.roster.number_of(identity)
         number = self.numbers.get(identity.id)
         if number is None or not identity.has_keys_of(self.whole.bundles[number]):

@@ -77,9 +77,11 @@ class Circle:
     @cached_property
     def _circle(self) -> NDArray[np.intp]:
         stream = Stream(digest("circle", self.context))
-        while len(np.unique(words := stream.words(self.size, 64))) < self.size:
-            pass
-        return np.argsort(words)
+        while True:
+            words = stream.words(self.size, 64)
+            order = np.argsort(words)
+            if np.diff(words[order]).all():
+                return order
 
     @cached_property
     def _places(self) -> NDArray[np.intp]:

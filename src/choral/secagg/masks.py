@@ -23,7 +23,8 @@ MaskMode = Literal["single", "directed"]
 # A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
 CHUNK_BYTES = 2**20
 # AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
-ADDERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+MOST_THREADS = 4
+ADDERS = min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has begun
 BLOCK = 16
 _LINE = 64

@@ -66,7 +66,7 @@ def root_of(kind: str, entry: bytes, *, index: int, count: int, path: bytes) -> 
 
 
 def path_length(index: int, count: int) -> int:
-    """How many siblings the path to an entry has: one per level, but for those where it is the odd one at the end.
+    """How many siblings the path to an entry has: one per level, except for those where it is the odd one at the end.
 
     >>> [path_length(index, 5) for index in range(5)]
     [3, 3, 3, 3, 1]

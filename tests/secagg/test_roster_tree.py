@@ -6,7 +6,7 @@ import pytest
 
 from choral.errors import TrustError
 from choral.secagg.keys import Identity
-from choral.secagg.membership import Membership, cohort_tree, require_enrolled, require_in_cohort, roster_tree
+from choral.secagg.roster_tree import RosterPart, cohort_tree, require_enrolled, require_in_cohort, roster_tree
 from tests.protocol.world import enrolled
 
 IDENTITIES, ROSTER = enrolled(10)
@@ -15,7 +15,7 @@ TREE = roster_tree(ROSTER)
 
 def part(**changes):
     given = {"root": TREE.root, "count": 10, "number": 3, "own": ROSTER.bundles[3], "path": TREE.path(3)}
-    return Membership(**(given | changes))
+    return RosterPart(**(given | changes))
 
 
 def code_of(call):

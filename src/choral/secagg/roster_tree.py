@@ -24,12 +24,12 @@ def _card(bundle: Bundle) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Membership:
+class RosterPart:
     """What a device knows of a roster: its root, how many are enrolled, and its own place with the path to it.
 
     >>> identity = Identity.fresh("a")
     >>> tree = roster_tree([identity.bundle])
-    >>> len(Membership(root=tree.root, count=1, number=0, own=identity.bundle, path=tree.path(0)))
+    >>> len(RosterPart(root=tree.root, count=1, number=0, own=identity.bundle, path=tree.path(0)))
     1
     """
 
