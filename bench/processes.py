@@ -126,7 +126,9 @@ def alone(recorded: Recorded, crew: Crew, seen: Watched) -> float:
 def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str, Any]:
     """Every figure, by number of processes; `one_process` is the server without any other."""
     start = clock()
-    recorded = Recorded.of(Cohort(Case(sparse(cohort), parameters)))
+    devices = Cohort(Case(sparse(cohort), parameters))
+    devices.begin()
+    recorded = Recorded.of(devices)
     found: dict[str, Any] = {"cohort": cohort, "parameters": parameters, "cores": len(os.sched_getaffinity(0))}
     found["devices_s"] = clock() - start
     bits = recorded.terms.codec.word_bits

@@ -115,9 +115,9 @@ class Announced:
 
 
 def lie(at, field, value):
-    told = Announced()
-    told.members[at][field] = value(told.members[at][field]) if callable(value) else value
-    return told
+    shown_to_it = Announced()
+    shown_to_it.members[at][field] = value(shown_to_it.members[at][field]) if callable(value) else value
+    return shown_to_it
 
 
 def shown():
@@ -132,27 +132,27 @@ def shown():
     yield lie(0, 8, lambda path: path[32:64] + path[:32] + path[64:]).vector("siblings swapped")
     yield lie(0, 9, lambda path: path[:-32]).vector("a path into the cohort that is too short")
     yield lie(0, 9, lambda path: path[:-1] + bytes([path[-1] ^ 1])).vector("a path into another cohort")
-    told = Announced()
-    told.members.pop(0)
-    yield told.vector("a neighbour left out")
-    told = Announced()
-    told.members[0], told.members[1] = told.members[1], told.members[0]
-    yield told.vector("neighbours out of order")
-    told = Announced()
-    told.members[0] = [0, 7, *told.member(0, 0)[2:]]
-    yield told.vector("a neighbour that is not in the cohort")
-    told = Announced()
-    told.size = 6
-    yield told.vector("another count")
-    told = Announced()
-    told.size = 4
-    yield told.vector("fewer devices than a sum needs")
-    told = Announced()
-    told.root = bytes(32)
-    yield told.vector("another root")
-    told = Announced()
-    told.members = [member for member in told.members if member[1] != OWN]
-    yield told.vector("without this device")
+    shown_to_it = Announced()
+    shown_to_it.members.pop(0)
+    yield shown_to_it.vector("a neighbour left out")
+    shown_to_it = Announced()
+    shown_to_it.members[0], shown_to_it.members[1] = shown_to_it.members[1], shown_to_it.members[0]
+    yield shown_to_it.vector("neighbours out of order")
+    shown_to_it = Announced()
+    shown_to_it.members[0] = [0, 7, *shown_to_it.member(0, 0)[2:]]
+    yield shown_to_it.vector("a neighbour that is not in the cohort")
+    shown_to_it = Announced()
+    shown_to_it.size = 6
+    yield shown_to_it.vector("another count")
+    shown_to_it = Announced()
+    shown_to_it.size = 4
+    yield shown_to_it.vector("fewer devices than a sum needs")
+    shown_to_it = Announced()
+    shown_to_it.root = bytes(32)
+    yield shown_to_it.vector("another root")
+    shown_to_it = Announced()
+    shown_to_it.members = [member for member in shown_to_it.members if member[1] != OWN]
+    yield shown_to_it.vector("without this device")
     forged = [*ROSTER]
     forged[0] = type(forged[0])(
         id=forged[0].id, identity=forged[0].identity, agreement=forged[0].agreement, signature=bytes(64)

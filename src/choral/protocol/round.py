@@ -146,7 +146,7 @@ class Round:
                 self.findings.refuse(sender, message)
 
     def _take_edges(self, sender: int, message: Edges) -> None:
-        """Keep the pair keys that a device reveals, if they are those that it laid down; else it has dropped out."""
+        """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
         edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
         for other, key in edges.items():
@@ -158,7 +158,7 @@ class Round:
         self._edges[sender] = edges
 
     def _take_keys(self, sender: int, message: Opening) -> None:
-        """Keep the envelope keys that a device reveals, as far as they are those that it has laid down."""
+        """Keep the envelope keys that a device reveals, as far as they are those that it committed to."""
         keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
         mine = self._bonds[sender]
         right = {
@@ -233,7 +233,7 @@ class Round:
             self.sum, self.stage, self._outbox = self._held, "done", {}
 
     def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
-        """Keep the pair keys that a device shows, as far as they are those that both ends have laid down."""
+        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
         keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
         laid, context = self._bonds[sender], self._cohort.context
         right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
@@ -242,7 +242,7 @@ class Round:
         self._pairs[sender] = right
 
     def _take_apart(self) -> None:
-        """Name whose upload or answers are false by keys that it has laid down itself; then raise what went wrong."""
+        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
         found = faults(
             self.asked, self._cohort, self.included, self._work.vectors, self._own_masks, self._edges, self._pairs
         )
@@ -341,7 +341,7 @@ class Round:
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
     def _self_masks(self) -> dict[int, Mask]:
-        """The self masks of all that are included, or CH504 with everybody whose self mask is not what it laid down."""
+        """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
         holders = {owner: self._opened_by(owner) for owner in self.included}
         enough = self.terms.secure.threshold
         secrets = self._work.opened([self._sealed(owner, able[:enough]) for owner, able in holders.items()])
@@ -369,7 +369,7 @@ class Round:
         return SealedSecret.of(self._cohort, owner, promise, self._bonds[owner], self._keys, holders)
 
     def _self_mask(self, owner: int, holders: list[int], secret: bytes | None) -> Mask | None:
-        """A device's self mask, or None: all that can be wrong with it now is what the device itself has laid down."""
+        """A device's self mask, or None: all that can be wrong with it now is what the device itself committed to."""
         if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
             secret = self._sealed(owner, holders).opened()
             self.findings.name(owner, "sealed shares that do not open what it committed to")
