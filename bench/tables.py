@@ -307,7 +307,8 @@ def million(found: Results) -> str:
         "check_cpu_ms": scale.DEVICES * one["roster_us_a_device"] / 1e3,
         "check_kb": scale.DEVICES * one["roster_bytes_a_device"] / 1e3,
     }
-    reported = {**reported, "check_kb": reported["check_bytes"] / 1e3}
+    missing = reported["round_devices"] - reported["round_included"]
+    reported = {**reported, "check_kb": reported["check_bytes"] / 1e3, "round_missing": missing}
     rows = [
         (words, number(reported[name]), number(whole[name]) if name in whole else "") for name, words in RUN.items()
     ]
@@ -323,7 +324,7 @@ RUN = {  # figure -> its words
     "check_kb": "a device receives for it, kB",
     "server_cpu_ms_to_announce_one": "the server makes this message for one device, CPU ms",
     "round_devices": "devices of the round that was run to its sum",
-    "round_included": "of them in the sum; the others sent no update",
+    "round_missing": "of them without an update, and so not in the sum",
     "parameters": "parameters",
     "round_device_cpu_ms": "a device checks, agrees, masks, shares and answers, CPU ms",
     "round_server_cpu_s": "the server announces, adds, unmasks and checks, CPU s",

@@ -1,6 +1,7 @@
 """The server's work on several processes: the same integers as in one, whoever dies on the way."""
 
 import gc
+import io
 import os
 import signal
 
@@ -8,13 +9,13 @@ import numpy as np
 import pytest
 
 from choral.backends.crew import Crew, Resources, SharedWork
+from choral.backends.crew_worker import add_on, receive, send
 from choral.backends.wire import Wire
 from choral.errors import ConfigError
-from choral.plan import SecureSum
 from choral.protocol.round import Round
 from choral.protocol.server_work import ServerWork
 from choral.secagg.masks import CHUNK_BYTES, Mask
-from tests.protocol.world import FIRST, TEN, SilentTransport, World
+from tests.protocol.world import FIRST, SilentTransport, World
 
 LONG = 2 * CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream per range
 
@@ -49,9 +50,8 @@ def test_sums_with_and_without_drop_outs_are_the_same_to_the_integer(crews, numb
     assert total.count == 8 and world.agrees(total)
 
 
-@pytest.mark.parametrize("secure", [TEN, SecureSum.for_cohort(4, modulus_bits=64, lanes=3)], ids=["u32", "lanes"])
-def test_every_range_seeks_in_every_mask_and_turns_follow_each_other(secure):
-    terms = World(secure, parameters=LONG * secure.lanes).terms
+def test_every_range_seeks_in_every_mask_and_turns_follow_each_other():
+    terms = World(parameters=LONG).terms
     rng, width = np.random.default_rng(0), 2**terms.codec.word_bits
     uploads = [rng.integers(0, width, terms.words, dtype=f"u{terms.codec.word_bits // 8}") for _ in range(3)]
     masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(3)]
@@ -96,13 +96,24 @@ def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
 
 
 def test_processes_end_with_their_crew():
-    crew = Crew(World().terms, 2)
+    crew = Crew(World().terms, 1)
     pids = crew.pids
     del crew
     gc.collect()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_message_that_was_cut_off_is_the_end_and_ranges_touch_no_other_words():
+    pipe = io.BytesIO()
+    send(pipe, [b"secret"])
+    whole = pipe.getvalue()
+    assert receive(io.BytesIO(whole)) is not None
+    assert all(receive(io.BytesIO(whole[:size])) is None for size in range(len(whole)))
+    words, mask = np.zeros(64, "<u8"), Mask(bytes(32), adds=True)
+    add_on(words, [mask], 16, 40)
+    assert not words[:16].any() and words[16:40].all() and not words[40:].any()
 
 
 def test_the_environment_says_what_a_server_may_use(monkeypatch):
@@ -125,6 +136,6 @@ def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
     assert Resources(processes=2).crew_for(terms) is None
     monkeypatch.setattr("choral.backends.crew.WORTH_PROCESSES", terms.upload_bytes * 10)
     assert Resources(processes=1).crew_for(terms) is None
+    monkeypatch.setattr("choral.backends.crew.Crew", lambda *given: given)
     crew = Resources(processes=2).crew_for(terms)
-    assert crew is not None
-    crew.close()
+    assert crew == (terms, 2)
