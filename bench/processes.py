@@ -7,6 +7,8 @@ same frames for each number of processes, and every sum is compared with the fir
 - `open_s`: all that is left when the last answer is there: opening self secrets, removing masks, checks, and the sum.
 - `split_s`: the part of it that is split over the processes, by itself: opening and unmasking. `speed_up` is its ratio
   to one process with one thread.
+- `longest_cpu_s`: for the same part, the CPU seconds of the main process and of the busiest other one together: what it
+  would take on cores that nobody else uses. `speed_up_in_cpu` is its ratio, for machines that are busy (Linux only).
 
 With --cohort 1000 --parameters 1000000 --processes 1,2,4,8,16 it needs 9 GB of memory, and 16 cores.
 """
@@ -112,15 +114,22 @@ def twice(recorded: Recorded, make: Callable[[], Watched]) -> tuple[Integers, di
     return integers, {name: min(run[1][name] for run in runs) for name in ("receive_s", "open_s")}, seen
 
 
-def alone(recorded: Recorded, crew: Crew, seen: Watched) -> float:
-    """Seconds of opening and unmasking, with the masked sum at hand."""
+def cpu_of(pids: Sequence[int]) -> list[float]:
+    """The CPU seconds that processes have used so far, by Linux's number for the clock of each."""
+    return [time.clock_gettime((~pid << 3) | 2) for pid in pids]
+
+
+def alone(recorded: Recorded, crew: Crew, seen: Watched) -> tuple[float, float]:
+    """Seconds of opening and unmasking, with the masked sum at hand, and the CPU seconds along its longest way."""
     work = SharedWork(crew)
     number, frame = next(iter(recorded.uploads.items()))
     work.add(number, memoryview(frame)[len(frame) - recorded.terms.upload_bytes :])
-    start = clock()
+    own, others, start = time.process_time(), cpu_of(crew.pids), clock()
     work.opened(seen.secrets)
     work.unmasked(seen.masks)
-    return clock() - start
+    seconds = clock() - start
+    used = [after - before for before, after in zip(others, cpu_of(crew.pids), strict=True)]
+    return seconds, time.process_time() - own + max(used)
 
 
 def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str, Any]:
@@ -138,12 +147,15 @@ def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str,
         integers, seconds, seen = twice(recorded, lambda crew=crew: Watched(SharedWork(crew)))  # type: ignore[misc]
         if not np.array_equal(integers, expected):
             raise AssertionError("several processes find another sum than one")
-        seconds["split_s"] = min(alone(recorded, crew, seen) for _ in range(3))
+        runs = [alone(recorded, crew, seen) for _ in range(5)]
+        seconds["split_s"], seconds["longest_cpu_s"] = (min(part) for part in zip(*runs, strict=True))
         crew.close()
         found[f"processes_{number}"] = seconds
-    first = found[f"processes_{processes[0]}"]["split_s"]
+    first = found[f"processes_{processes[0]}"]
     for number in processes:
-        found[f"processes_{number}"]["speed_up"] = processes[0] * first / found[f"processes_{number}"]["split_s"]
+        one = found[f"processes_{number}"]
+        for name, part in (("speed_up", "split_s"), ("speed_up_in_cpu", "longest_cpu_s")):
+            one[name] = processes[0] * first[part] / one[part]
     return found
 
 
