@@ -127,7 +127,7 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {  # a part of the results 
     "torch_adult_vs_opacus_loop": lambda quick: torch_adult("hooks", 3 if quick else 7),
     "cnn_vs_opacus_loop": lambda quick: cnn_beside_opacus("hooks", 2 if quick else 5),
     "cnn_vs_vmap_grad": lambda quick: cnn_beside_mapped(2 if quick else 5),
-    "head_minus_whole_points": lambda quick: head_minus_whole(2 if quick else 5),
+    "head_minus_whole_points": lambda _: head_minus_whole(5),
 }
 MORE: dict[str, Callable[[bool], dict[str, Any]]] = {
     "torch_adult_vs_opacus_ghost": lambda _: torch_adult("ghost", 7),

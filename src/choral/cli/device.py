@@ -61,7 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--max-epsilon-sum", type=float, metavar="X", help="ε that a server which sees only sums may learn in all"
     )
-    approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
+    approve.add_argument(
+        "--data", type=Path, required=True, metavar="PATH",
+        help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
+    )  # fmt: skip
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
     approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
