@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -209,3 +211,36 @@ def test_the_screen_shows_the_shape_and_a_shape_goes_with_no_columns(made, tmp_p
     assert "READS     80 rows of 4 × 4 numbers" in screen(shown)
     with pytest.raises(ConfigError, match=r"CH104 .*row_shape, which makes rows arrays, and columns"):
         parse(sites.agreement.file.job + "[data.columns.age]\nbounds = [0, 9]\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["npz", "images"])
+def test_three_sites_run_a_study_over_flower_with_arrays_or_images(source, made, tmp_path, monkeypatch):
+    """The files by a convolutional network, the folders through the encoder; real processes, TLS and node keys."""
+    pytest.importorskip("flwr", reason="an extra of choral's")
+    from choral.deploy import local
+
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root / "src"), str(root)]))
+    sites, file = made
+    (tmp_path / "public.onnx").write_bytes(file.read_bytes())
+    (tmp_path / "sites").mkdir()
+    for seed, name in enumerate(consortium.NAMES):
+        npz_of(tmp_path / "sites" / f"{name}.npz", seed) if source == "npz" else folder_of(
+            tmp_path / "sites" / name, seed
+        )
+    text = sites.agreement.file.job.replace("[data]", f'[data]\n{source} = "sites/*"')
+    if source == "npz":
+        text = text.split("encoder =")[0] + '[model]\nkind = "cnn"\nhidden = [2, 2]\n'
+    (tmp_path / "choral.toml").write_text(text)
+    folder = tmp_path / "deployed"
+    folder.mkdir()
+    deployment = local.of_job(folder, tmp_path / "choral.toml", 3, 2)
+    assert [told["state"] for told in deployment.run()][-1] == "finished"
+    result = deployment.result()
+    assert (result["engine"], result["tls"], result["rounds"]) == ("flower", True, 2)
+    assert result["included"] == [list(consortium.NAMES)] * 2
+    for spent in result["spent"].values():
+        assert spent["charges"] == 2 and 0 < spent["epsilon"] <= 4.0 and spent["rules"] == ["S5"]
+    made_at = [path for path in folder.rglob("*.safetensors") if path.parent.name == FOLDER]
+    assert len(made_at) == (0 if source == "npz" else 3)

@@ -68,7 +68,7 @@ def test_a_graph_that_draws_random_numbers_is_refused_before_it_runs(in_a_branch
 
 def test_a_graph_that_gives_a_row_other_numbers_later_is_refused(file, monkeypatch):
     encoder, given = Encoder.read(file, bounds=BOUNDS), iter(range(9))
-    monkeypatch.setattr(Encoder, "_embedded", lambda *_: np.full(3, next(given), np.float32))
+    monkeypatch.setattr(Encoder, "of_row", lambda *_: np.full(3, next(given), np.float32))
     with pytest.raises(TableError, match=r"CH325 e.onnx the encoder gives other numbers for a row that it has seen"):
         encoder.embed(ROWS)
 

@@ -159,13 +159,13 @@ class Encoder:
         """What the encoder gives for each row, one row at a time: rows × embeddings, as they come."""
         found: list[NDArray[np.float32]] = []
         for number, row in enumerate(rows):
-            found.append(self._embedded(row, number, source))
+            found.append(self.of_row(row, number, source))
             self._check(found[-1], len(found[0]), number, source)
-        if found and not np.array_equal(found[0], self._embedded(rows[0], 0, source)):
+        if found and not np.array_equal(found[0], self.of_row(rows[0], 0, source)):
             raise self._unusable("gives other numbers for a row that it has seen before")
         return np.stack(found)
 
-    def _embedded(self, row: NDArray[np.float32] | str, number: int, source: str) -> NDArray[np.float32]:
+    def of_row(self, row: NDArray[np.float32] | str, number: int, source: str) -> NDArray[np.float32]:
         """What the graph gives for one row."""
         session = self._session
         given, out = session.get_inputs()[0], session.get_outputs()[0].name

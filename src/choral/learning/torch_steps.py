@@ -195,7 +195,7 @@ class TorchModule:
 
     @property
     def kept(self) -> list[object]:
-        """What the module of this thread holds besides parameters and buffers; it must be the same after a call."""
+        """What the module of this thread holds without parameters and buffers; it must be the same after a call."""
         names = ("_parameters", "_buffers", "_modules")
         held = [(key, value) for one in self._mine.modules() for key, value in vars(one).items() if key not in names]
         return [
