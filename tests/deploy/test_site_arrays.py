@@ -13,8 +13,10 @@ from choral.config import parse, read
 from choral.deploy.doctor import CHECKS
 from choral.deploy.embeddings import FOLDER
 from choral.deploy.personal import make_personal
+from choral.deploy.public_test import keep_test, with_public_test
 from choral.errors import ConfigError, TableError
 from choral.learning.encoder import Encoder
+from choral.learning.reading import Format
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.run.runs import Run
@@ -185,6 +187,19 @@ def test_images_that_the_study_did_not_declare_are_refused(made, tmp_path):
     refused(r"CH311 .*pictures 1 of its folders are none of the 2 declared classes")
     sites.tables["hill"] = consortium.table(tmp_path / "hill.csv", seed=1)
     refused(r"CH318 .*hill.csv is a table, and the study's rows are arrays of 4 × 4")
+
+
+def test_public_rows_to_test_on_are_one_file_of_arrays(made, tmp_path):
+    sites, file = made
+    sites = sites.copy(tmp_path)
+    (sites.study / "public.onnx").write_bytes(file.read_bytes())
+    keep_test(sites.study, npz_of(tmp_path / "public.npz", 9))
+    settled = with_public_test(sites.study, sites.agreement.with_code_in(sites.study))
+    assert settled.split.test.features.shape == (80, 4)
+    with pytest.raises(ConfigError, match=r"CH105 .*is a folder. Give the public rows as one .npz file"):
+        keep_test(sites.study, sites.tables["hill"])
+    with pytest.raises(ConfigError, match=r"CH104 .*delimiter is given, which only a table's file can have"):
+        sites.agreement.table_in(sites.tables["hill"], Format(delimiter=";"))
 
 
 def test_another_image_is_another_table(made, tmp_path):

@@ -4,7 +4,7 @@ import glob
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -207,6 +207,9 @@ def read_one(
     It may also be an .npz file, or a folder of images: arrays of the declared `shape`, with the label as a column.
     """
     if is_arrays(path):
+        if said := next((name for name, value in asdict(written).items() if value is not None), None):
+            what = f"{said} is given, which only a table's file can have."
+            raise ConfigError("CH104", what, where=str(path), fix=f"Leave {said} out.")
         return read_site(path, shape, label, classes)
     tables = _read(path, written)
     if len(tables) != 1:
