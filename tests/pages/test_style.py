@@ -19,7 +19,7 @@ WAIVED = {
 def read_by_people():
     """Every page, example and source, by its place in the repository."""
     patterns = ("*.md", "docs/**/*.md", "docs/**/*.py", "docs/*.toml", "examples/**/*.md", "examples/**/*.py")
-    for pattern in (*patterns, "examples/**/*.toml", "bench/*.md", "src/choral/**/*.py"):
+    for pattern in (*patterns, "examples/**/*.toml", "bench/*.md", "bench/**/*.py", "src/choral/**/*.py"):
         for path in sorted(ROOT.glob(pattern)):
             yield path.relative_to(ROOT)
 

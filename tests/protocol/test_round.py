@@ -36,7 +36,7 @@ def failure_of(action) -> SumError:
     return failure.value
 
 
-def test_too_few_ready_devices_are_told_before_anybody_is_asked_for_an_update(world):
+def test_too_few_ready_devices_are_reported_before_anybody_is_asked_for_an_update(world):
     muster = world.muster(called=range(7))
     failure = failure_of(lambda: Round(muster, world.model.tobytes()))
     assert failure.code == "CH503"
@@ -65,7 +65,7 @@ def test_the_error_says_what_was_missing_and_who_refused_by_which_code(world):
     assert sum(len(ledger.charged) for ledger in world.ledgers) == 7
 
 
-def test_too_few_shares_are_told_as_such(world):
+def test_too_few_shares_are_reported_as_such(world):
     round = world.round()
     world.step(round)
     failure = failure_of(lambda: world.step(round, silent=range(3)))
@@ -221,7 +221,7 @@ def broke(*_turn):
     raise LedgerError("CH401", "the budget is spent.")
 
 
-def test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved(world):
+def test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved(world):
     """An enrolled site answers in another's name: the other is neither ready nor counted as having spent its budget."""
     muster = Muster(world.terms, FIRST, range(10))
     frames = muster.outbox()

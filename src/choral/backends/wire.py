@@ -129,7 +129,7 @@ class Wire:
 
 
 class UploadStore(MutableMapping[int, Vector]):
-    """Masked updates laid aside: in memory up to a limit, beyond it in a file without a name.
+    """Masked updates that are kept: in memory up to a limit, beyond it in an unnamed file.
 
     >>> with UploadStore(limit=3) as store:
     ...     store[1] = b"ab"; store[2] = b"cd"

@@ -1,8 +1,8 @@
-"""What each device of a turn lays down about each neighbour when it uploads, so that a later lie names the liar.
+"""What each device of a turn commits to about each neighbour when it uploads, so that a later lie names the liar.
 
 For every key that it may have to reveal a device publishes a fingerprint. Both ends of a pair derive the same keys, so
 their fingerprints agree, or one of them lies and the server leaves one of them out. From then on a false key, a false
-envelope or a false share contradicts what its sender itself has laid down; nobody has to be believed.
+envelope or a false share contradicts what its sender itself has committed to; nobody has to be believed.
 
 The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
 """
@@ -109,7 +109,7 @@ def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
 
 
 def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple[int, int]]:
-    """The pairs of which one end lies: they lay down different keys, or masks that do not cancel in the check lanes.
+    """The pairs of which one end lies: their keys differ, or their masks do not cancel in the check lanes.
 
     Nobody else can say which end it is.
     """
@@ -122,7 +122,7 @@ def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple
 
 
 def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:
-    """What each neighbour must have laid down, its envelope apart, if it agrees with these bonds."""
+    """What each neighbour must have committed to, except for its envelope, if it agrees with these bonds."""
     added = np.frombuffer(b"".join(bond.checks for bond in bonds.values()), ring(terms.codec.word_bits))
     size, checks = terms.check_bytes, np.negative(added).tobytes()
     return {

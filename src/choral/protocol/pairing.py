@@ -87,7 +87,7 @@ class ChainPairs:
         return {peer: pair_of_turn(self._id, ids[peer], keys[ids[peer]]) for peer in neighbours}
 
     def stepped(self, memory: Memory, turn: Turn) -> Memory:
-        """The memory with the chains after the turn: from now on nobody can work out its keys from the vault."""
+        """The memory with the chains after the turn: from now on nobody can compute its keys from the vault."""
         prepared, self._after = self._after, None
         if prepared is None or prepared[0] != turn:
             raise no_keys("the turn's keys were not taken.")  # it must not be paid for, or its keys could be used twice

@@ -144,7 +144,7 @@ def faults(
 
 
 def _fault(asked: AskedProbes | None, terms: Terms, number: int, words: Words, masks: list[Mask]) -> str | None:
-    """What is wrong with an opened upload, or None: its masks are those that both ends of each pair laid down."""
+    """What is wrong with an opened upload, or None: its masks are those that both ends of each pair committed to."""
     own = words.copy()
     add_masks(own, [mask.undone() for mask in masks])
     try:

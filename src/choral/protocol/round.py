@@ -148,7 +148,7 @@ class Round:
                 self.findings.refuse(sender, message)
 
     def _take_edges(self, sender: int, message: Edges) -> None:
-        """Keep the pair keys that a device reveals, if they are those that it laid down; else it has dropped out."""
+        """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
         edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
         for other, key in edges.items():
@@ -160,7 +160,7 @@ class Round:
         self._edges[sender] = edges
 
     def _take_keys(self, sender: int, message: Opening) -> None:
-        """Keep the envelope keys that a device reveals, as far as they are those that it has laid down."""
+        """Keep the envelope keys that a device reveals, as far as they are those that it committed to."""
         keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
         mine = self._bonds[sender]
         right = {
@@ -240,7 +240,7 @@ class Round:
             self.sum, self.stage, self._outbox = self._held, "done", {}
 
     def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
-        """Keep the pair keys that a device shows, as far as they are those that both ends have laid down."""
+        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
         keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
         laid, context = self._bonds[sender], self._cohort.context
         right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
@@ -249,7 +249,7 @@ class Round:
         self._pairs[sender] = right
 
     def _take_apart(self) -> None:
-        """Name whose upload or answers are false by keys that it has laid down itself; then raise what went wrong."""
+        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
         found = faults(
             self.asked, self._cohort, self.included, self._vectors, self._own_masks, self._edges, self._pairs
         )
@@ -350,7 +350,7 @@ class Round:
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
     def _self_masks(self) -> dict[int, Mask]:
-        """The self masks of all that are included, or CH504 with everybody whose self mask is not what it laid down."""
+        """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
         found = {owner: self._self_mask(owner) for owner in self.included}
         masks = {owner: mask for owner, mask in found.items() if mask is not None}
         if len(masks) == len(found):
@@ -362,7 +362,7 @@ class Round:
         )
 
     def _self_mask(self, owner: int) -> Mask | None:
-        """A device's self mask, or None: all that can be wrong with it now is what the device itself has laid down."""
+        """A device's self mask, or None: all that can be wrong with it now is what the device itself committed to."""
         context, id, threshold = self._cohort.context, self.terms.ids[owner], self.terms.secure.threshold
         holders = sorted(self._holders(owner) & {holder for holder, keys in self._keys.items() if owner in keys})
         if len(holders) < threshold:

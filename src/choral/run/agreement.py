@@ -311,7 +311,7 @@ class Agreement:
 
     @cached_property
     def terms(self) -> Terms:
-        """What every turn is bound to; the codec is not given but worked out, so no server can choose a coarse grid."""
+        """What every turn is bound to; the codec is not given but computed, so no server can choose a coarse grid."""
         return Terms(
             roster=self.roster,
             secure=self.secure,

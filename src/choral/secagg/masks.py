@@ -142,7 +142,7 @@ class Stream:
 
     @classmethod
     def fresh(cls) -> "Stream":
-        """A stream that nobody can foresee, keyed by the operating system: for dither and noise."""
+        """A stream that nobody can predict, keyed by the operating system: for dither and noise."""
         return cls(os.urandom(KEY_SIZE))
 
     def into(self, buffer: memoryview, size: int) -> None:
