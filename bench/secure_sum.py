@@ -126,10 +126,14 @@ class Cohort:
 
     def enrol(self) -> None:
         """Let every pair agree, which happens once for all rounds, and write it into the vaults."""
-        self.devices = [self._device(identity) for identity in self.identities]
+        self.devices = [self._device(identity, agreed=True) for identity in self.identities]
 
-    def _device(self, identity: Identity) -> Device:
-        peers = (bundle for bundle in self.terms.roster.bundles if bundle.id != identity.id)
+    def begin(self) -> None:
+        """Start the devices; pairs agree in the rounds in which they are neighbours."""
+        self.devices = [self._device(identity, agreed=False) for identity in self.identities]
+
+    def _device(self, identity: Identity, *, agreed: bool) -> Device:
+        peers = [bundle for bundle in self.terms.whole if agreed and bundle.id != identity.id]
         pairs = {peer.id: identity.pair(peer, self.terms.roster_digest).data for peer in peers}
         vault = Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes(), pairs=pairs))
         return Device(self.terms, vault, train=self._train, charge=lambda *_: Receipt())
@@ -283,6 +287,7 @@ def rounds(name: str, flower: Flower, case: Case, repeats: int) -> dict[str, flo
 def alone(name: str, case: Case) -> dict[str, float]:
     """One case of choral alone: milliseconds, bytes and memory."""
     cohort = Cohort(case)
+    cohort.begin()
     cohort.round()
     run = cohort.round()
     return {

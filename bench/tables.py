@@ -285,7 +285,8 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom", "deployment", "models"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom", "deployment", "million", "processes",
+             "models"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 
@@ -301,7 +302,57 @@ def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:  # noqa: ANN
 
 
 def million(found: Results) -> str:
-    """One round of 10^4 out of 10^6 devices, carried over from what was measured."""
+    """A round out of a million enrolled devices, as it was run, and what whole lists would have cost a device."""
+    reported, one = found["million"], found["scale"]["pieces"]
+    whole = {
+        "check_cpu_ms": scale.DEVICES * one["roster_us_a_device"] / 1e3,
+        "check_kb": scale.DEVICES * one["roster_bytes_a_device"] / 1e3,
+    }
+    missing = reported["round_devices"] - reported["round_included"]
+    reported = {**reported, "check_kb": reported["check_bytes"] / 1e3, "round_missing": missing}
+    rows = [
+        (words, number(reported[name]), number(whole[name]) if name in whole else "") for name, words in RUN.items()
+    ]
+    return table(["what", "lists as trees, measured", "whole lists, computed"], rows)
+
+
+RUN = {  # figure -> its words
+    "devices": "devices enrolled",
+    "tree_cpu_s": "the server makes the tree of the roster, CPU s",
+    "cohort": "devices of the cohort that a device checks its part of",
+    "check_cpu_ms": "a device checks roster and cohort, CPU ms",
+    "check_cpu_ms_most": "the same, the slowest of 40 devices",
+    "check_kb": "a device receives for it, kB",
+    "server_cpu_ms_to_announce_one": "the server makes this message for one device, CPU ms",
+    "round_devices": "devices of the round that was run to its sum",
+    "round_missing": "of them without an update, and so not in the sum",
+    "parameters": "parameters",
+    "round_device_cpu_ms": "a device checks, agrees, masks, shares and answers, CPU ms",
+    "round_server_cpu_s": "the server announces, adds, unmasks and checks, CPU s",
+    "round_device_sends_bytes": "a device sends with its masked update, bytes",
+    "memory_mb": "memory of the process with all devices and the server, MB",
+}
+
+
+PARTS_OF_OPENING = ("receive_s", "open_s", "split_s", "speed_up", "longest_cpu_s", "speed_up_in_cpu")
+
+
+def processes(found: Results) -> str:
+    """The server's work on several processes, if it was measured."""
+    reported = found["processes"]
+    rows = [
+        (name.removeprefix("processes_"), *(number(one[key]) for key in PARTS_OF_OPENING))
+        for name, one in reported.items()
+        if name.startswith("processes_")
+    ]
+    about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
+    head = ["processes", "uploads received, s", "opened after the last answer, s", "of it split, s", "speed-up of this",
+            "longest way in CPU s", "speed-up of this"]  # fmt: skip
+    return about + "\n\n" + table(head, rows)
+
+
+def larger_models(found: Results) -> str:
+    """One round of 10^4 out of 10^6 devices with larger models, carried over from what was measured."""
     step = found["engine_scale"]["rows"][-1]["ns_a_parameter_step"]
     sizes = (CROSS_DEVICE.parameters, 10**6)
     reported = [scale.extrapolate(found["scale"], length=size, step_ns=step) for size in sizes]
@@ -315,8 +366,6 @@ PIECES = {  # piece -> its words, and what its figure is divided by
     "device_agreements_s": ("a device agrees with its neighbours, CPU s", 1),
     "device_upload_bytes": ("a device sends, MB", 1e6),
     "device_download_bytes": ("a device receives of the model, MB", 1e6),
-    "device_roster_s": ("a device checks and hashes the list of all devices, once, CPU s", 1),
-    "device_roster_bytes": ("the list of all devices, MB", 1e6),
     "server_s": ("the server adds, unmasks and checks, CPU s", 1),
     "server_uploads_bytes": ("the server lays uploads aside, GB", 1e9),
     "server_network_s": ("the server sends and receives at 10 Gbit/s, s", 1),
@@ -336,7 +385,7 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, gpu)  # fmt: skip
+        accuracy, accounting, deployment, others, million, processes, larger_models, gpu)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
 

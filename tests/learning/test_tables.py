@@ -234,7 +234,7 @@ def test_what_pandas_calls_missing_is_an_empty_cell():
 
 @pytest.mark.parametrize("names", [["age", "age", "label"], [1, "1", "label"]])
 def test_a_data_frame_whose_columns_have_one_name_is_refused(names):
-    with pytest.raises(TableError, match=r"CH302 .* stands twice"):
+    with pytest.raises(TableError, match=r"CH302 .* occurs twice"):
         load(pd.DataFrame([[1, 2, 0], [2, 1, 1]] * 10, columns=names), devices=2)
 
 

@@ -448,7 +448,7 @@ MUTANTS = [
     bug("only X25519 is in the roots", "choral.secagg.hybrid:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
     bug("offers that nobody signed", "choral.protocol.pairing:Offering._wrap",
-        "terms.roster.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+        "terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),

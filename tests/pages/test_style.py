@@ -55,6 +55,9 @@ def test_what_has_become_clean_is_no_longer_waived():
         "a file of its own",
         "Beside it",
         "4 bytes a\nrow",
+        "32 bytes an upload",
+        "noise that can be foreseen",
+        "an update, noise and all",
     ],
 )
 def test_a_word_of_the_list_is_found(text):

@@ -104,6 +104,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     compare = phase("compare", _compare, "compare the study with the other sites, in one call")
     compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
+    roots = phase("roots", site_checks.show_roots, "in studies of thousands: did others see the same cohorts?")
+    roots.add_argument("--out", type=Path, metavar="FILE", help="where to write this site's roots (HOME/roots.json)")
+    roots.add_argument("--compare", type=Path, nargs="+", default=[], metavar="FILE", help="roots of other sites")
     run = phase("run", _run, "take part for this site, until the study is over")
     run.add_argument("--agent-only", action="store_true", help="do not start Flower's node, which runs elsewhere")
     service.configure(run)
@@ -122,9 +125,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     personal.configure_own(own)
     predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
     personal.configure_predict(predict)
-    for one in (join, approve, compare, run, status, doctor, result, metrics, questions, ledger, rotate, own, predict):
+    all_phases = (join, approve, compare, roots, run, status, doctor, result, metrics, questions, ledger, rotate, own)
+    for one in (*all_phases, predict):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, run, doctor, result, ledger, rotate, own, predict):
+    for one in (join, approve, roots, run, doctor, result, ledger, rotate, own, predict):
         one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="a file with the passphrase of the vault")
 
 

@@ -118,6 +118,8 @@ def _enrol(args: argparse.Namespace) -> int:
 def _keys(study: "Agreement") -> str:
     if study.hybrid:
         return "X25519 with ML-KEM-768, erased after every turn"
+    if study.trees:
+        return "those of the cards, which every site must allow: there are too many devices for others"
     older = ", ".join(device.id for device in study.file.devices if not device.offers)
     keys = f"those of the cards, which every site must allow; no others are offered by {older}"
     if all(not device.offers for device in study.file.devices):

@@ -105,9 +105,7 @@ class Deployed(Place):
         self.names = self.terms.ids
         self.folder = folder
         self.out: set[int] = set()  # the gone, and whom the coordinator has excluded
-        self.gone: dict[
-            int, str
-        ] = {}  # who has refused permanently, by code; asked again only when the server restarts
+        self.gone: dict[int, str] = {}  # the code of who has refused permanently, until the server restarts
         self.findings = Findings(terms=self.terms)  # since the last round that is over
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
         self.counts = np.zeros(len(self.names), dtype=np.int64)

@@ -82,7 +82,7 @@ class Findings:
         else:
             fields, what = refusal_fields(message.turn, message.code, message.cause), message.code
         try:
-            self.terms.roster.bundles[sender].check(message.signature, *fields)
+            self.terms.whole.bundles[sender].check(message.signature, *fields)
         except TrustError:
             self.unproved[sender] = what
             return False
