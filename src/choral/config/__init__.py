@@ -265,6 +265,7 @@ def _check_together(job: Job) -> None:
         )
     if sources and sources[0] not in ("csv", "parquet"):
         _check_columns(job, sources[0])
+    _check_row_shape(job)
     check_encoder(job)
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
@@ -299,8 +300,8 @@ def _check_columns(job: Job, source: str) -> None:
     of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
     more = {
         "builtin": ["classes", "encoder"],
-        "npz": ["columns", "image_shape"],
-        "images": ["columns", "classes", "label_bounds"],
+        "npz": ["columns"],
+        "images": ["columns", "label_bounds"],
     }
     if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
         raise ConfigError(
@@ -309,12 +310,25 @@ def _check_columns(job: Job, source: str) -> None:
             where=job.where("data", key),
             fix=f"Leave {key} out, or name your table with csv or parquet.",
         )
-    if job.data.images is not None and len(job.data.image_shape or ()) not in (2, 3):
+    if job.data.images is not None and len(job.data.row_shape or ()) not in (2, 3):
         raise ConfigError(
             "CH103",
-            "[data] has images and no image_shape of two or three numbers.",
+            "[data] has images and no row_shape of two or three numbers.",
             where=job.where("data", "images"),
-            fix="Set image_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
+            fix="Set row_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
+        )
+
+
+def _check_row_shape(job: Job) -> None:
+    """Nothing, or CH104 for rows that are declared to be arrays and to be something else as well."""
+    others = ("csv", "parquet", "builtin", "columns", "text", "person", "labels")
+    key = next((key for key in others if getattr(job.data, key) is not None), None)
+    if job.data.row_shape is not None and key is not None:
+        raise ConfigError(
+            "CH104",
+            f"[data] has row_shape, which makes rows arrays, and {key}, which makes them rows of a table.",
+            where=job.where("data", "row_shape"),
+            fix="Keep one of them.",
         )
 
 
