@@ -112,7 +112,7 @@ def compared(model: Model, shared: NDArray[np.float32], split: Split, *, choose:
         "over_rows": mean(_error, sites, rows),
         "over_larger_sites": mean(_error, larger),
         "loss": mean(lambda one: one.loss, sites),
-        "gain_over_alone": {name: told["one_kappa"] - told["alone"] for name, told in ways.items()},
+        "gain_over_alone": {name: figure["one_kappa"] - figure["alone"] for name, figure in ways.items()},
         "sites_that_gain": gains,
         "sites_no_worse_than_alone": share("one_kappa", "alone", _no_worse, sites),
         "larger_sites_no_worse_than_alone": share("one_kappa", "alone", _no_worse, larger),
@@ -186,9 +186,9 @@ def main() -> None:
                 found = [
                     figures(make(folder, seed, against, args.epsilon), choose=not args.quick) for seed in range(seeds)
                 ]
-                told = over_seeds(found, statistics.fmean) | {"standard_error": over_seeds(found, _standard_error)}
-                results[name][words] = told
-                print(name, words, json.dumps(told), file=sys.stderr, flush=True)
+                figure = over_seeds(found, statistics.fmean) | {"standard_error": over_seeds(found, _standard_error)}
+                results[name][words] = figure
+                print(name, words, json.dumps(figure), file=sys.stderr, flush=True)
     if args.json:
         print(json.dumps(results))
 
