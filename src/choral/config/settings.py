@@ -149,7 +149,7 @@ class DataSettings:
 class ModelSettings:
     """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function".
 
-    "additive" and "hazard" are made from sums, which are questions, and not trained.
+    "additive" and "hazard" are made from sums, which are questions, and not trained. "auto" lets the planner choose.
     """
 
     kind: str | None = _setting(Text(suggest='"logistic"'))

@@ -33,6 +33,14 @@ def check_deployable(job: Job) -> None:
                 where=job.where(table, key),
                 fix="Take it out.",
             )
+    if job.leaves_kind_open:
+        raise ConfigError(
+            "CH104",
+            '[model] kind = "auto" in a deployment.',
+            where=job.where("model", "kind"),
+            why="Each site approves a model that is named.",
+            fix="Name the kind that choral plan proposes.",
+        )
     if job.on_sums:
         raise ConfigError(
             "CH104",
