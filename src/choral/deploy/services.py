@@ -13,6 +13,7 @@ from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
+from choral.deploy.owners import UNIX
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished
@@ -44,9 +45,21 @@ def check_user(user: int, *, as_root: bool) -> None:
         )
 
 
+def _user() -> int:
+    """The number of the user who runs this; CH908 on Windows, which has none, and no sockets to hide Flower behind."""
+    if not UNIX:
+        raise DeploymentError(
+            "CH908",
+            "a server does not run on this system.",
+            why="Flower's APIs start runs without a login, and only Unix sockets hide them from other users.",
+            fix="Run the server on Linux or macOS; a site may be elsewhere.",
+        )
+    return os.geteuid()
+
+
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    check_user(os.geteuid(), as_root=as_root)
+    check_user(_user(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
@@ -77,7 +90,7 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
     reach the engine, and run code through it as the user who has started it.
     """
-    check_user(os.geteuid(), as_root=as_root)
+    check_user(_user(), as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)

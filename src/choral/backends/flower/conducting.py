@@ -4,36 +4,104 @@ What a run's app bundle names as its server is not looked at: whoever could ask 
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from flwr.app import Message
 from flwr.common.constant import SubStatus
 from flwr.common.serde import run_from_proto
-from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+    make_confirm_message_received_fn_protobuf,
+    make_pull_object_fn_protobuf,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
+    inflate_object_from_contents,
+)
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from choral.backends.flower import conductor_named, tasks
+from choral.backends.flower import bell, conductor_named, tasks
 from choral.backends.flower.enclosed import NOWHERE, over
 from choral.backends.flower.grid import GridTransport
 from choral.errors import ChoralError
 
 
 class SocketGrid(HttpGrid):
-    """Flower's grid, through the SuperLink's socket."""
+    """Flower's grid, through the SuperLink's socket; the gate hears at once that there are messages for the nodes."""
 
     def __init__(self, link: Path, token: str) -> None:
         super().__init__(NOWHERE, insecure=True, token=token)
         self._link = link
+        self._arriving: dict[str, Arriving] = {}  # replies that have begun to arrive, by the message that they answer
 
     def _connect(self) -> None:
         super()._connect()
         over(self._runtime_client, self._link)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Push the messages, and ring."""
+        ids = super().push_messages(messages)
+        bell.ring(self._link.with_name(bell.NAME))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages that have arrived whole.
+
+        Flower's own way waits for the pieces of a reply that has begun to arrive, a whole second at the least, and the
+        other replies wait with it.
+        """
+        client, run, wanted = self._runtime_client, self.run.run_id, set(message_ids)
+        self._arriving = {asked: reply for asked, reply in self._arriving.items() if asked in wanted}
+        if unheard := wanted - self._arriving.keys():  # a reply is announced once
+            found = client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
+            for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                self._arriving[message.metadata.reply_to_message_id] = Arriving(tree)
+        pull = make_pull_object_fn_protobuf(client.PullObject, self.node, run)
+        confirm = make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, self.node, run)
+        whole = {asked: made for asked, reply in self._arriving.items() if (made := reply.whole(pull))}
+        for asked, made in whole.items():
+            confirm(self._arriving.pop(asked).tree.object_id)
+            yield made
+
+
+class Arriving:
+    """A reply whose pieces come one after the other."""
+
+    def __init__(self, tree: ObjectTree) -> None:
+        self.tree, self._pieces, self._broken = tree, dict[str, bytes](), False
+
+    def whole(self, pull: Callable[[str], bytes]) -> Message | None:
+        """The reply, or None while a piece is missing; those that were there are not asked for again."""
+        if self._broken:
+            return None
+        with contextlib.suppress(ObjectUnavailableError, ObjectPullError):
+            for piece in iterate_object_tree(self.tree):
+                if piece.object_id not in self._pieces:
+                    self._pieces[piece.object_id] = pull(piece.object_id)
+            return self._made()
+        return None
+
+    def _made(self) -> Message | None:
+        try:
+            made = inflate_object_from_contents(self.tree.object_id, self._pieces)
+        except Exception:  # whatever the pieces are: a node that sends nonsense has only lost its own answer
+            made = None
+        self._broken = not isinstance(made, Message)
+        if not isinstance(made, Message):
+            return None
+        made.metadata.__dict__["_message_id"] = self.tree.object_id
+        return made
 
 
 def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | None, token: str) -> None:

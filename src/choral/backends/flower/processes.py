@@ -1,4 +1,4 @@
-"""Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode with its relay."""
+"""Flower's processes: a SuperLink behind its gate, one that simulates, or a site's node."""
 
 import json
 import socket
@@ -43,7 +43,7 @@ def serve(
         [
             *_enclosed(link), "flower-superlink", "--isolation", "process",
             "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key), "--ssl-ca-certfile", str(authority),
-            "--enable-supernode-auth", "--database", str(folder / "superlink.db"),
+            "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
         ],
         folder,
@@ -123,29 +123,21 @@ def connect(
     door: Path,
     gave_up: Callable[[], None] | None = None,
 ) -> None:
-    """Start a SuperNode that calls out to a SuperLink, and the relay that takes its messages to the device's door.
+    """Start a node that calls out to a SuperLink and takes its messages to the device's door.
 
-    `gave_up` is called whenever the SuperNode has ended by itself, before it is started again.
+    `gave_up` is called whenever the node has ended by itself, before it is started again.
     """
-    node = folder / "node.sock"
+    check_version()
     children.start(
-        "supernode",
+        "node",
         [
-            *_enclosed(node), "flower-supernode", "--superlink", superlink, "--root-certificates", str(authority),
-            "--auth-supernode-private-key", str(key), "--isolation", "process",
+            sys.executable, "-m", "choral.backends.flower.node", "--superlink", superlink,
+            "--authority", str(authority), "--key", str(key), "--door", str(door),
         ],
         folder,
         lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
         when_it_ends=gave_up,
         also=PROXIES,
-    )  # fmt: skip
-    children.start(
-        "relay",
-        [
-            sys.executable, "-m", "choral.backends.flower.executor", "--node", str(node), "--door", str(door),
-        ],
-        folder,
-        lasting=True,
     )  # fmt: skip
 
 
