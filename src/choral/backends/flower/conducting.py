@@ -4,7 +4,6 @@ What a run's app bundle names as its server is not looked at: whoever could ask 
 """
 
 import argparse
-import contextlib
 import json
 import sys
 import traceback
@@ -13,26 +12,23 @@ from functools import partial
 from pathlib import Path
 
 from flwr.app import Message
-from flwr.common.constant import SubStatus
 from flwr.common.serde import run_from_proto
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullTaskInputRequest, PushTaskOutputRequest
-from flwr.supercore.constant import TaskType
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PullObjectResponse
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PullTaskInputResponse,
+    PushTaskOutputRequest,
+    PushTaskOutputResponse,
+)
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectUnavailableError,
-    inflate_object_from_contents,
-)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from choral.backends.flower import bell, conductor_named, tasks
-from choral.backends.flower.enclosed import NOWHERE, over
+from choral.backends.flower.api import COMPLETED, FAILED, SERVER_APP, Api
+from choral.backends.flower.enclosed import NOWHERE, speak_through
 from choral.backends.flower.grid import GridTransport
 from choral.errors import ChoralError
 
@@ -47,7 +43,7 @@ class SocketGrid(HttpGrid):
 
     def _connect(self) -> None:
         super()._connect()
-        over(self._runtime_client, self._link)
+        speak_through(self._runtime_client, self._link)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Push the messages, and ring."""
@@ -67,11 +63,19 @@ class SocketGrid(HttpGrid):
             found = client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
             for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
                 self._arriving[message.metadata.reply_to_message_id] = Arriving(tree)
-        pull = make_pull_object_fn_protobuf(client.PullObject, self.node, run)
-        confirm = make_confirm_message_received_fn_protobuf(client.ConfirmMessageReceived, self.node, run)
+
+        def pull(piece: str) -> bytes | None:
+            found: PullObjectResponse = client.PullObject(
+                PullObjectRequest(node=self.node, run_id=run, object_id=piece)
+            )
+            return found.object_content if found.object_found and found.object_available else None
+
         whole = {asked: made for asked, reply in self._arriving.items() if (made := reply.whole(pull))}
         for asked, made in whole.items():
-            confirm(self._arriving.pop(asked).tree.object_id)
+            message = self._arriving.pop(asked).tree.object_id
+            client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=message)
+            )
             yield made
 
 
@@ -81,16 +85,16 @@ class Arriving:
     def __init__(self, tree: ObjectTree) -> None:
         self.tree, self._pieces, self._broken = tree, dict[str, bytes](), False
 
-    def whole(self, pull: Callable[[str], bytes]) -> Message | None:
-        """The reply, or None while a piece is missing; those that were there are not asked for again."""
+    def whole(self, pull: Callable[[str], bytes | None]) -> Message | None:
+        """The reply, or None while `pull` has no content for a piece; what was there is not asked for again."""
         if self._broken:
             return None
-        with contextlib.suppress(ObjectUnavailableError, ObjectPullError):
-            for piece in iterate_object_tree(self.tree):
-                if piece.object_id not in self._pieces:
-                    self._pieces[piece.object_id] = pull(piece.object_id)
-            return self._made()
-        return None
+        for piece in iterate_object_tree(self.tree):
+            if piece.object_id not in self._pieces:
+                if (content := pull(piece.object_id)) is None:
+                    return None
+                self._pieces[piece.object_id] = content
+        return self._made()
 
     def _made(self) -> Message | None:
         try:
@@ -106,16 +110,16 @@ class Arriving:
 
 def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | None, token: str) -> None:
     """Run a study over the grid of one task, and tell the SuperLink how it ended."""
-    with tasks.client(link, token) as client, tasks.heartbeats(client):
-        task = client.PullTaskInput(PullTaskInputRequest())
+    with Api(link, token=token) as api, tasks.heartbeats(api):
+        task = api.ask("/v1/runtime/pull-task-input", PullTaskInputRequest(), PullTaskInputResponse)
         TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
         TaskIdentity.node_id = task.context.node_id
         grid = SocketGrid(link, token)
         grid.set_run(run_from_proto(task.run))
-        status, details = SubStatus.FAILED, "it ended without a reason."
+        status, details = FAILED, "it ended without a reason."
         try:
             conductor_named(conductor)(study, GridTransport(grid, nodes=nodes))
-            status, details = SubStatus.COMPLETED, ""
+            status, details = COMPLETED, ""
         except ChoralError as error:
             details = str(error)
             print(details, file=sys.stderr, flush=True)
@@ -123,7 +127,8 @@ def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | N
             details = f"the conductor failed ({type(error).__name__})."
             traceback.print_exc()
         finally:
-            client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            ended = PushTaskOutputRequest(sub_status=status, details=details)
+            api.ask("/v1/runtime/push-task-output", ended, PushTaskOutputResponse)
             grid.close()
 
 
@@ -138,7 +143,7 @@ def main() -> int:
     args = parser.parse_args()
     nodes = None if args.nodes is None else {int(node): id for node, id in json.loads(args.nodes.read_text()).items()}
     do = partial(conduct, args.link, args.conductor, args.study, nodes)
-    tasks.work(args.link, TaskType.SERVER_APP, do, poll=args.poll)
+    tasks.work(args.link, SERVER_APP, do, poll=args.poll)
     return 0
 
 

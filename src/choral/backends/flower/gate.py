@@ -20,18 +20,15 @@ import sys
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from email.utils import formatdate
 from pathlib import Path
 
 import h11
 import httpx
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-from flwr.supercore import date
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from choral.backends.flower import bell
+from choral.backends.flower import api, bell
 
 _ALLOWED = re.compile(rb"/v1/fleet/[a-z][a-z-]*")  # matched whole and raw: no dots, no escapes, no query
 _OURS = {b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"content-length", b"date", b"server", b"expect"}
@@ -57,7 +54,7 @@ class Gate:
     ) -> None:
         """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s."""
         self._client, self._most_bytes, self._patience = client, most_bytes, patience
-        self._nodes = {key: bytes_to_public_key(key) for key in nodes}
+        self._nodes = {key: _public_key(key) for key in nodes}
         self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
         self._holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
@@ -178,15 +175,20 @@ class Gate:
     def _signed_by(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         """The enrolled node that has signed a request's time, by the rules of Flower; None if there is none."""
         try:
-            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
-            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-            stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
-            age = (date.now() - datetime.fromisoformat(stamp)).total_seconds()
-            known = self._nodes[key]
+            key = b64decode(headers[api.PUBLIC_KEY.encode()], validate=True)
+            signature = b64decode(headers[api.SIGNATURE.encode()], validate=True)
+            stamp = headers[api.TIMESTAMP.encode()].decode("ascii")
+            return key if api.has_signed(self._nodes[key], stamp, signature) else None
         except (KeyError, ValueError, TypeError):
             return None
-        timely = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        return key if timely and verify_signature(known, stamp.encode(), signature) else None
+
+
+def _public_key(data: bytes) -> EllipticCurvePublicKey:
+    """A node's public key; only those of enrolled cards come here, and all of them are of an elliptic curve."""
+    key = load_pem_public_key(data)
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise TypeError("a node's key is not one of an elliptic curve")
+    return key
 
 
 class _TooLong(Exception):

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
-
 from choral.backends import relay
+from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
 from choral.errors import ConfigError
@@ -96,8 +95,8 @@ def request_bytes(frame_bytes: int) -> int:
     >>> request_bytes(1000), request_bytes(40_000_000)
     (66536, 5337088)
     """
-    pieces = -(-frame_bytes // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
-    return min(frame_bytes, FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE) + 2**16 + 2**12 * (pieces - 1)
+    pieces = -(-frame_bytes // PIECE)
+    return min(frame_bytes, PIECE) + 2**16 + 2**12 * (pieces - 1)
 
 
 def simulate(children: Children, folder: Path) -> str:

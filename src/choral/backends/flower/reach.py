@@ -11,8 +11,7 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
-
+from choral.backends.flower.api import AHEAD, BEHIND
 from choral.backends.proxies import connection, proxy_for
 from choral.errors import DeploymentError
 
@@ -21,7 +20,6 @@ from choral.errors import DeploymentError
 _WITHOUT_DATES = ssl.VerifyFlags(0x200000)
 _PATIENCE = 5.0  # seconds that a knock may take
 _COARSE = 2.0  # seconds that the time in an answer may be old: the edge of what is taken counts as outside
-_AHEAD, _BEHIND = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE  # what node authentication takes
 
 
 class NobodyListensError(DeploymentError):
@@ -31,12 +29,12 @@ class NobodyListensError(DeploymentError):
 def check_reach(address: str, *, authority: Path, clock: Callable[[], float] = time.time) -> str:
     """The server's certificate, its dates unchecked; or why no node of this machine can connect: CH904, CH905."""
     ahead, shown = _knock(address, authority, clock)
-    if not _COARSE - _BEHIND < ahead < _AHEAD:
+    if not _COARSE - BEHIND < ahead < AHEAD:
         apart = f"{_span(ahead)} ahead of" if ahead > 0 else f"{_span(-ahead)} behind"
         raise DeploymentError(
             "CH905",
             f"this machine's clock is {apart} the server's ({address}).",
-            why=f"Node authentication takes {_AHEAD} s ahead and {_BEHIND} s behind at the most.",
+            why=f"Node authentication takes {AHEAD} s ahead and {BEHIND} s behind at the most.",
             fix="Set the one that is wrong, for good by NTP: timedatectl shows it. The node goes on trying by itself.",
         )
     return shown
