@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
-LOOK = 1.0  # seconds between two looks at a run
+LOOK = 1.0  # seconds between two looks at the processes of a run
+GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
 
 
 def check_user(user: int, *, as_root: bool) -> None:
@@ -105,14 +106,17 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
 
 def _watched(folder: Path, study: Agreement, children: "Children", link: "Control", run: int) -> Iterator[StudyStatus]:
     shown: StudyStatus = {}
+    asked = -LOOK
     while True:
         children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
-        if link.state(run).over:
-            return
+        if time.monotonic() >= asked + LOOK:
+            asked = time.monotonic()
+            if link.state(run).over:
+                return
         if (current := status(folder, study)) != shown:
             shown = current
             yield current
-        time.sleep(LOOK)
+        time.sleep(GLANCE)
 
 
 def _ended(folder: Path, study: Agreement) -> StudyStatus:

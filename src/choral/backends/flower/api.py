@@ -10,14 +10,13 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import httpx
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from google.protobuf.message import Message
 
 PUBLIC_KEY, SIGNATURE, TIMESTAMP, TOKEN = "flwr-public-key", "flwr-signature", "flwr-timestamp", "flwr-task-token"
 AHEAD, BEHIND = 5, 305  # seconds that the clock of a node may be ahead of the server's, and behind it
@@ -29,7 +28,18 @@ MEDIA = "application/protobuf"
 _SECONDS = 30.0  # that an answer may take
 _HOST = "enclosed"  # stands for a host where requests go through a socket; nobody looks it up
 
-Reply = TypeVar("Reply", bound=Message)
+
+class WireMessage(Protocol):
+    """A generated message of protobuf."""
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes:  # noqa: N802 - protobuf's name
+        """Its bytes."""
+
+    def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802
+        """Become what these bytes say."""
+
+
+Reply = TypeVar("Reply", bound=WireMessage)
 
 
 class Api:
@@ -56,7 +66,7 @@ class Api:
             },
         )
 
-    def ask(self, path: str, request: Message, kind: type[Reply], headers: dict[str, str] | None = None) -> Reply:
+    def ask(self, path: str, request: WireMessage, kind: type[Reply], headers: dict[str, str] | None = None) -> Reply:
         """The answer to a request; an httpx.HTTPError if there is none, or one that says no."""
         answer = self._client.post(path, content=request.SerializeToString(deterministic=True), headers=headers)
         answer.raise_for_status()

@@ -15,7 +15,7 @@ from choral.protocol.messages import Vector
 
 LOOK = 1.0  # seconds between looks at who is connected
 # Pauses between looks for replies grow with the time that the exchange has taken already: they cost it a tenth at most.
-_SOONEST, _SHARE = 0.02, 0.1
+_SOONEST, _SHARE = 0.04, 0.1
 _GRACE = 60.0  # seconds that a message outlives its exchange, for clocks that differ
 GREETING = 15.0  # seconds until a node that did not say who it is, is asked again
 
@@ -111,8 +111,7 @@ class GridTransport:
                 if not unsent.keys() & self._nodes.keys():
                     break
                 continue  # a device has just said who it is, and its frame is not sent yet
-            if not replies:
-                time.sleep(min(self._poll, _SOONEST + _SHARE * (time.monotonic() - begin)))
+            time.sleep(min(self._poll, _SOONEST + _SHARE * (time.monotonic() - begin)))
         for was in asked.values():
             self._lose(was)
 
