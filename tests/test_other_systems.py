@@ -47,13 +47,13 @@ STUDY = """
 import tempfile, threading
 from pathlib import Path
 from choral.backends import relay
-from choral.deploy import doctor, owners, services
+from choral.deploy import doctor, ownership, services
 from choral.errors import DeploymentError, StorageError
 from choral.privacy import locks
 from choral.record import read_run
 from tests.run.consortium import JOB, Consortium, Sockets, agents
 
-assert relay.NO_UNIX_SOCKETS and not owners.UNIX and not locks.ON_FOLDERS
+assert relay.NO_UNIX_SOCKETS and not ownership.UNIX and not locks.ON_FOLDERS
 folder = Path(os.environ["HOME"]) / "trial"
 folder.mkdir()
 sites = Consortium(folder, job=JOB.replace("rounds = 3", "rounds = 1"))

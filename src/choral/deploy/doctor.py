@@ -12,7 +12,7 @@ from choral.config import read_text
 from choral.deploy.agent import answers
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, host_of
-from choral.deploy.owners import is_open_to_others
+from choral.deploy.ownership import is_open_to_others
 from choral.deploy.site import Home
 from choral.errors import ChoralError, DeploymentError
 from choral.protocol.vault import Vault

@@ -12,7 +12,7 @@ from choral import config
 from choral.config import Job
 from choral.config.writing import to_toml
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
-from choral.deploy.owners import check_owner
+from choral.deploy.ownership import check_owner
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
 from choral.run.agreement import FORMAT, Agreement, other_version, sent

@@ -13,7 +13,7 @@ from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
-from choral.deploy.owners import UNIX
+from choral.deploy.ownership import UNIX
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished

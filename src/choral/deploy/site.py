@@ -15,7 +15,7 @@ from choral.deploy.certificates import node_key
 from choral.deploy.comparing import drawn_for
 from choral.deploy.embeddings import KeepingEncoder
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, keep, keep_json, private
-from choral.deploy.owners import check_owner
+from choral.deploy.ownership import check_owner
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview

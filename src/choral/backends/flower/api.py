@@ -32,10 +32,10 @@ _HOST = "enclosed"  # stands for a host where requests go through a socket; nobo
 class WireMessage(Protocol):
     """A generated message of protobuf."""
 
-    def SerializeToString(self, *, deterministic: bool) -> bytes:  # noqa: N802 - protobuf's name
+    def SerializeToString(self, *, deterministic: bool) -> bytes:
         """Its bytes."""
 
-    def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802
+    def ParseFromString(self, serialized: bytes) -> int:
         """Become what these bytes say."""
 
 

@@ -2,25 +2,25 @@
 
 import pytest
 
-from choral.deploy import owners
+from choral.deploy import ownership
 from choral.errors import StorageError
 
 
 def test_on_windows_a_home_must_lie_in_the_users_profile(tmp_path, monkeypatch):
-    monkeypatch.setattr(owners, "UNIX", False)
+    monkeypatch.setattr(ownership, "UNIX", False)
     monkeypatch.setenv("HOME", str(tmp_path / "profile"))
     (tmp_path / "profile" / "home").mkdir(parents=True)
-    owners.check_owner(tmp_path / "profile" / "home")
+    ownership.check_owner(tmp_path / "profile" / "home")
     for outside in (tmp_path, tmp_path / "profile" / ".." / "elsewhere"):
         with pytest.raises(StorageError, match=r"CH801.*outside of this user's profile"):
-            owners.check_owner(outside)
+            ownership.check_owner(outside)
 
 
 def test_a_folder_that_others_can_open_is_noticed_where_modes_say_so(tmp_path, monkeypatch):
     tmp_path.chmod(0o750)
-    assert owners.is_open_to_others(tmp_path)
+    assert ownership.is_open_to_others(tmp_path)
     tmp_path.chmod(0o700)
-    assert not owners.is_open_to_others(tmp_path)
+    assert not ownership.is_open_to_others(tmp_path)
     tmp_path.chmod(0o777)
-    monkeypatch.setattr(owners, "UNIX", False)
-    assert not owners.is_open_to_others(tmp_path)
+    monkeypatch.setattr(ownership, "UNIX", False)
+    assert not ownership.is_open_to_others(tmp_path)
