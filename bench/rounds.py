@@ -218,7 +218,7 @@ def _counted(way: Counting, seconds: float, nodes: int) -> dict[str, float]:
 
 def idle_traffic(nodes: int, seconds: float) -> dict[str, Any]:
     """What one idle node and its server say to each other per minute, by both sides."""
-    told: dict[str, Any] = {"seconds": seconds}
+    reported: dict[str, Any] = {"seconds": seconds}
     with tempfile.TemporaryDirectory(prefix="bench") as folder, processes.Children() as children:
         made = Certified(Path(folder), nodes)
         processes.serve(
@@ -232,14 +232,14 @@ def idle_traffic(nodes: int, seconds: float) -> dict[str, Any]:
                     key=made.home(number) / "node.key", door=made.home(number) / "door",
                 )  # fmt: skip
             _until_in_logs(made, LET_IN, "node.log")
-            told["choral"] = _counted(way, seconds, nodes)
+            reported["choral"] = _counted(way, seconds, nodes)
     with tempfile.TemporaryDirectory(prefix="bench") as folder, processes.Children() as children:
         made = Certified(Path(folder), nodes)
         with Counting(made.address) as way, plain_flower(children, made, way.address):
             _until_in_logs(made, "SuperNode ID", "node{}.log")
-            told["flower"] = _counted(way, seconds, nodes)
-    told["bytes_over_flower"] = round(told["choral"]["bytes_a_minute"] / told["flower"]["bytes_a_minute"], 2)
-    return told
+            reported["flower"] = _counted(way, seconds, nodes)
+    reported["bytes_over_flower"] = round(reported["choral"]["bytes_a_minute"] / reported["flower"]["bytes_a_minute"], 2)
+    return reported
 
 
 def compare(nodes: int, parameters: int, rounds: int) -> dict[str, Any]:
@@ -271,26 +271,26 @@ def main() -> None:
     rounds = 3 if args.memory else 5 if args.quick else 8
     if args.memory:
         seconds, size, memory = choral_seconds(args.nodes, args.memory, rounds)
-        told: dict[str, Any] = {"parameters": size, "seconds": seconds, "most_memory_mib": memory}
+        reported: dict[str, Any] = {"parameters": size, "seconds": seconds, "most_memory_mib": memory}
     else:
         sizes = {
             name: size for name, size in (("small", 1000), ("million", 1_000_000)) if size == 1000 or not args.quick
         }
-        told = {name: compare(args.nodes, size, rounds) for name, size in sizes.items()}
-        told = {
-            "seconds_per_round": told["small"]["choral_s"],
-            "flower_fedavg_seconds_per_round": told["small"]["flower_fedavg_s"],
-            **told,
+        reported = {name: compare(args.nodes, size, rounds) for name, size in sizes.items()}
+        reported = {
+            "seconds_per_round": reported["small"]["choral_s"],
+            "flower_fedavg_seconds_per_round": reported["small"]["flower_fedavg_s"],
+            **reported,
             "idle": idle_traffic(args.nodes, 30.0 if args.quick else 60.0),
         }
-    told = {
+    reported = {
         "nodes": args.nodes,
         "rounds": rounds,
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
-        **told,
+        **reported,
     }
-    print(json.dumps(told, indent=None if args.json else 1), file=sys.stdout)
+    print(json.dumps(reported, indent=None if args.json else 1), file=sys.stdout)
 
 
 if __name__ == "__main__":

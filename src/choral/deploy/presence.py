@@ -17,7 +17,7 @@ class ServerState(TypedDict, total=False):
 
     state: str
     at: str
-    gone: dict[str, str]  # sites that have refused for good, and their codes
+    gone: dict[str, str]  # sites that have refused permanently, and their codes
     code: str
     reason: str
     not_proved: dict[str, str]
@@ -67,10 +67,10 @@ def standing(name: str, presence: Presence, refused: Mapping[str, str], excluded
     >>> standing("moor", seen, {}, ())
     'missing: has not connected since the server was started'
     >>> standing("lake", seen, {"lake": "CH401"}, ())
-    'refused for good: CH401'
+    'refused permanently: CH401'
     """
     if name in refused:
-        return f"refused for good: {refused[name]}"
+        return f"refused permanently: {refused[name]}"
     if name in excluded:
         return "excluded by the coordinator"
     if name in presence["connected"]:
