@@ -238,14 +238,19 @@ def idle_traffic(nodes: int, seconds: float) -> dict[str, Any]:
         with Counting(made.address) as way, plain_flower(children, made, way.address):
             _until_in_logs(made, "SuperNode ID", "node{}.log")
             reported["flower"] = _counted(way, seconds, nodes)
-    reported["bytes_over_flower"] = round(reported["choral"]["bytes_a_minute"] / reported["flower"]["bytes_a_minute"], 2)
+    reported["bytes_over_flower"] = round(
+        reported["choral"]["bytes_a_minute"] / reported["flower"]["bytes_a_minute"], 2
+    )
     return reported
 
 
 def compare(nodes: int, parameters: int, rounds: int) -> dict[str, Any]:
     """Both sides with one number of parameters."""
+    loads = [os.getloadavg()[0]]
     ours, size, memory = choral_seconds(nodes, parameters, rounds)
+    loads.append(os.getloadavg()[0])
     peer = flower_seconds(nodes, size, rounds)
+    loads.append(os.getloadavg()[0])
     return {
         "parameters": size,
         "choral_s": round(statistics.median(ours), 2),
@@ -254,6 +259,8 @@ def compare(nodes: int, parameters: int, rounds: int) -> dict[str, Any]:
         "flower_fedavg_spread_s": [round(min(peer), 2), round(max(peer), 2)],
         "choral_over_fedavg": round(statistics.median(ours) / statistics.median(peer), 2),
         "most_memory_mib": memory,
+        "choral_load": [round(load, 1) for load in loads[:2]],
+        "flower_fedavg_load": [round(load, 1) for load in loads[1:]],
     }
 
 

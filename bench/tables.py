@@ -270,7 +270,9 @@ def deployment(found: Results) -> str:
         (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
         for one in (reported[name] for name in ("small", "million") if name in reported)
     ]
-    about = f"{reported['nodes']} sites, {reported['rounds']} rounds; median, least and most."
+    about = (
+        f"{reported['nodes']} sites, {reported['rounds']} rounds; median, least and most, and the load of the machine."
+    )
     sides = {"choral": "choral", "flower": "plain Flower"}
     idle = [
         (words, *(reported["idle"][side][f"{what}_a_minute"] for what in ("requests", "connections", "bytes")))
@@ -283,7 +285,8 @@ def deployment(found: Results) -> str:
 
 def _between(one: Mapping[str, Any], side: str) -> str:
     least, most = one[f"{side}_spread_s"]
-    return f"{one[f'{side}_s']} ({least} to {most})"
+    before, after = one[f"{side}_load"]
+    return f"{one[f'{side}_s']} ({least} to {most}), load {before} to {after}"
 
 
 def others(found: Results) -> str:
