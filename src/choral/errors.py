@@ -117,6 +117,7 @@ CODES: dict[str, str] = {
     "CH905": "a site's clock and its server's differ too much",
     "CH906": "a certificate is not valid at this time",
     "CH907": "a server would run as root",
+    "CH908": "a server can't run on this system",
 }
 
 
