@@ -26,6 +26,7 @@ from bench import work as works
 from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
 from choral.backends.compiled import add
+from choral.backends.drawing import Turn
 from choral.backends.vectorised import Vectorised
 from choral.learning import noise, streams
 from choral.learning.local import Noise, local_update
@@ -88,6 +89,33 @@ def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
     return round(1e3 * best / repeats, 3)
 
 
+def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
+    """Milliseconds per round of what the host says and of what is drawn by its word, and whether all bits are right.
+
+    The model after three rounds in one call is compared with three rounds that the host waits for.
+    """
+    cohorts, stay = [cohort_of(work, number) for number in range(ROUNDS)], backend.resident
+    if stay is None:
+        return {}
+    turns: list[Turn] = [(number, cohort, None) for number, cohort in enumerate(cohorts)]
+    some = next(iter(stay.groups(turns)))
+    size = some.stop - some.start
+    group = [(turn, backend.rounds_of[turn[1]]) for turn in turns[some]]
+    who = stay.who(group, size)
+    theta = shared = flat_weights(work)
+    one, other = (backend_of(work, records=backend.records) for _ in range(2))
+    for number, cohort in enumerate(cohorts[:3]):
+        opened = one.train(theta, number, cohort)
+        theta = one.apply(theta, opened.total, opened.count)
+    (last,) = other.rounds(shared, cohorts[:3], every=3)
+    return {
+        "rounds_per_call": size,
+        "same_bits_as_rounds_apart": bool((last.parameters == theta).all()),
+        "host_says": milliseconds(lambda: stay.who(group, size), 3) / size,
+        "draw": milliseconds(lambda: stay.draw(who), repeats) / size,
+    }
+
+
 def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[str, Any]:
     """A round, its parts, and its other forms."""
     start = time.perf_counter()
@@ -111,11 +139,10 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
     steps = updates(backend, backend.recipe)
     ready = steps(*inputs)
+    found |= of_drawing(backend, work, repeats)
     tasks: dict[str, Callable[[], Any]] = {
-        "host_draw": lambda: backend.drawing.batches([turn], before).rows,
-        "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
         "updates": lambda: steps(*inputs),
-        "codec": lambda: add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),
+        "codec": lambda: add(backend.traced_codec, total, [ready], dither, keep),
         "gather_alone": _gather(features, rows),
         "noise_alone": _noise(parameters, keys, work),
     }
