@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this one would otherwise hide other modules
 
@@ -28,7 +29,7 @@ from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work
 from choral.backends.compiled import add
 from choral.backends.drawing import Turn
 from choral.backends.vectorised import Vectorised
-from choral.learning import noise, streams
+from choral.learning import local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
 
@@ -67,14 +68,21 @@ def jax_normal(key: jax.Array, shape: tuple[int, ...], start: int) -> jax.Array:
     return jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key[:2]), start), shape)
 
 
-def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> Callable[..., jax.Array]:
-    """The local steps of all lanes as one compiled call."""
+def short_products(inputs: jax.Array, slopes: jax.Array) -> jax.Array:
+    """Clipped gradients added in the short products that accelerators use by default: what full ones cost."""
+    return inputs.T @ slopes
+
+
+def updates(
+    backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal, *, in_one_order: bool = False
+) -> Callable[..., jax.Array]:
+    """The local steps of all lanes as one compiled call; in one order, sums are the same in every call, as in a round."""
 
     def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
         one = partial(local_update, backend.model, recipe, parameters, features, labels)
         return jax.vmap(partial(one, usual=backend.usual, finite=backend.feed.finite, draw=draw))(*of_device)
 
-    return jax.jit(all_lanes)
+    return jax.jit(all_lanes, compiler_options=local.COMPILED if in_one_order else None)
 
 
 def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
@@ -149,8 +157,14 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     quiet = updates(backend, replace(backend.recipe, noise=0.0))
     tasks["updates_without_noise"] = lambda: quiet(*inputs)
     if variants:
+        ordered = updates(backend, backend.recipe, in_one_order=True)
+        tasks["updates_in_one_order"] = lambda: ordered(*inputs)
         threefry = updates(backend, backend.recipe, jax_normal)
         tasks["updates_jax_normal"] = lambda: threefry(*inputs)
+        with patch.object(local, "added_products", short_products):
+            coarse = updates(backend, backend.recipe)
+            jax.block_until_ready(coarse(*inputs))
+        tasks["updates_sums_short"] = lambda: coarse(*inputs)
     found |= {name: milliseconds(task, repeats) for name, task in tasks.items()}
     for precision in ("highest", "bfloat16") if variants else ():
         with jax.default_matmul_precision(precision):

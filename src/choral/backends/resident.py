@@ -22,7 +22,7 @@ from choral.learning.recipe import TracedNumbers
 from choral.secagg.codec import mean_scale
 
 MOST_ROUNDS = 64  # in one call
-MOST_BYTES = 2**28  # of what is drawn for one call
+MOST_BYTES = 2**30  # of what is drawn for one call
 PURPOSES: tuple[streams.Purpose, ...] = ("batches", "noise", "dither")
 
 Group = Sequence[tuple[Turn, Before]]  # rounds, and in how many each of their devices took part already
