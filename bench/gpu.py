@@ -76,7 +76,7 @@ def short_products(inputs: jax.Array, slopes: jax.Array) -> jax.Array:
 def updates(
     backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal, *, in_one_order: bool = False
 ) -> Callable[..., jax.Array]:
-    """The local steps of all lanes as one compiled call; in one order, sums are the same in every call, as in a round."""
+    """The local steps of all lanes as one compiled call; in one order, all calls add alike, as those of a round do."""
 
     def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
         one = partial(local_update, backend.model, recipe, parameters, features, labels)

@@ -335,7 +335,7 @@ MUTANTS = [
         "local_work(model, LocalWork.of(plan), parameters, features, labels, places)",
         "local_work(model, LocalWork.of(plan), parameters, features, labels)",
         "tests/run/test_once.py::test_the_number_of_steps_tells_nothing_of_who_was_drawn"),
-    bug("three classes that are cut to a length", "choral.learning.once:_pulls",
+    bug("three classes that are cut to a length", "choral.learning.once:pulls",
         "jnp.sum(jnp.abs(slope), axis=-1) / math.sqrt(2)", "_norms(slope)",
         "tests/learning/test_once.py::"
         "test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss"),

@@ -16,7 +16,7 @@ from choral.learning.models import Model
 from choral.learning.recipe import Number, Recipe, TracedNumbers
 from choral.secagg.codec import quantise
 
-TracedCodec = tuple[Array | np.float32, Array | np.int32]  # the step of the grid, and the most steps of an update
+TracedCodec = tuple[np.float32, np.int32]  # the step of the grid, and the most steps of an update
 STATES = FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 
@@ -131,7 +131,8 @@ def mean_of(halves: Array, scale: Array | np.float32) -> Array:
     """
     high, low = halves[1] + (halves[0] >> 16), halves[0] & 0xFFFF
     upper, lower = high >> 8, ((high & 0xFF) << 16) | low
-    return (upper.astype(jnp.float32) * jnp.float32(2**24) + lower.astype(jnp.float32)) * scale
+    mean: Array = (upper.astype(jnp.float32) * jnp.float32(2**24) + lower.astype(jnp.float32)) * scale
+    return mean
 
 
 @jax.jit

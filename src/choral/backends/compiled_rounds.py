@@ -1,14 +1,14 @@
 """What is compiled for rounds that stay on the processors: all that they draw, and all that they train."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
-from numpy.typing import NDArray
 
 from choral.backends.compiled import Form, Rows, TracedCodec, lane_changes, mean_of, unfused, with_added
 from choral.learning.batches import EMPTY
@@ -17,16 +17,21 @@ from choral.learning.local import COMPILED
 from choral.learning.recipe import TracedNumbers
 
 CALLS = "calls"  # the axis of a mesh of processors
-EVERYWHERE, BY_CALL = PartitionSpec(), PartitionSpec(None, CALLS)
+Where = Any  # a partition of arrays, which JAX does not type
+_spec: Callable[..., Where] = PartitionSpec
+EVERYWHERE, BY_CALL = _spec(), _spec(None, CALLS)
+
+
+add_everywhere: Callable[..., tuple[Array, Array]] = lax.psum
 
 
 class WhoTrains(NamedTuple):
     """What the host says of some rounds: who takes part, by (round, call, lane), and what everything is drawn from."""
 
-    devices: NDArray[np.int32] | Array
-    before: NDArray[np.int32] | Array
-    keep: NDArray[np.bool_] | Array
-    seeds: NDArray[np.uint64] | Array  # of each round, for batches, noise and dither
+    devices: Any  # integers, on the host or on the processors; so are the others
+    before: Any
+    keep: Any
+    seeds: Any  # of each round, for batches, noise and dither
 
 
 class Drawn(NamedTuple):
@@ -96,7 +101,7 @@ def train_rounds(
             total, found = lax.scan(one_call, nobody, turn)
             found = found.sum(axis=0)
             if mesh is not None:
-                total, found = lax.psum((total, found), CALLS)
+                total, found = add_everywhere((total, found), CALLS)
             moved = theta + unfused(mean_of(total, scale), nothing)
             one = scale > 0
             return (jnp.where(one, moved, theta), jnp.where(one, total, before)), found
@@ -104,7 +109,7 @@ def train_rounds(
         (theta, total), found = lax.scan(one_round, (theta, nobody), (drawn, scales))
         return theta, total, found
 
-    given = (numbers, codec, nothing, theta, rows, drawn, scales)
+    given: Any = (numbers, codec, nothing, theta, rows, drawn, scales)
     if mesh is None:
         return train(*given)
     specs = (EVERYWHERE,) * 5 + (BY_CALL, EVERYWHERE)

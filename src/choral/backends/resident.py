@@ -10,11 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from choral.backends.compiled import Form, Rows, TracedCodec
-from choral.backends.compiled_rounds import BY_CALL, CALLS, EVERYWHERE, Drawn, WhoTrains, draw_rounds, train_rounds
+from choral.backends.compiled_rounds import (
+    BY_CALL,
+    CALLS,
+    EVERYWHERE,
+    Drawn,
+    Where,
+    WhoTrains,
+    draw_rounds,
+    train_rounds,
+)
 from choral.backends.drawing import Before, Drawing, Turn
 from choral.learning import streams
 from choral.learning.batches.compiled_drawing import CompiledDrawer, Tables, compiled_drawer
@@ -73,13 +82,17 @@ class Resident:
             count = len(cohort) if included is None else int(np.sum(included))
             scales[at] = mean_scale(count, float(self.codec[0]))
         theta, factors = self._put((parameters, scales), EVERYWHERE)
-        return train_rounds(self.form, self.mesh, numbers, self.codec, np.int32(0), theta, self.rows, drawn, factors)
+        how = (self.form, self.mesh, numbers, self.codec, np.int32(0))
+        found: tuple[Array, Array, Array] = train_rounds(*how, theta, self.rows, drawn, factors)
+        return found
 
     def draw(self, who: WhoTrains) -> Drawn:
         """All that these rounds draw."""
         with jax.enable_x64(True):
             given = WhoTrains(*self._put(who[:3], BY_CALL), *self._put(who[3:], EVERYWHERE))
-            return draw_rounds(self.drawer, self.drawing.plan.local_steps, self.mesh, self.tables, self.first, given)
+            how = (self.drawer, self.drawing.plan.local_steps, self.mesh)
+            drawn: Drawn = draw_rounds(*how, self.tables, self.first, given)
+            return drawn
 
     def _calls(self, turns: Sequence[Turn]) -> int:
         """How many calls the largest cohort takes, as many on each processor."""
@@ -100,10 +113,10 @@ class Resident:
             for which, purpose in enumerate(PURPOSES):
                 same = purpose == "batches" and self.drawing.drawer.one_order
                 seeds[at, which] = streams.seed_words(self.drawing.seed, purpose, 0 if same else number)
-        three = (one.reshape(size, calls, lanes) for one in (devices, earlier, keep))
-        return WhoTrains(*three, seeds)
+        by_call = (size, calls, lanes)
+        return WhoTrains(devices.reshape(by_call), earlier.reshape(by_call), keep.reshape(by_call), seeds)
 
-    def _put(self, arrays: tuple[Any, ...], spec: PartitionSpec) -> tuple[Array, ...]:
+    def _put(self, arrays: tuple[Any, ...], spec: Where) -> tuple[Array, ...]:
         """The arrays on the processors, whole on each or divided by calls."""
         if self.mesh is None:
             return tuple(jax.device_put(arrays, self.drawing.feed.processors[0]))

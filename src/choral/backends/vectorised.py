@@ -149,11 +149,12 @@ class Vectorised:
         turn = round_number, cohort, included
         with self._all_or_nothing():
             if self.resident is not None:
-                _, total, states = self.resident.run(parameters, [(turn, self._take_part(cohort))], self.numbers, 1)
+                _, total, (states,) = self.resident.run(parameters, [(turn, self._take_part(cohort))], self.numbers, 1)
             else:
                 calls = self._calls(round_number, cohort, included)
-                total, states = self._start(parameters, calls, self._whole_noise(*turn))
-            self._check(round_number, np.sum(jax.device_get(states), axis=0))
+                total, of_calls = self._start(parameters, calls, self._whole_noise(*turn))
+                states = sum(of_calls)
+            self._check(round_number, np.asarray(states))
         return SimulatedSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -175,7 +176,8 @@ class Vectorised:
         Between two reports nothing waits for the host: it draws the next batches while the processor trains.
         """
         self._check_loss(parameters)
-        began, theta = time.monotonic(), parameters
+        began = time.monotonic()
+        theta: Parameters = parameters
         with ThreadPoolExecutor(DRAWERS) as drawers:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))

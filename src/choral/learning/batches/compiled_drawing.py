@@ -27,7 +27,8 @@ def mixed(words: Array) -> Array:
     """What `streams` mixes words with, compiled."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         words = (words ^ (words >> jnp.uint64(shift))) * jnp.uint64(factor)
-    return words ^ (words >> jnp.uint64(31))
+    found: Array = words ^ (words >> jnp.uint64(31))
+    return found
 
 
 def keys(seeds: Array, devices: Array) -> Array:
