@@ -149,7 +149,7 @@ def _in_folder(make: Callable[[Path], RealTable], folder: Path | None) -> RealTa
 def _each(
     makers: dict[str, Callable[[], RealTable]], how: Callable[[RealTable], dict[str, Any]], because: dict[str, str]
 ) -> dict[str, Any]:
-    """What is measured of each table, told as it comes; a table that can't be had is None, with its reason."""
+    """What is measured of each table, reported as it comes; a table that can't be had is None, with its reason."""
     found: dict[str, Any] = {}
     for name, make in makers.items():
         started = time.perf_counter()
@@ -187,12 +187,12 @@ def main() -> None:
     makers = {name: make for name, make in makers.items() if not args.only or name in args.only}
     results = _each(makers, measure_fresh if args.fresh else partial(measure, effort=effort), because)
     rows = [row for table in results.values() if table for row in table["epsilon"].values()]
-    told: dict[str, Any] = {"datasets": results, **_verdicts(results)}
+    reported: dict[str, Any] = {"datasets": results, **_verdicts(results)}
     if not args.fresh:
-        told["worst_gap"] = max((row["gap"] for row in rows), default=None)
+        reported["worst_gap"] = max((row["gap"] for row in rows), default=None)
     if args.json:
         seeds = FRESH_SEEDS if args.fresh else effort.seeds
-        print(json.dumps(told | {"because": because, "seeds": seeds, "delta": DELTA}))
+        print(json.dumps(reported | {"because": because, "seeds": seeds, "delta": DELTA}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Noise once has five slopes, twelve total times (quick: ten), two numbers of rounds and two server steps; where the
 planner proposes noise in every step, that has three clips, five step sizes, four numbers of steps, two numbers of local
-steps, two batches and two server steps besides. Every setting has the noise that `calibrated` gives it.
+steps, and two batches and two server steps in addition. Every setting has the noise that `calibrated` gives it.
 """
 
 import hashlib
@@ -170,8 +170,8 @@ def _digest(table: RealTable, effort: Effort) -> str:
     """Of all that decides what the grid finds: rows, settings, effort and the code."""
     frame = table.frame.drop(columns="site", errors="ignore").to_csv(index=False)
     own = "".join(inspect.getsource(one) for one in (side_by_side, once, inspect.getmodule(_digest)) if one)
-    told = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
-    return hashlib.sha256(told.encode()).hexdigest()[:24]
+    reported = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
+    return hashlib.sha256(reported.encode()).hexdigest()[:24]
 
 
 Figures = dict[tuple[float, Setting, str], list[list[float]]]  # by ε, setting and server: of each seed its draws
@@ -233,5 +233,5 @@ def _final(studies: Studies, found: Figures, by: str, epsilon: float, draws: int
         key = epsilon, setting, server
         judged[choice] = {part: [statistics.fmean(one) for one in again[part][key]] for part in again}
     setting, server = max(judged, key=lambda one: statistics.fmean(judged[one][by]))
-    told = {"noise": type(setting).__name__, **asdict(setting), "server": server}
-    return Choice(setting=told, by_seed=judged[setting, server]["test"], settings=len(means))
+    reported = {"noise": type(setting).__name__, **asdict(setting), "server": server}
+    return Choice(setting=reported, by_seed=judged[setting, server]["test"], settings=len(means))
