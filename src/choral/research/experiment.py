@@ -294,8 +294,8 @@ def train_together(runs: Sequence[tuple[Experiment, int]]) -> None:
     groups: dict[tuple[Experiment, int], list[Experiment]] = {}
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
-            once = experiment.noise_is_added == "once" and experiment.sampling == "partition"
-            alike = replace(experiment, clip=1.0, noise=0.0) if once else experiment
+            plan = experiment.plan()
+            alike = replace(experiment, clip=1.0, noise=0.0) if plan.once and plan.partitioned else experiment
             groups.setdefault((alike, repeat), []).append(experiment)
     with ThreadPoolExecutor(CORES) as pool:
         done = pool.map(lambda one: _looks(one[1], one[0][1]), groups.items())
