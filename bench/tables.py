@@ -292,7 +292,8 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom", "rounds", "million", "processes"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom", "rounds", "million", "processes",
+             "models"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 

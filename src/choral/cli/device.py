@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--max-epsilon-sum", type=float, metavar="X", help="the same against a server that sees only sums"
     )
-    approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
+    approve.add_argument(
+        "--data", type=Path, required=True, metavar="PATH",
+        help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
+    )  # fmt: skip
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
     approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")

@@ -323,6 +323,7 @@ class Home:
             devices=terms.ids,
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
             columns=study.reads,
+            shape=tuple(study.job.data.row_shape or ()),
             encoder=policy.encoder and f"{policy.encoder} (SHA-256 {study.job.data.encoder_sha256})",
             label=study.target.name,
             classes=study.settled.data.classes,
