@@ -55,7 +55,7 @@ class Listening:
     """A gate in a thread of this process."""
 
     def __init__(self, gate, address, folder, rings=None):
-        self._gate, (host, _, port) = gate, address.rpartition(":")
+        self.gate, (host, _, port) = gate, address.rpartition(":")
         self._rings = rings
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._tls.load_cert_chain(folder / "server.pem", folder / "server.key")
@@ -66,23 +66,23 @@ class Listening:
         self._begun.wait()
 
     async def _serve(self):
-        self._loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        self.loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
         self._begun.set()
         ringing = asyncio.create_task(self._ring())
         with contextlib.suppress(asyncio.CancelledError):
-            await self._gate.serve(self._listener, self._tls)
+            await self.gate.serve(self._listener, self._tls)
         ringing.cancel()
-        if self._gate._client is not None:
-            await self._gate._client.aclose()
+        if self.gate.client is not None:
+            await self.gate.client.aclose()
 
     async def _ring(self):
         """Look again and again, since the conductor's bell hangs at the ordinary gate."""
         while self._rings:
             await asyncio.sleep(self._rings)
-            self._gate.ring()
+            self.gate.ring()
 
     def close(self):
-        self._loop.call_soon_threadsafe(self._serving.cancel)
+        self.loop.call_soon_threadsafe(self._serving.cancel)
         self._thread.join()
         self._listener.close()
 

@@ -71,7 +71,8 @@ def test_every_process_adds_its_masks_and_turns_follow_each_other():
 @pytest.mark.parametrize("when", ["before the uploads", "after the uploads", "after the secrets"])
 def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
     world, crew = World(parameters=100), crews[2]
-    round = Round(world.muster(), world.model.tobytes(), work=SharedWork(crew))
+    work = SharedWork(crew)
+    round = Round(world.muster(), world.model.tobytes(), work=work)
 
     def kill():
         os.kill(crew.pids[1], signal.SIGKILL)
@@ -85,8 +86,8 @@ def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
             kill()
         world.step(round)
         if when == "after the secrets":
-            kept = round._work.opened
-            round._work.opened = lambda secrets: [kept(secrets), kill()][0]
+            kept = work.opened
+            work.opened = lambda secrets: [kept(secrets), kill()][0]
         total = world.finish(round)
     assert total.count == 9 and world.agrees(total) and len(crew.pids) == 1
     assert round.findings.named == {}  # a secret that a process could not open is nobody's lie

@@ -69,7 +69,7 @@ def test_names_and_numbers_are_those_of_flower():
 
 def test_the_headers_of_a_component_are_those_of_flower():
     with api.Api("127.0.0.1:1", component="SuperNode", token="t") as made:
-        sent = dict(made._client.headers)
+        sent = dict(made.client.headers)
     told = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
     assert {name: sent[name] for name in told} == told and sent[api.TOKEN] == "t"
 

@@ -33,7 +33,7 @@ class Behind:
         self.folder, self.address, self.seen = folder, free_address(), []
         self.private, public = generate_key_pairs()
         self.public = public_key_to_bytes(public)
-        self.held, self.waiting = None, threading.Semaphore(0)
+        self.held, self.waiting, self.message = None, threading.Semaphore(0), b"yes"
         client = httpx.AsyncClient(base_url="http://superlink", transport=httpx.MockTransport(self._reply))
         gate = Gate(client, [self.public], most_bytes=MOST, patience=20.0)
         self.listening = Listening(gate, self.address, folder)
@@ -43,7 +43,7 @@ class Behind:
         self.waiting.release()
         while self.held is not None and not self.held.is_set():
             await asyncio.sleep(0.01)
-        return httpx.Response(200, content=b"yes")
+        return httpx.Response(200, content=self.message)
 
     def signed(self, *, private=None, public=None, ahead=0.0):
         stamp = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat()
@@ -184,22 +184,14 @@ PULL = "/v1/fleet/pull-messages"
 
 
 @pytest.fixture
-def waiting(behind, monkeypatch):
+def waiting(behind):
     """A SuperLink that has no message for anybody, until `behind.message` is set."""
     behind.message = b""
-
-    async def reply(request):
-        behind.seen.append((request.url.path, await request.aread()))
-        behind.waiting.release()
-        return httpx.Response(200, content=behind.message)
-
-    transport = behind.listening._gate._client._transport
-    monkeypatch.setattr(transport, "handler", reply)
     return behind
 
 
 def ring(behind):
-    behind.listening._loop.call_soon_threadsafe(behind.listening._gate.ring)
+    behind.listening.loop.call_soon_threadsafe(behind.listening.gate.ring)
 
 
 def pulled(behind):
@@ -246,7 +238,7 @@ def test_nothing_is_asked_for_a_node_that_has_hung_up_and_the_next_is_held_for_h
         line.sendall(f"POST {PULL} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n{head}\r\n".encode())
         assert waiting.waiting.acquire(timeout=20)
         time.sleep(0.2)
-    holds = waiting.listening._gate._holds
+    holds = waiting.listening.gate.holds
     for _ in range(100):
         if holds:
             break

@@ -148,7 +148,7 @@ def test_a_node_waits_until_somebody_listens(monkeypatch):
     with socket.socket() as later:
         later.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{later.getsockname()[1]}"
-        waiting = threading.Thread(target=node._await_listener, args=(address,))
+        waiting = threading.Thread(target=node.await_listener, args=(address,))
         waiting.start()
         time.sleep(0.2)
         assert waiting.is_alive()

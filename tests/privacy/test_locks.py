@@ -39,7 +39,7 @@ def windows(monkeypatch):
         os.lockf(descriptor, os.F_TLOCK, count)
 
     monkeypatch.setattr(locks, "ON_FOLDERS", False)
-    monkeypatch.setattr(locks, "_SYSTEM", types.SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(locks, "SYSTEM", types.SimpleNamespace(locking=locking, LK_NBLCK=2))
     return asked
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 ON_FOLDERS = find_spec("fcntl") is not None  # Windows can lock files only
-_SYSTEM: Any = import_module("fcntl" if ON_FOLDERS else "msvcrt")
+SYSTEM: Any = import_module("fcntl" if ON_FOLDERS else "msvcrt")
 _FAR = 1 << 30  # the byte that is locked on Windows: beyond any of our files, since nobody else can read a locked byte
 
 
@@ -24,10 +24,10 @@ def taken(descriptor: int) -> bool:
     """
     try:
         if ON_FOLDERS:
-            _SYSTEM.flock(descriptor, _SYSTEM.LOCK_EX | _SYSTEM.LOCK_NB)
+            SYSTEM.flock(descriptor, SYSTEM.LOCK_EX | SYSTEM.LOCK_NB)
         else:
             os.lseek(descriptor, _FAR, os.SEEK_SET)
-            _SYSTEM.locking(descriptor, _SYSTEM.LK_NBLCK, 1)
+            SYSTEM.locking(descriptor, SYSTEM.LK_NBLCK, 1)
     except OSError:
         return False
     return True
@@ -35,4 +35,4 @@ def taken(descriptor: int) -> bool:
 
 def share(descriptor: int) -> None:
     """Hold the lock of an open folder with others that share it, as soon as nobody has it alone; not on Windows."""
-    _SYSTEM.flock(descriptor, _SYSTEM.LOCK_SH)
+    SYSTEM.flock(descriptor, SYSTEM.LOCK_SH)

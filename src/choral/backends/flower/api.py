@@ -52,7 +52,7 @@ class Api:
         at_socket = isinstance(where, Path)
         verified: ssl.SSLContext | bool = False if authority is None else ssl.create_default_context(cafile=authority)
         transport = httpx.HTTPTransport(uds=str(where)) if at_socket else httpx.HTTPTransport(verify=verified)
-        self._client = httpx.Client(
+        self.client = httpx.Client(
             base_url=f"http{'' if authority is None else 's'}://{_HOST if at_socket else where}",
             transport=transport,
             timeout=_SECONDS,
@@ -68,7 +68,7 @@ class Api:
 
     def ask(self, path: str, request: WireMessage, kind: type[Reply], headers: dict[str, str] | None = None) -> Reply:
         """The answer to a request; an httpx.HTTPError if there is none, or one that says no."""
-        answer = self._client.post(path, content=request.SerializeToString(deterministic=True), headers=headers)
+        answer = self.client.post(path, content=request.SerializeToString(deterministic=True), headers=headers)
         answer.raise_for_status()
         reply = kind()
         reply.ParseFromString(answer.content)
@@ -76,7 +76,7 @@ class Api:
 
     def close(self) -> None:
         """Hang up."""
-        self._client.close()
+        self.client.close()
 
     def __enter__(self) -> Self:
         return self

@@ -53,11 +53,11 @@ class Gate:
         self, client: httpx.AsyncClient, nodes: Iterable[bytes], *, most_bytes: int, patience: float = 60.0
     ) -> None:
         """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s."""
-        self._client, self._most_bytes, self._patience = client, most_bytes, patience
+        self.client, self._most_bytes, self._patience = client, most_bytes, patience
         self._nodes = {key: _public_key(key) for key in nodes}
         self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
-        self._holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
+        self.holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
         self._rung = asyncio.Event()
         self._most_lines = LINES * (1 + len(self._nodes))
 
@@ -121,7 +121,7 @@ class Gate:
             else:
                 reply = await self.hand_on(request.target.decode(), kept, body)
             if request.target == _CONNECT:  # it has started again: what cut its line before may have been that
-                self._holds.pop(node, None)
+                self.holds.pop(node, None)
         finally:
             self._busy[node] -= 1
         return await self._answer(line, *reply)
@@ -133,7 +133,7 @@ class Gate:
         something between node and gate cuts the line, the next request is held for half as long as this one was.
         """
         loop = asyncio.get_running_loop()
-        begin, hold = loop.time(), self._holds.get(node, HOLD)
+        begin, hold = loop.time(), self.holds.get(node, HOLD)
         gone = loop.create_task(line.hung_up())
         try:
             while True:
@@ -146,7 +146,7 @@ class Gate:
                 await asyncio.wait((ringing, gone), timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 ringing.cancel()
                 if gone.done():
-                    self._holds[node] = (loop.time() - begin) / 2
+                    self.holds[node] = (loop.time() - begin) / 2
                     raise ConnectionResetError
         finally:
             gone.cancel()
@@ -155,7 +155,7 @@ class Gate:
     async def hand_on(self, path: str, headers: Headers, body: bytes) -> tuple[int, Headers, bytes]:
         """What the SuperLink answers to a request: its status, headers and body."""
         try:
-            reply = await self._client.post(path, headers=headers, content=body)
+            reply = await self.client.post(path, headers=headers, content=body)
         except httpx.TransportError:
             return 503, [], b""
         head = [(name, value) for name, value in reply.headers.raw if name.lower() not in _OURS]

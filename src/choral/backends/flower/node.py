@@ -81,7 +81,7 @@ def stay_connected(address: str, authority: Path, key: Path, answer: Callable[[M
     """
     private = key_in(key)
     while True:
-        _await_listener(address)
+        await_listener(address)
         let_in = False
         try:
             with http_request_response(
@@ -98,7 +98,7 @@ def stay_connected(address: str, authority: Path, key: Path, answer: Callable[[M
         time.sleep(KNOCK)
 
 
-def _await_listener(address: str) -> None:
+def await_listener(address: str) -> None:
     """Return when somebody listens at the address: Flower would wait up to 20 s after the server is up."""
     host, _, port = address.rpartition(":")
     while proxy_for(host.strip("[]")) is None:
