@@ -19,7 +19,7 @@ def declared(
     package: str, name: str, label: str, *, sites: int, numbers: Mapping[str, Ends], levels: Sequence[str],
     classes: bool = True, label_bounds: Ends | None = None, by: str | None = None, **more: int,
 ) -> RealTable:  # fmt: skip
-    """A table of an R package with its declared columns, over so many sites, or over those that the column `by` names."""
+    """A table of an R package with its declared columns, over so many sites or over those that `by` names."""
     frame = of_r(package, name)[[label, *numbers, *levels, *([by] if by else [])]].dropna().reset_index(drop=True)
     columns: dict[str, Any] = {one: {"bounds": list(ends)} for one, ends in numbers.items()}
     for one in levels:

@@ -46,10 +46,12 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
          "Smaller, and the luck of the draw outweighs the noise; larger costs time and hardly lowers the noise."
          if share < 1 else "Smaller batches save time, but add noise themselves or need more of it."),
         ("clip", f"{plan.clip:g}",
-         "about the length of one record's gradient while the model knows nothing, for rows of length "
+         ("a quarter of the length of a row, since many weights carry much noise; rows have length " if task.many else
+          "about the length of one record's gradient while the model knows nothing, for rows of length ")
          + f"{shape.length:.2g}" + (" (given)." if "row_length" in task.given else " (a guess: --row-length)."),
          "Noise goes in proportion: half the clip, half the noise, and longer gradients are cut shorter."),
         ("step_size", f"{plan.step_size:g}",
+         "so long that all steps together leave a noise of about 2 on the score of a row." if task.many else
          f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
         *_server(chosen),
