@@ -358,6 +358,32 @@ def test_with_more_budget_records_pull_longer_and_nothing_jumps_where_data_are_s
     assert max(np.diff(np.log(clips))) < 0.4
 
 
+def test_many_weights_of_several_classes_get_a_quarter_of_a_row_as_clip_and_one_step_per_round():
+    shape = {"devices": 5, "rows": 230, "features": 64, "classes": 10, "row_length": 8.0, "delta": 1e-5}
+    few, many = (plan_for(epsilon=epsilon, **shape) for epsilon in (1.0, 4.0))
+    for told in (few, many):
+        plan = told.plan
+        assert (plan.rounds, plan.local_steps, plan.clip, plan.batch) == (100, 1, 2.0, 230)
+        assert told.chosen.rule == "S1" and 0.99 * told.budget.epsilon < told.chosen.epsilon <= told.budget.epsilon
+        assert any("a quarter of the length of a row" in line for line in told.explanation)
+    # By hand: μ = 0.2678 at ε = 1; 2·230·0.2678·√5/(2·100·8·2) = 0.086, and μ = 0.924 at ε = 4.
+    assert few.plan.step_size == pytest.approx(0.086) and many.plan.step_size == pytest.approx(0.3)
+
+
+def test_given_rounds_of_many_weights_share_the_same_steps_and_described_steps_keep_the_guide():
+    shape = {"epsilon": 2.0, "devices": 5, "rows": 230, "features": 64, "classes": 10, "delta": 1e-5}
+    given = plan_for(rounds=30, **shape).plan
+    assert (given.rounds, given.local_steps) == (30, 4)
+    by_guide = [plan_for(**shape, **one).plan for one in ({"batch": 50}, {"clip": 3.8}, {"sampling": "partition"})]
+    assert [plan.rounds == 100 and plan.local_steps == 1 for plan in by_guide] == [False] * 3
+
+
+def test_rounds_are_many_where_data_are_scarce_and_few_where_they_are_ample():
+    shape = {"link": "softmax", "classes": 2, "features": 30, "devices": 5, "cohort": 5, "row_length": 31**0.5}
+    rounds = [once_numbers(Budget(epsilon=1.0, delta=1e-5), rows=rows, **shape).rounds for rows in (90, 700, 5000)]
+    assert rounds[0] == 60 and 20 < rounds[1] < 60 and rounds[2] == 20
+
+
 def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
     def told(against, **more):
         given = {"epsilon": 1.0, "delta": 1e-5, "devices": 16, "rows": 2440, "features": 104, "row_length": 3.9, **more}

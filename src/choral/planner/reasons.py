@@ -94,7 +94,7 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
     rows = (
         ("rounds", f"{plan.rounds}",
          f"a device is in {chosen.part.rounds} rounds; for one total time the noise is damped between them.",
-         "A quarter of them cost 0.5 points of accuracy on average on made-up tables, and save traffic."),
+         "A third of them cost 0.5 points of accuracy on made-up tables whose sites differ, and save traffic."),
         _cohort(chosen),
         ("noise_is_added", "once",
          "the model is convex, so one row moves an upload by a known amount however many steps there are.",
