@@ -1,7 +1,7 @@
 """The grid that `bench.planner` compares the planner with: at least 200 settings of a table at every ε.
 
 Noise once has five slopes, twelve total times, three numbers of rounds and two server steps (quick: four slopes, nine
-times, 5 and 60 rounds). Where the planner proposes noise in every step, that has three clips, five step sizes, four
+times). Where the planner proposes noise in every step, that has three clips, five step sizes, four
 numbers of steps, two numbers of local steps, two batches and two server steps besides (quick: instead, without the most
 steps). Every setting has the noise that `calibrated` gives it. What a split of a table gives is kept in an ignored
 folder, so that a search goes on where it was stopped.
@@ -67,7 +67,7 @@ class Effort:
 
 
 QUICK = Effort(
-    seeds=2, most_rows=1500, most_draws=2, slopes=(0.05, 0.1, 0.25, 0.5),
+    seeds=2, most_rows=1500, most_draws=1, slopes=(0.05, 0.1, 0.25, 0.5),
     times=tuple(2.0**power for power in range(3, 12)), rounds=(5, 20, 60), steps=(32, 64, 128), both=False,
 )  # fmt: skip
 FULL = Effort(

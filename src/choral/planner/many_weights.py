@@ -1,4 +1,4 @@
-"""Numbers for noise in every step where three and more classes have many weights; every step sees all rows (rule S1)."""
+"""Numbers for noise in every step where several classes have many weights; every step sees all rows (rule S1)."""
 
 import math
 from dataclasses import dataclass
