@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-# Chosen on 57 made-up tables of many shapes, never on a real one (decision 0046).
+# Chosen on made-up tables of many shapes, never on a real one (decision 0046).
 _STEPS = 100  # in all rounds: one per round, since sites that take several between two sums drift apart
 _PULL = 0.25  # the clip, as a share of a row's length
 _NOISE = 2.0  # that all steps together leave on a row's score where nothing damps it
