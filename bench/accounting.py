@@ -94,17 +94,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
-    told = {"command": {name: command(name) for name in LIMITS}, "accountant": accountants()}
+    reported = {"command": {name: command(name) for name in LIMITS}, "accountant": accountants()}
     if wanted.json:
-        print(json.dumps(told))
+        print(json.dumps(reported))
     else:
-        for name, times in told["command"].items():
+        for name, times in reported["command"].items():
             print(
                 f"choral account, {name}: {times['wall_s']} s wall, {times['cpu_s']} s CPU, limit {times['limit_s']} s"
             )
-        for name, figure in told["accountant"].items():
+        for name, figure in reported["accountant"].items():
             print(f"{name:<20} {figure}")
-    return int(any(each["wall_s"] > each["limit_s"] for each in told["command"].values()))
+    return int(any(each["wall_s"] > each["limit_s"] for each in reported["command"].values()))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     study = settle(job_of(**given), None if task.data == "adult" else clusters())
     result = Run("simulation", study).finish()
     claim = result.privacy.against_everyone
-    told = {"accuracy": result.test["accuracy"], "epsilon": claim.epsilon, "rule": claim.rule,
+    reported = {"accuracy": result.test["accuracy"], "epsilon": claim.epsilon, "rule": claim.rule,
             "adjacency": result.privacy.adjacency, "adversary": claim.adversary}  # fmt: skip
     plan, train, test = study.plan, study.split.train, study.split.test
     shared = {
@@ -96,7 +96,7 @@ def ours(task: Task, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         "step_size": plan.step_size, "clip": plan.clip, "most_rounds": rounds_each(plan), "seed": seed,
         "noise_multiplier": plan.noise * plan.batch / plan.clip, "epsilon": task.epsilon, "delta": DELTA,
     }  # fmt: skip
-    return told, shared
+    return reported, shared
 
 
 def theirs(shared: dict[str, Any], *, own_accountant: bool) -> dict[str, Any]:
@@ -129,16 +129,16 @@ def compare(task: Task, seeds: int) -> dict[str, Any]:
     first = runs[0][0]
     found: dict[str, Any] = {
         "data": task.data, "model": f"mlp {list(task.hidden)}" if task.hidden else "logistic", **task.settings,
-        "epsilon": max(told["epsilon"] for told, _ in runs), "delta": DELTA, "seeds": seeds,
+        "epsilon": max(reported["epsilon"] for reported, _ in runs), "delta": DELTA, "seeds": seeds,
         **{name: first[name] for name in ("rule", "adjacency", "adversary")},
-        "choral": summary([told["accuracy"] for told, _ in runs]),
+        "choral": summary([reported["accuracy"] for reported, _ in runs]),
     }  # fmt: skip
     for name in ("same_guarantee", "own_accountant"):
         if not python_of("opacus").exists():
             found[f"opacus_{name}"] = {"mean": None, "reason": "opacus is not installed here; see make bench-setup"}
             continue
         peers = [theirs(shared, own_accountant=name == "own_accountant") for _, shared in runs]
-        gaps = [told["accuracy"] - peer["accuracy"] for (told, _), peer in zip(runs, peers, strict=True)]
+        gaps = [reported["accuracy"] - peer["accuracy"] for (reported, _), peer in zip(runs, peers, strict=True)]
         found[f"opacus_{name}"] = summary([peer["accuracy"] for peer in peers]) | {
             "difference": summary(gaps),
             "noise_multiplier": round(peers[0]["noise_multiplier"], 4),

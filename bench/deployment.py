@@ -194,12 +194,12 @@ def main() -> None:
     rounds = 3 if args.memory or args.quick else 8
     if args.memory:
         seconds, size, memory = choral_seconds(args.nodes, args.memory, rounds)
-        told: dict[str, Any] = {"parameters": size, "seconds": seconds, "most_memory_mib": memory}
+        reported: dict[str, Any] = {"parameters": size, "seconds": seconds, "most_memory_mib": memory}
     else:
         sizes = (1000,) if args.quick else (1000, 1_000_000)
-        told = {f"{size:.0e}": compare(args.nodes, size, rounds) for size in sizes}
-    told = {"nodes": args.nodes, "rounds": rounds, "cores": os.cpu_count(), **told}
-    print(json.dumps(told, indent=None if args.json else 1), file=sys.stdout)
+        reported = {f"{size:.0e}": compare(args.nodes, size, rounds) for size in sizes}
+    reported = {"nodes": args.nodes, "rounds": rounds, "cores": os.cpu_count(), **reported}
+    print(json.dumps(reported, indent=None if args.json else 1), file=sys.stdout)
 
 
 if __name__ == "__main__":

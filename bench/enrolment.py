@@ -95,17 +95,17 @@ def shared_keys(devices: int, *, hybrid: bool) -> dict[str, float]:
         for identity in identities
     ]
     timed = Timed(made)
-    wire, told = Wire(terms, timed), {}
+    wire, reported = Wire(terms, timed), {}
     begin = time.process_time()
     if hybrid:
         wire.agree(Turn(1, 0), range(devices))
-        told = {"agreement": time.process_time() - begin, "agreement of one": max(timed.seconds)}
-        told |= {"kB sent by one": max(timed.sent) / 1000, "kB received by one": max(timed.got) / 1000}
+        reported = {"agreement": time.process_time() - begin, "agreement of one": max(timed.seconds)}
+        reported |= {"kB sent by one": max(timed.sent) / 1000, "kB received by one": max(timed.got) / 1000}
     for turn in (1, 2):
         begin = time.process_time()
         wire.attempt(Turn(turn, 0), range(devices), model)
-        told[f"turn {turn}"] = time.process_time() - begin
-    return told | {"vault kB": len(made[0].vault.store.read()) / 1000}
+        reported[f"turn {turn}"] = time.process_time() - begin
+    return reported | {"vault kB": len(made[0].vault.store.read()) / 1000}
 
 
 def enrolled(devices: int, offers: tuple[str, ...]) -> dict[str, float]:

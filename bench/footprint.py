@@ -31,9 +31,9 @@ def on_disk(python: Path, names: list[str]) -> dict[str, Any]:
     if not python.exists():
         return {"mib": None, "reason": "not installed here; see make bench-setup"}
     command = [python, HERE / "installed.py", *names]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    largest = {name: value >> 20 for name, value in told["largest"].items()}
-    return {"packages": told["packages"], "mib": told["bytes"] >> 20, "largest_mib": largest}
+    reported = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    largest = {name: value >> 20 for name, value in reported["largest"].items()}
+    return {"packages": reported["packages"], "mib": reported["bytes"] >> 20, "largest_mib": largest}
 
 
 def in_memory(*options: str, environment: str | None = None) -> dict[str, Any]:

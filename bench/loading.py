@@ -33,14 +33,14 @@ def write(path: Path, rows: int, devices: int) -> None:
     with path.open("w") as file:
         file.write("site,age,bmi,pressure,sex,dose,ill\n")
         for site, age, bmi, pressure, sex, dose, ill in zip(*columns, strict=True):
-            told = f"clinic-{site:04},{age},{bmi:.2f},{pressure:.1f},{'FM'[sex]},{dose:.3f},{('no', 'yes')[ill]}\n"
-            file.write(told)
+            reported = f"clinic-{site:04},{age},{bmi:.2f},{pressure:.1f},{'FM'[sex]},{dose:.3f},{('no', 'yes')[ill]}\n"
+            file.write(reported)
 
 
 def most_memory() -> int:
     """The most bytes that this process has had in memory; what getrusage says begins with the parent's."""
-    told = Path("/proc/self/status").read_text()
-    return int(told.partition("VmHWM:")[2].split()[0]) * 1024
+    reported = Path("/proc/self/status").read_text()
+    return int(reported.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def load(path: str) -> dict[str, float]:
@@ -70,8 +70,8 @@ def measure(rows: int, devices: int, repeats: int = 3) -> dict[str, float]:
         command = [sys.executable, "-m", "bench.loading", "--load", str(path)]
         found = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(repeats)]
         size = path.stat().st_size / 1e6
-    told = {name: round(statistics.median(one[name] for one in found), 3) for name in found[0]}
-    return {"rows": rows, "file_mb": round(size, 1), **told}
+    reported = {name: round(statistics.median(one[name] for one in found), 3) for name in found[0]}
+    return {"rows": rows, "file_mb": round(size, 1), **reported}
 
 
 def main() -> None:

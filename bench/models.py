@@ -1,8 +1,8 @@
 """Models from other frameworks, images and frozen encoders: `python -m bench.models [--quick] [--json]`.
 
-- `torch_adult_vs_opacus_loop`: a round of Adult's network with 10 devices by `choral.torch`, beside Opacus.
+- `torch_adult_vs_opacus_loop`: a round of Adult's network with 10 devices by `choral.torch`, compared with Opacus.
 - `cnn_vs_opacus_loop`, `cnn_vs_vmap_grad`: a round of a LeNet-like network on 28 × 28 images with 100 devices, by the
-  built-in `kind = "cnn"`, beside Opacus and beside the gradients of single rows by `vmap(grad)`.
+  built-in `kind = "cnn"`, compared with Opacus and with the gradients of single rows by `vmap(grad)`.
 - `head_minus_whole_points`: percentage points by which a convex head on a frozen public encoder is above a network
   that is trained whole, on digits at the same ε.
 
@@ -29,7 +29,7 @@ PUBLIC = 0.4  # the share of the digits that is taken for public: the encoder is
 SIZES = (48, 24)  # of the encoder's hidden layers; the last one is the embedding
 
 
-def beside(ours: tuple[str, ...], peer: tuple[str, ...], work: Work, *, rounds: int, repeats: int,
+def compared(ours: tuple[str, ...], peer: tuple[str, ...], work: Work, *, rounds: int, repeats: int,
            environment: str | None = None, share: int = 1) -> dict[str, Any]:  # fmt: skip
     """How many times the peer takes our time; with `share` > 1 its loop is timed on that part of the cohort."""
     try:
@@ -45,26 +45,28 @@ def beside(ours: tuple[str, ...], peer: tuple[str, ...], work: Work, *, rounds: 
 
 
 def torch_adult(form: str, repeats: int) -> dict[str, Any]:
-    """Adult's network in PyTorch beside Opacus."""
-    return beside(("ours_torch", "dense"), ("opacus", form), ADULT_MLP, rounds=3, repeats=repeats, environment="opacus")
+    """Adult's network in PyTorch, compared with Opacus."""
+    return compared(
+        ("ours_torch", "dense"), ("opacus", form), ADULT_MLP, rounds=3, repeats=repeats, environment="opacus"
+    )
 
 
 def cnn_beside_opacus(form: str, repeats: int) -> dict[str, Any]:
-    """The built-in convolutional network beside Opacus."""
-    return beside(("ours_cnn", "closed"), ("opacus_lenet", form), LENET, rounds=1, repeats=repeats,
+    """The built-in convolutional network, compared with Opacus."""
+    return compared(("ours_cnn", "closed"), ("opacus_lenet", form), LENET, rounds=1, repeats=repeats,
                   environment="opacus", share=5)  # fmt: skip
 
 
 def torch_lenet_beside_opacus(repeats: int) -> dict[str, Any]:
-    """The same network in PyTorch beside Opacus."""
-    return beside(("ours_torch", "lenet"), ("opacus_lenet", "hooks"), LENET, rounds=1, repeats=repeats,
+    """The same network in PyTorch, compared with Opacus."""
+    return compared(("ours_torch", "lenet"), ("opacus_lenet", "hooks"), LENET, rounds=1, repeats=repeats,
                   environment="opacus", share=5)  # fmt: skip
 
 
 def cnn_beside_mapped(repeats: int) -> dict[str, Any]:
-    """The built-in convolutional network beside `vmap(grad)` of the same network, in its faster form."""
+    """The built-in convolutional network, compared with `vmap(grad)` of the same network, in its faster form."""
     forms = ("vmap_grad", "vmap_patches")
-    found = {form: beside(("ours_cnn", "closed"), ("ours_cnn", form), LENET, rounds=1, repeats=repeats, share=10)
+    found = {form: compared(("ours_cnn", "closed"), ("ours_cnn", form), LENET, rounds=1, repeats=repeats, share=10)
              for form in forms}  # fmt: skip
     least = min((one for one in found.values() if one["times"] is not None), key=lambda one: one["times"], default=None)
     return {**(least or found[forms[0]]), "forms": {form: one["times"] for form, one in found.items()}}

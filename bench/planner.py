@@ -215,17 +215,17 @@ class Kept:
         if self.file is not None:
             self.file.write_text(json.dumps({"datasets": {name: one for name, one in self.datasets.items() if one}}))
 
-    def told(self, *, with_grid: bool) -> dict[str, Any]:
+    def summary(self, *, with_grid: bool) -> dict[str, Any]:
         """The tables, how many verdicts before a run were right, and the largest distance from the best of a grid."""
         rows = [row for table in self.datasets.values() if table for row in table["epsilon"].values()]
-        told: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "datasets": self.datasets, "verdicts": len(rows), "verdicts_right": sum(row["agrees"] for row in rows),
             "verdicts_same_kind": sum(row["expected"] == row["happened"] for row in rows), "because": self.because,
         }  # fmt: skip
         if with_grid:
-            told["worst_gap"] = max((row["gap"] for row in rows), default=None)
-            told["worst_gap_there"] = max((row["gap_there"] for row in rows), default=None)
-        return told
+            figures["worst_gap"] = max((row["gap"] for row in rows), default=None)
+            figures["worst_gap_there"] = max((row["gap_there"] for row in rows), default=None)
+        return figures
 
 
 def main() -> None:
@@ -247,7 +247,7 @@ def main() -> None:
     _each(makers, measure_fresh if args.fresh else partial(measure, effort=effort), kept)
     if args.json:
         seeds = FRESH_SEEDS if args.fresh else effort.seeds
-        print(json.dumps(kept.told(with_grid=not args.fresh) | {"seeds": seeds, "delta": DELTA}))
+        print(json.dumps(kept.summary(with_grid=not args.fresh) | {"seeds": seeds, "delta": DELTA}))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Noise once has five slopes, twelve total times, three numbers of rounds and two server steps (quick: four slopes, nine
 times). Where the planner proposes noise in every step, that has three clips, five step sizes, four
-numbers of steps, two numbers of local steps, two batches and two server steps besides (quick: instead, without the most
-steps). Every setting has the noise that `calibrated` gives it. What a split of a table gives is kept in an ignored
+numbers of steps, two numbers of local steps, two batches and two server steps in addition (quick: instead, without the
+most steps). Every setting has the noise that `calibrated` gives it. What a split of a table gives is kept in an ignored
 folder, so that a search goes on where it was stopped.
 """
 
@@ -213,8 +213,8 @@ def digest_of(table: RealTable, effort: Effort) -> str:
     """Of all that decides what the grid finds: rows, settings, effort and the code."""
     frame = table.frame.drop(columns="site", errors="ignore").to_csv(index=False)
     own = "".join(inspect.getsource(one) for one in (side_by_side, once, inspect.getmodule(digest_of)) if one)
-    told = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
-    return hashlib.sha256(told.encode()).hexdigest()[:24]
+    described = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
+    return hashlib.sha256(described.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,12 +27,17 @@ def once(words: list[str]) -> tuple[float, float]:
 
 def measure(repeats: int) -> dict[str, dict[str, float | bool]]:
     """The best of the repeats for each sampler, against its limit."""
-    told = {}
+    reported = {}
     for sampling, limit in LIMITS.items():
         runs = [once([*TASK, "--sampling", sampling]) for _ in range(repeats)]
         wall, cpu = (min(column) for column in zip(*runs, strict=True))
-        told[sampling] = {"wall_s": round(wall, 3), "cpu_s": round(cpu, 3), "limit_s": limit, "within": wall <= limit}
-    return told
+        reported[sampling] = {
+            "wall_s": round(wall, 3),
+            "cpu_s": round(cpu, 3),
+            "limit_s": limit,
+            "within": wall <= limit,
+        }
+    return reported
 
 
 if __name__ == "__main__":

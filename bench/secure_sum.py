@@ -122,18 +122,21 @@ class Cohort:
         self.terms = Terms(roster=roster, secure=secure, codec=codec, parameters=size, plan="bench")
         self.model = bytes(4 * size)
         self.mean = np.empty(size, np.float32)  # kept from round to round, as choral.federation does
-        self.devices = [self._device(identity) for identity in identities]
-
-    def _device(self, identity: Identity) -> Device:
-        vault = Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes()))
-        return Device(self.terms, vault, train=self._train, charge=lambda *_: Receipt())
+        self.identities, self.devices = identities, list[Device]()
 
     def enrol(self) -> None:
-        """Let every pair agree, which happens once for all rounds, when a pair first needs it."""
-        for device in self.devices:
-            for peer in range(len(self.devices)):
-                if peer != device.number:
-                    device._pair(peer)
+        """Let every pair agree, which happens once for all rounds, and write it into the vaults."""
+        self.devices = [self._device(identity, agreed=True) for identity in self.identities]
+
+    def begin(self) -> None:
+        """Start the devices; pairs agree in the rounds in which they are neighbours."""
+        self.devices = [self._device(identity, agreed=False) for identity in self.identities]
+
+    def _device(self, identity: Identity, *, agreed: bool) -> Device:
+        peers = [bundle for bundle in self.terms.whole if agreed and bundle.id != identity.id]
+        pairs = {peer.id: identity.pair(peer, self.terms.roster_digest).data for peer in peers}
+        vault = Vault.create(MemoryStore(), Memory(id=identity.id, secret=identity.to_bytes(), pairs=pairs))
+        return Device(self.terms, vault, train=self._train, charge=lambda *_: Receipt())
 
     def _train(self, *_: object) -> NDArray[np.float32]:
         return self.update.copy() if self.fresh_updates else self.update
@@ -284,6 +287,7 @@ def rounds(name: str, flower: Flower, case: Case, repeats: int) -> dict[str, flo
 def alone(name: str, case: Case) -> dict[str, float]:
     """One case of choral alone: milliseconds, bytes and memory."""
     cohort = Cohort(case)
+    cohort.begin()
     cohort.round()
     run = cohort.round()
     return {

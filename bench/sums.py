@@ -9,7 +9,7 @@ tables, and a figure whose table is missing is null with the reason.
 *_auc: of models on sums, on a tenth of the rows. km_sup_error: the largest error of a survival curve at the ends of its
 bins, against the curve of the same table without noise; km_expected_error: its mean over 200 Gaussian noises, for
 Dialysis also by months and for BRCA over ten years. km_coverage: how often 95 % intervals that are not rough hold
-the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows, beside Cox's regression on
+the curve of the population that rows are drawn from. hazard_c_index: on a tenth of the rows, and Cox's regression on
 the others together. bounds_accuracy: of a logistic model on Adult whose ranges were asked for first, with ε = 0.1 of
 the 1. quantile_error: of nine deciles at the price of ten columns with ε = 0.5, in parts of the range from 1 % to 99 %.
 logrank_false_alarms: how often p is below 0.05 where arms are permuted at random. Without a name, flchain is meant.
@@ -110,7 +110,7 @@ def regression(table: SumTable, kind: str, seed: int, folder: Path) -> float:
 def bounds(kind: str, seed: int, folder: Path) -> float:
     """Accuracy on Adult of a logistic model whose numbers have the ranges that were asked for first."""
     public, table = adult_metadata(), str(files("choral.learning") / "adult" / "adult.csv.xz")
-    columns: dict[str, Any] = {name: told for name, told in public["columns"].items() if "levels" in told}
+    columns: dict[str, Any] = {name: reported for name, reported in public["columns"].items() if "levels" in reported}
     numbers = [name for name in public["columns"] if name not in columns]
     shape = {"label": ADULT_LABEL, "classes": public["classes"], "devices": 16, "cohort": 16, "partition": "even"}
     everything = {**asked(kind, BOUNDS_EPSILON, 1), "columns": [*numbers, ADULT_LABEL]}
@@ -234,11 +234,11 @@ def _inputs(table: SumTable, rows: Table) -> tuple[NDArray[np.float64], NDArray[
     """Each column within its declared bounds, or whether it has its second level."""
     columns = []
     for name in table.risks:
-        told, cells = table.settings["columns"][name], rows.cells(name)
-        if "levels" in told:
-            columns.append(np.array([float(str(cell) == told["levels"][1]) for cell in cells]))
+        reported, cells = table.settings["columns"][name], rows.cells(name)
+        if "levels" in reported:
+            columns.append(np.array([float(str(cell) == reported["levels"][1]) for cell in cells]))
         else:
-            numbers = np.clip(np.array([float(cell) for cell in cells]), *told["bounds"])
+            numbers = np.clip(np.array([float(cell) for cell in cells]), *reported["bounds"])
             columns.append(np.log(np.maximum(numbers, 1e-3)) if name in table.logs else numbers)
     time, until = np.array([float(cell) for cell in rows.cells("time")]), table.survival["until"]
     died = np.array([str(cell) == "1" for cell in rows.cells("event")]) & (time <= until)
@@ -266,13 +266,13 @@ def quantiles(
 
 def adult_quantiles(kind: str, seed: int, folder: Path) -> float:
     """The error of deciles of Adult's numbers."""
-    names = [name for name, told in adult_metadata()["columns"].items() if "bounds" in told]
+    names = [name for name, reported in adult_metadata()["columns"].items() if "bounds" in reported]
     return quantiles(ADULT, None, names, kind, seed, folder)
 
 
 def support_quantiles(table: SumTable, kind: str, seed: int, folder: Path) -> float:
     """The error of deciles of ten columns of SUPPORT2."""
-    names = [name for name, told in table.settings["columns"].items() if "bounds" in told and name != "time"]
+    names = [name for name, reported in table.settings["columns"].items() if "bounds" in reported and name != "time"]
     return quantiles(table.settings, table.rows, names, kind, seed, folder)
 
 

@@ -69,23 +69,23 @@ def machine(found: Results) -> str:
 
 def limits(found: Results) -> str:
     """What the machine can do."""
-    told = found["limits"]
+    reported = found["limits"]
     rows = [
-        ("matrix products, float32", f"{number(told['flops'] / 1e9)} GFLOP/s"),
-        ("copies of memory, read and written", f"{number(told['bytes_a_second'] / 1e9)} GB/s"),
-        ("AES-256-CTR, one core", f"{number(told['aes_256_ctr_bytes_a_second'] / 1e9)} GB/s"),
-        ("AES-256 as GCM draws it, one core", f"{number(told['aes_256_gcm_bytes_a_second'] / 1e9)} GB/s"),
+        ("matrix products, float32", f"{number(reported['flops'] / 1e9)} GFLOP/s"),
+        ("copies of memory, read and written", f"{number(reported['bytes_a_second'] / 1e9)} GB/s"),
+        ("AES-256-CTR, one core", f"{number(reported['aes_256_ctr_bytes_a_second'] / 1e9)} GB/s"),
+        ("AES-256 as GCM draws it, one core", f"{number(reported['aes_256_gcm_bytes_a_second'] / 1e9)} GB/s"),
     ]
     return table(["limit", "this machine"], rows)
 
 
-def floor_ms(work: Work, told: Mapping[str, float]) -> float:
+def floor_ms(work: Work, reported: Mapping[str, float]) -> float:
     """The least milliseconds of a round, by products or by memory, whichever takes longer.
 
     Products: its floating-point operations at full speed. Memory: each parameter read and written once per step.
     """
     moved = 8 * work.cohort * work.steps * work.parameters
-    return 1e3 * max(work.flops / told["flops"], moved / told["bytes_a_second"])
+    return 1e3 * max(work.flops / reported["flops"], moved / reported["bytes_a_second"])
 
 
 def engine(found: Results) -> str:
@@ -124,9 +124,9 @@ def noise(found: Results) -> str:
 
 def first(found: Results) -> str:
     """From the start of a process to the first finished round; and the front door."""
-    told = found["engine"]["details"].get("first_round", {"ours": {"cold_s": None}})
+    reported = found["engine"]["details"].get("first_round", {"ours": {"cold_s": None}})
     rows = [("choral" if name == "ours" else PEERS.get(name, name), number(one["cold_s"]), number(one.get("warm_s")))
-            for name, one in told.items()]  # fmt: skip
+            for name, one in reported.items()]  # fmt: skip
     door = {name.removesuffix("_seconds"): value for name, value in found["front_door"].items() if "_seconds" in name}
     more = [(f"`{name.replace('_', ' ')}`", number(value)) for name, value in door.items()]
     head = ["first round of the Adult network", "cold, s", "with its cache, s"]
@@ -147,23 +147,25 @@ def growth(found: Results) -> str:
     """Fitted exponents: 0 is flat, 1 linear."""
     rows = [(f"engine, {name}", ", ".join(f"{size:,}" for size in one["sizes"]), number(one["exponent"]))
             for name, one in found["engine"]["details"].get("growth", {}).items()]  # fmt: skip
-    told = found.get("scale", {})
+    reported = found.get("scale", {})
     for side in ("device", "server"):
-        if side in told:
-            sizes = ", ".join(f"{size:,}" for size in told["cohorts"])
-            rows.append((f"secure sum on the sparse graph, {side}, r", sizes, number(told[side]["parameter_exponent"])))
+        if side in reported:
+            sizes = ", ".join(f"{size:,}" for size in reported["cohorts"])
+            rows.append(
+                (f"secure sum on the sparse graph, {side}, r", sizes, number(reported[side]["parameter_exponent"]))
+            )
     return table(["what, against", "sizes", "exponent of CPU time"], rows)
 
 
-def aes_floor_ms(name: str, told: Mapping[str, float], length: int = 10**6) -> float | None:
+def aes_floor_ms(name: str, reported: Mapping[str, float], length: int = 10**6) -> float | None:
     """The least milliseconds for a case's masks of 32-bit words, drawn by AES on two cores; None for other names.
 
     A device draws its neighbours' masks and its own; the server every included device's own and, for each one that
     dropped out, those it shares with the included.
 
-    >>> told = {"aes_256_gcm_bytes_a_second": 4e9, "aes_256_ctr_bytes_a_second": 2e9}
-    >>> aes_floor_ms("device_r10", told), aes_floor_ms("server_r10_2_dropped", told), aes_floor_ms("mask_kernel", told)
-    (5.0, 12.0, None)
+    >>> reported = {"aes_256_gcm_bytes_a_second": 4e9, "aes_256_ctr_bytes_a_second": 2e9}
+    >>> [aes_floor_ms(work, reported) for work in ("device_r10", "server_r10_2_dropped", "mask_kernel")]
+    [5.0, 12.0, None]
     """
     case = re.match(r"(device|server)_r(\d+)", name)
     if case is None:
@@ -172,20 +174,20 @@ def aes_floor_ms(name: str, told: Mapping[str, float], length: int = 10**6) -> f
     dropped, neighbours = (re.search(rf"(\d+)_{word}", name) for word in ("dropped", "neighbours"))
     gone, near = int(dropped[1]) if dropped else 0, int(neighbours[1]) if neighbours else cohort - 1
     masks = near + 1 if case[1] == "device" else cohort - gone + gone * min(near, cohort - gone)
-    speed = max(told["aes_256_gcm_bytes_a_second"], told["aes_256_ctr_bytes_a_second"])
+    speed = max(reported["aes_256_gcm_bytes_a_second"], reported["aes_256_ctr_bytes_a_second"])
     return 1e3 * 4 * length * masks / (CORES * speed)
 
 
 def secure_sum(found: Results) -> str:
     """A round of the secure sum next to Flower's SecAgg+."""
-    told, rows = found["secure_sum"], []
-    for key in (key for key in told if key.endswith("_vs_flower")):
+    reported, rows = found["secure_sum"], []
+    for key in (key for key in reported if key.endswith("_vs_flower")):
         name = key.removesuffix("_vs_flower")
-        ours, least = told.get(f"{name}_ms"), aes_floor_ms(name, found["limits"])
-        others = [told.get(f"{name}_{word}") for word in ("flower_ms", "vs_flower_without_protobuf", "spread")]
+        ours, least = reported.get(f"{name}_ms"), aes_floor_ms(name, found["limits"])
+        others = [reported.get(f"{name}_{word}") for word in ("flower_ms", "vs_flower_without_protobuf", "spread")]
         peer, bare, spread = (number(value) or "" for value in others)
         reached = f"{number(least)} ({100 * least / ours:.0f} %)" if least and ours else ""
-        times = None if told[key] is None else f"**{number(told[key])}**"
+        times = None if reported[key] is None else f"**{number(reported[key])}**"
         rows.append((name.replace("_", " "), number(ours) or "", peer, times, bare, spread, reached))
     head = ["work", "ours, ms", "Flower, ms", "times", "times, its protobuf forgiven", "slowest repeat over best",
             "AES alone on two cores, ms (reached)"]  # fmt: skip
@@ -194,32 +196,32 @@ def secure_sum(found: Results) -> str:
 
 def lom(found: Results) -> str:
     """A round next to Fed-BioMed's LOM."""
-    told = found["lom"]
-    rows = [(side, number(told.get(f"{side}_ms")), number(told.get(f"{side}_lom_ms")), number(told[f"{side}_vs_lom"]))
-            for side in ("device", "server")]  # fmt: skip
-    about = f"Fed-BioMed {told['lom']}; r = 10, {told.get('dimensions', 10**6):,} parameters.\n\n"
+    reported = found["lom"]
+    figures = ("{}_ms", "{}_lom_ms", "{}_vs_lom")
+    rows = [(side, *(number(reported.get(figure.format(side))) for figure in figures)) for side in ("device", "server")]
+    about = f"Fed-BioMed {reported['lom']}; r = 10, {reported.get('dimensions', 10**6):,} parameters.\n\n"
     return about + table(["work", "ours, ms", "LOM, ms", "times"], rows)
 
 
 def secure_sum_alone(found: Results) -> str:
     """What else was measured of the secure sum."""
-    told = found["secure_sum"]
-    beside = {key.removesuffix("_vs_flower") for key in told if key.endswith("_vs_flower")}
-    above = {f"{one}_{word}" for one in beside for word in ("ms", "flower_ms", "spread")} | {"took_s"}
-    rows = [(name.replace("_", " ").replace("ns a parameter", "ns per parameter"), number(value))
-            for name, value in told.items()
+    reported = found["secure_sum"]
+    compared = {key.removesuffix("_vs_flower") for key in reported if key.endswith("_vs_flower")}
+    above = {f"{one}_{word}" for one in compared for word in ("ms", "flower_ms", "spread")} | {"took_s"}
+    rows = [(name.replace("_", " ").replace("a parameter", "per parameter"), number(value))
+            for name, value in reported.items()
             if isinstance(value, int | float) and name not in above and "vs_flower" not in name]  # fmt: skip
     return table(["what", "figure"], rows)
 
 
 def footprint(found: Results) -> str:
     """Disk and memory."""
-    told = found["footprint"]
+    reported = found["footprint"]
     rows = []
-    for name, one in told["disk"].items():
+    for name, one in reported["disk"].items():
         largest = ", ".join(f"{part} {mib}" for part, mib in one.get("largest_mib", {}).items())
         rows.append((name, one.get("packages"), number(one["mib"], 4), largest or one.get("reason", "")))
-    memory = [(PEERS.get(name, name), number(one["peak_mib"], 4)) for name, one in told["memory"].items()]
+    memory = [(PEERS.get(name, name), number(one["peak_mib"], 4)) for name, one in reported["memory"].items()]
     disk = table(["environment", "packages", "MiB on disk", "the largest"], rows)
     return disk + "\n\n" + table(["contender", "most MiB in memory"], memory)
 
@@ -252,24 +254,24 @@ def accounting(found: Results) -> str:
     runs = {f"`choral account`, {name}": one for name, one in found["accounting"]["command"].items()}
     runs |= {f"`choral plan`, {name}": one for name, one in found["planning"].items() if isinstance(one, dict)}
     rows = [(name, number(one["wall_s"]), number(one["cpu_s"]), one["limit_s"]) for name, one in runs.items()]
-    told = found["accounting"]["accountant"]
-    beside = [
-        (words, number(told[f"{name}_cpu_s"]), number(told[f"{name}_speedup"]), told[f"{name}_over_peer"])
+    reported = found["accounting"]["accountant"]
+    compared = [
+        (words, number(reported[f"{name}_cpu_s"]), number(reported[f"{name}_speedup"]), reported[f"{name}_over_peer"])
         for name, words in (("epsilon", "one ε"), ("noise", "the noise for an ε"))
     ]
     head = ["compared with dp-accounting's PLD accountant", "ours, CPU s", "times", "our answer over its answer"]
-    return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, beside)
+    return table(["command", "wall, s", "CPU, s", "limit that we set, s"], rows) + "\n\n" + table(head, compared)
 
 
 def deployment(found: Results) -> str:
     """Seconds per round between processes over Flower, next to plain FedAvg."""
-    told = found["deployment"]
+    reported = found["deployment"]
     rows = [
         (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
-        for one in told.values()
+        for one in reported.values()
         if isinstance(one, dict)
     ]
-    about = f"{told['nodes']} sites, {told['rounds']} rounds; median, least and most."
+    about = f"{reported['nodes']} sites, {reported['rounds']} rounds; median, least and most."
     return (
         about + "\n\n" + table(["parameters", "choral, s per round", "plain FedAvg, s per round", "over FedAvg"], rows)
     )
@@ -283,7 +285,7 @@ def _between(one: Mapping[str, Any], side: str) -> str:
 def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom", "deployment"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom", "deployment", "million", "processes"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 
@@ -299,11 +301,61 @@ def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:  # noqa: ANN
 
 
 def million(found: Results) -> str:
-    """One round of 10^4 out of 10^6 devices, carried over from what was measured."""
+    """A round out of a million enrolled devices, as it was run, and what whole lists would have cost a device."""
+    reported, one = found["million"], found["scale"]["pieces"]
+    whole = {
+        "check_cpu_ms": scale.DEVICES * one["roster_us_a_device"] / 1e3,
+        "check_kb": scale.DEVICES * one["roster_bytes_a_device"] / 1e3,
+    }
+    missing = reported["round_devices"] - reported["round_included"]
+    reported = {**reported, "check_kb": reported["check_bytes"] / 1e3, "round_missing": missing}
+    rows = [
+        (words, number(reported[name]), number(whole[name]) if name in whole else "") for name, words in RUN.items()
+    ]
+    return table(["what", "lists as trees, measured", "whole lists, computed"], rows)
+
+
+RUN = {  # figure -> its words
+    "devices": "devices enrolled",
+    "tree_cpu_s": "the server makes the tree of the roster, CPU s",
+    "cohort": "devices of the cohort that a device checks its part of",
+    "check_cpu_ms": "a device checks roster and cohort, CPU ms",
+    "check_cpu_ms_most": "the same, the slowest of 40 devices",
+    "check_kb": "a device receives for it, kB",
+    "server_cpu_ms_to_announce_one": "the server makes this message for one device, CPU ms",
+    "round_devices": "devices of the round that was run to its sum",
+    "round_missing": "of them without an update, and so not in the sum",
+    "parameters": "parameters",
+    "round_device_cpu_ms": "a device checks, agrees, masks, shares and answers, CPU ms",
+    "round_server_cpu_s": "the server announces, adds, unmasks and checks, CPU s",
+    "round_device_sends_bytes": "a device sends with its masked update, bytes",
+    "memory_mb": "memory of the process with all devices and the server, MB",
+}
+
+
+PARTS_OF_OPENING = ("receive_s", "open_s", "split_s", "speed_up", "longest_cpu_s", "speed_up_in_cpu")
+
+
+def processes(found: Results) -> str:
+    """The server's work on several processes, if it was measured."""
+    reported = found["processes"]
+    rows = [
+        (name.removeprefix("processes_"), *(number(one[key]) for key in PARTS_OF_OPENING))
+        for name, one in reported.items()
+        if name.startswith("processes_")
+    ]
+    about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
+    head = ["processes", "uploads received, s", "opened after the last answer, s", "of it split, s", "speed-up of this",
+            "longest way in CPU s", "speed-up of this"]  # fmt: skip
+    return about + "\n\n" + table(head, rows)
+
+
+def larger_models(found: Results) -> str:
+    """One round of 10^4 out of 10^6 devices with larger models, carried over from what was measured."""
     step = found["engine_scale"]["rows"][-1]["ns_a_parameter_step"]
     sizes = (CROSS_DEVICE.parameters, 10**6)
-    told = [scale.extrapolate(found["scale"], length=size, step_ns=step) for size in sizes]
-    rows = [(words, *(number(one[name] / by) for one in told)) for name, (words, by) in PIECES.items()]
+    reported = [scale.extrapolate(found["scale"], length=size, step_ns=step) for size in sizes]
+    rows = [(words, *(number(one[name] / by) for one in reported)) for name, (words, by) in PIECES.items()]
     return table(["piece", *(f"d = {size:,}" for size in sizes)], rows)
 
 
@@ -313,8 +365,6 @@ PIECES = {  # piece -> its words, and what its figure is divided by
     "device_agreements_s": ("a device agrees with its neighbours, CPU s", 1),
     "device_upload_bytes": ("a device sends, MB", 1e6),
     "device_download_bytes": ("a device receives of the model, MB", 1e6),
-    "device_roster_s": ("a device checks and hashes the list of all devices, once, CPU s", 1),
-    "device_roster_bytes": ("the list of all devices, MB", 1e6),
     "server_s": ("the server adds, unmasks and checks, CPU s", 1),
     "server_uploads_bytes": ("the server lays uploads aside, GB", 1e9),
     "server_network_s": ("the server sends and receives at 10 Gbit/s, s", 1),
@@ -325,16 +375,16 @@ def gpu(found: Results) -> str:
     """Milliseconds on one accelerator, and where they go."""
     if "gpu" not in found:
         return "Nothing was measured yet: bench/gpu.json is not there."
-    told = found["gpu"]
-    works = {name: one for name, one in told.items() if isinstance(one, dict) and "round" in one}
+    reported = found["gpu"]
+    works = {name: one for name, one in reported.items() if isinstance(one, dict) and "round" in one}
     parts = dict.fromkeys(part for one in works.values() for part in one if isinstance(one[part], int | float))
     rows = [(part.replace("_", " "), *(number(one.get(part)) or "" for one in works.values())) for part in parts]
-    about = f"{told.get('device', 'device unknown')}, JAX {told.get('jax', 'unknown')}."
+    about = f"{reported.get('device', 'device unknown')}, JAX {reported.get('jax', 'unknown')}."
     return about + "\n\n" + table(["ms, except for what says s", *(name.replace("_", " ") for name in works)], rows)
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, gpu)  # fmt: skip
+        accuracy, accounting, deployment, others, million, processes, larger_models, gpu)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
 
@@ -347,7 +397,7 @@ def shown(name: str, found: Results) -> str:
     try:
         return TABLES[name](found)
     except KeyError as missing:
-        told = [
+        reported = [
             f"{one}: {value['reason']}" for one, value in found.items() if isinstance(value, dict) and "reason" in value
         ]
-        return f"Not measured here ({'; '.join(told) or f'no {missing}'})."
+        return f"Not measured here ({'; '.join(reported) or f'no {missing}'})."

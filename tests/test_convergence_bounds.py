@@ -69,15 +69,15 @@ def test_a_simulation_agrees_with_the_exact_recursion():
 )  # fmt: skip
 def test_the_corrected_bounds_hold_on_every_quadratic(x, smoothness, noise, start, cohort, steps, local_steps):
     eta = min(x / smoothness, largest_step_size(smoothness=smoothness, local_steps=local_steps) * (1 - 1e-12))
-    told = {
+    reported = {
         "initial_gap": smoothness * start**2 / 2, "step_size": eta, "smoothness": smoothness, "steps": steps,
         "noise": noise, "dimension": 1, "cohort": cohort, "batch": 1, "local_steps": local_steps,
     }  # fmt: skip
     second = moments(step_size=eta, smoothness=smoothness, steps=steps, noise=noise, cohort=cohort, start=start)
-    gradient = convergence(kind="non_convex", **told)
+    gradient = convergence(kind="non_convex", **reported)
     assert gradient.valid
     assert float(np.mean(smoothness**2 * second[:-1])) <= gradient.bound * (1 + 1e-9)
-    excess = convergence(kind="convex", strong_convexity=smoothness, **told)
+    excess = convergence(kind="convex", strong_convexity=smoothness, **reported)
     assert float(np.mean(smoothness * second[1:] / 2)) <= excess.bound * (1 + 1e-9)
 
 
@@ -92,31 +92,31 @@ def test_local_steps_on_a_curved_loss_stay_under_the_corrected_bound():
         theta = theta - eta * (np.tanh(theta) + sigma * rng.standard_normal(theta.shape))
         if (step + 1) % tau == 0:
             theta = np.broadcast_to(theta.mean(axis=1, keepdims=True), theta.shape)
-    told = convergence(
+    reported = convergence(
         kind="non_convex", initial_gap=math.log(math.cosh(2.0)), step_size=eta, smoothness=1.0, steps=rounds * tau,
         noise=sigma, dimension=1, cohort=cohort, batch=1, local_steps=tau,
     )  # fmt: skip
-    assert told.drift > 0
-    assert total / (rounds * tau) <= told.bound
+    assert reported.drift > 0
+    assert total / (rounds * tau) <= reported.bound
 
 
 def test_every_part_of_the_bounds_equals_a_calculation_by_hand():
     # η=0.1, L=2, K=50, β=3, γ=9, d=4, σ=0.5, r=5, τ=3, f0−f*=1.5, λ=0.5; ηL=0.2, β²/γ=1, dσ²=1.
-    told = {
+    reported = {
         "initial_gap": 1.5, "step_size": 0.1, "smoothness": 2.0, "steps": 50, "noise": 0.5, "dimension": 4,
         "cohort": 5, "batch": 9, "local_steps": 3, "gradient_deviation": 3.0,
     }  # fmt: skip
-    plain = convergence(kind="non_convex", version="published", **told)
+    plain = convergence(kind="non_convex", version="published", **reported)
     # 2·1.5/(0.1·50) = 0.6; 0.2·1/2 = 0.1; 0.2·1/10 = 0.02; 2·5·(2·0.04/3 + 0.04·6/15) = 10·(0.02667 + 0.016) = 0.42667
     assert (plain.start, plain.sampling, plain.noise) == pytest.approx((0.6, 0.1, 0.02), rel=1e-12)
     assert plain.drift == pytest.approx(10 * (0.08 / 3 + 0.016), rel=1e-12)
-    better = convergence(kind="non_convex", **told)
+    better = convergence(kind="non_convex", **reported)
     assert (better.sampling, better.noise, better.drift) == pytest.approx((0.2, 0.04, plain.drift), rel=1e-12)
-    convex = convergence(kind="convex", version="published", strong_convexity=0.5, **told)
+    convex = convergence(kind="convex", version="published", strong_convexity=0.5, **reported)
     # 0.95·1.5/(50·0.1·0.5) = 0.57; 0.2/(4·0.5) = 0.1; 0.2/(4·5·0.5) = 0.02; 0.04·10·(1/1.5 + 6/15) = 0.426667
     assert (convex.start, convex.sampling, convex.noise) == pytest.approx((0.57, 0.1, 0.02), rel=1e-12)
     assert convex.drift == pytest.approx(0.4 * (1 / 1.5 + 0.4), rel=1e-12)
-    assert convergence(kind="convex", strong_convexity=0.5, **told).sampling == pytest.approx(0.2, rel=1e-12)
+    assert convergence(kind="convex", strong_convexity=0.5, **reported).sampling == pytest.approx(0.2, rel=1e-12)
     assert plain.condition == pytest.approx(1.0 + 3 * 9 * 0.04, rel=1e-12)
     assert better.condition == pytest.approx(1.0 + 6 * 9 * 0.04, rel=1e-12)
     assert not better.valid
@@ -130,14 +130,14 @@ def test_every_part_of_the_bounds_equals_a_calculation_by_hand():
 def test_the_corrected_bound_is_never_below_the_published_one_and_at_most_twice_it(
     eta, smoothness, steps, noise, beta, dimension, cohort, batch, local_steps, gap, share
 ):
-    told = {
+    reported = {
         "initial_gap": gap, "step_size": eta, "smoothness": smoothness, "steps": steps, "noise": noise,
         "dimension": dimension, "cohort": cohort, "batch": batch, "local_steps": local_steps,
         "gradient_deviation": beta,
     }  # fmt: skip
     for kind, curve in (("non_convex", None), ("convex", share * smoothness)):
-        published = convergence(kind=kind, version="published", strong_convexity=curve, **told)
-        corrected = convergence(kind=kind, version="corrected", strong_convexity=curve, **told)
+        published = convergence(kind=kind, version="published", strong_convexity=curve, **reported)
+        corrected = convergence(kind=kind, version="corrected", strong_convexity=curve, **reported)
         assert published.bound <= corrected.bound <= 2 * published.bound
         assert published.condition <= corrected.condition
 
@@ -157,15 +157,15 @@ def test_logistic_constants_equal_a_numeric_hessian_and_the_gradients_of_all_row
 
     steps = np.eye(3) * 1e-6
     hessian = np.array([(gradients(e).mean(0) - gradients(-e).mean(0)) / 2e-6 for e in steps])  # p(1−p) is largest at 0
-    told = logistic_constants(rows, labels, classes=1, l2=0.1)
-    assert told.smoothness == pytest.approx(np.linalg.eigvalsh(hessian)[-1] + 0.1, rel=1e-6)
+    reported = logistic_constants(rows, labels, classes=1, l2=0.1)
+    assert reported.smoothness == pytest.approx(np.linalg.eigvalsh(hessian)[-1] + 0.1, rel=1e-6)
     at_zero = gradients(np.zeros(3))
-    assert told.gradient_deviation == pytest.approx(math.sqrt((at_zero**2).sum(1).mean()), rel=1e-12)
+    assert reported.gradient_deviation == pytest.approx(math.sqrt((at_zero**2).sum(1).mean()), rel=1e-12)
     split = logistic_constants(rows, labels, classes=1, sampling="partition")
     deviation = at_zero - at_zero.mean(0)
     assert split.gradient_deviation == pytest.approx(math.sqrt((deviation**2).sum(1).mean()), rel=1e-12)
-    assert told.strong_convexity == 0.1
-    assert logistic_constants(rows, classes=1).gradient_deviation >= told.gradient_deviation
+    assert reported.strong_convexity == 0.1
+    assert logistic_constants(rows, classes=1).gradient_deviation >= reported.gradient_deviation
 
 
 def test_beta_bounds_the_variance_of_a_poisson_batch_with_a_fixed_divisor():
@@ -186,9 +186,9 @@ def test_two_softmax_logits_double_smoothness_and_labels_lower_the_deviation():
     one, two = logistic_constants(rows, classes=1), logistic_constants(rows, classes=2)
     assert two.smoothness == pytest.approx(2 * one.smoothness, rel=1e-12)
     # At θ = 0 two softmax errors are ±(1/2, −1/2): the one-logit error twice, so β² doubles.
-    told = logistic_constants(rows, labels, classes=2)
+    reported = logistic_constants(rows, labels, classes=2)
     single = logistic_constants(rows, labels, classes=1)
-    assert told.gradient_deviation == pytest.approx(math.sqrt(2) * single.gradient_deviation, rel=1e-12)
+    assert reported.gradient_deviation == pytest.approx(math.sqrt(2) * single.gradient_deviation, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ PROGRAMS = {"choral": ("-m", "choral"), "python": ("-W", "error")}  # in a folde
 
 
 def run(*command, folder, **variables):
-    told = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=told)
+    reported = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=reported)
 
 
 def run_python(code, folder):

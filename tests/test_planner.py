@@ -34,32 +34,35 @@ def accounted(option, delta):
         noises = 1 if option.against == "everyone" else plan.cohort - part.colluders - part.dropouts
         moved = 2 * plan.clip * plan.local_steps * plan.step_size / plan.batch
         return epsilon_of([Gaussian(mu=moved * math.sqrt(part.rounds / noises) / plan.noise)], delta)
-    told = account(
+    reported = account(
         rounds=part.rounds, local_steps=plan.local_steps, cohort=plan.cohort, devices=plan.devices, rows=plan.rows,
         batch=plan.batch, noise=plan.noise, clip=plan.clip, delta=delta, sampling=plan.sampling, passes=plan.passes,
         colluders=part.colluders, dropouts=part.dropouts,
     ).proved  # fmt: skip
-    return (told.against_everyone if option.against == "everyone" else told.with_secure_sum).epsilon
+    return (reported.against_everyone if option.against == "everyone" else reported.with_secure_sum).epsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("against", ["everyone", "server and colluders"])
 def test_every_option_fills_the_budget_and_never_passes_it(epsilon, against):
-    told = plan_for(epsilon=epsilon, against=against, **ADULT)
-    assert {option.rule for option in (told.chosen, *told.alternatives)} > {"S7", "S2"}  # and S5, or S1 of all rows
-    for option in (told.chosen, *told.alternatives):
+    reported = plan_for(epsilon=epsilon, against=against, **ADULT)
+    assert {option.rule for option in (reported.chosen, *reported.alternatives)} > {
+        "S7",
+        "S2",
+    }  # and S5, or S1 of all rows
+    for option in (reported.chosen, *reported.alternatives):
         assert 0.998 * epsilon <= option.epsilon <= epsilon
-        assert accounted(option, told.budget.delta) <= epsilon  # at the whole δ there is a little room left
-    assert told.chosen.against == against
-    assert told.chosen.epsilon_against_everyone >= told.chosen.epsilon
+        assert accounted(option, reported.budget.delta) <= epsilon  # at the whole δ there is a little room left
+    assert reported.chosen.against == against
+    assert reported.chosen.epsilon_against_everyone >= reported.chosen.epsilon
 
 
 def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_round_more():
-    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
-    plan, rounds = told.plan, told.chosen.part.rounds
+    reported = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
+    plan, rounds = reported.plan, reported.chosen.part.rounds
     full = RESERVED / rounds  # all that is reserved, though a device is charged for its share of all rounds only
-    event = sampled(told.chosen.part, plan.local_steps, overflow=full)
-    balance = Balance(device="07", limit=told.budget)
+    event = sampled(reported.chosen.part, plan.local_steps, overflow=full)
+    balance = Balance(device="07", limit=reported.budget)
     wanted = Reservation(rule="S5", plan=plan.digest, uploads=(event,) * (rounds + 1))
     with pytest.raises(LedgerError, match="CH401"):
         balance.reserve(wanted)
@@ -72,23 +75,23 @@ def test_every_round_of_a_proposed_plan_can_be_charged_with_its_overflow_and_no_
 
 
 def test_just_as_much_of_delta_is_left_as_rounds_are_charged_for_besides():
-    told = plan_for(epsilon=1.0, sampling="partition", **ADULT)
-    rounds = told.chosen.part.rounds
-    mu = told.chosen.loss(told.chosen.part).event.mu / math.sqrt(rounds)
-    balance = Balance(device="07", limit=told.budget)
+    reported = plan_for(epsilon=1.0, sampling="partition", **ADULT)
+    rounds = reported.chosen.part.rounds
+    mu = reported.chosen.loss(reported.chosen.part).event.mu / math.sqrt(rounds)
+    balance = Balance(device="07", limit=reported.budget)
     event = Gaussian(mu=mu, delta=RESERVED / rounds)
-    balance.reserve(Reservation(rule="S1", plan=told.plan.digest, uploads=(event,) * rounds))
+    balance.reserve(Reservation(rule="S1", plan=reported.plan.digest, uploads=(event,) * rounds))
     for number in range(rounds):
-        balance.take(Charge(rule="S1", plan=told.plan.digest, round=number, event=event))
+        balance.take(Charge(rule="S1", plan=reported.plan.digest, round=number, event=event))
     assert balance.epsilon > 0.9999  # and no more than that is left
 
 
 def test_without_knowing_the_data_the_proposal_is_near_what_worked_on_adult():
     # A reference run on Adult had its best results at 20 rounds of 10 local steps, clip 3, batches of 488 or all rows.
-    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
-    plan = told.plan
+    reported = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
+    plan = reported.plan
     assert (plan.rounds, plan.local_steps, plan.cohort, plan.batch) == (20, 10, 10, 488)
-    assert told.chosen.part.rounds == 13  # 20·10/16 = 12.5, and nobody takes part in half a round
+    assert reported.chosen.part.rounds == 13  # 20·10/16 = 12.5, and nobody takes part in half a round
     assert 2.5 <= plan.clip <= 3.5
     assert 0.2 <= plan.step_size <= 2.0
 
@@ -137,19 +140,19 @@ GIVEN = st.fixed_dictionaries(
 @given(GIVEN, st.floats(0.2, 20))
 @settings(max_examples=15, deadline=None)
 def test_what_is_given_is_kept_and_the_rest_still_fits(numbers, epsilon):
-    told = plan_for(epsilon=epsilon, sampling="partition", colluders=1, dropouts=1, **ADULT, **numbers)
+    reported = plan_for(epsilon=epsilon, sampling="partition", colluders=1, dropouts=1, **ADULT, **numbers)
     for name, value in numbers.items():
-        assert getattr(told.plan, name) == value
-        assert next(choice for choice in told.choices if choice.name == name).why == "given."
-    assert told.chosen.epsilon <= epsilon
-    assert told.plan.noise > 0
+        assert getattr(reported.plan, name) == value
+        assert next(choice for choice in reported.choices if choice.name == name).why == "given."
+    assert reported.chosen.epsilon <= epsilon
+    assert reported.plan.noise > 0
 
 
 def test_a_given_noise_that_is_enough_is_kept():
     needed = plan_for(epsilon=1.0, sampling="partition", rounds=10, local_steps=1, **ADULT).plan.noise
-    told = plan_for(epsilon=1.0, sampling="partition", rounds=10, local_steps=1, noise=2 * needed, **ADULT)
-    assert told.plan.noise == 2 * needed
-    assert told.chosen.epsilon < 0.6
+    reported = plan_for(epsilon=1.0, sampling="partition", rounds=10, local_steps=1, noise=2 * needed, **ADULT)
+    assert reported.plan.noise == 2 * needed
+    assert reported.chosen.epsilon < 0.6
 
 
 def test_a_given_noise_that_is_too_small_is_refused_with_changes_that_each_work():
@@ -180,9 +183,9 @@ def test_what_is_proposed_for_a_synthetic_task_does_learn():
     rng = np.random.default_rng(5)
     rows, truth = rng.normal(size=(10, 1000, 8)), rng.normal(size=8)
     labels = (rows @ truth + rng.normal(size=(10, 1000)) > 0).astype(float)
-    told = plan_for(epsilon=1.0, devices=10, rows=1000, features=8, classes=2, row_length=math.sqrt(8),
+    reported = plan_for(epsilon=1.0, devices=10, rows=1000, features=8, classes=2, row_length=math.sqrt(8),
                     noise_is_added="every step")  # fmt: skip
-    plan, theta = told.plan, np.zeros(8)
+    plan, theta = reported.plan, np.zeros(8)
     for _ in range(plan.rounds):
         local = []
         for device in range(plan.cohort):
@@ -208,37 +211,37 @@ def test_more_budget_or_more_rows_never_need_more_noise():
 
 
 def test_the_curves_rise_and_end_at_the_plan():
-    told = plan_for(epsilon=1.0, **ADULT)
-    for curve in (told.epsilon_by_round, told.epsilon_by_colluders):
+    reported = plan_for(epsilon=1.0, **ADULT)
+    for curve in (reported.epsilon_by_round, reported.epsilon_by_colluders):
         assert [value for _, value in curve] == sorted(value for _, value in curve)
-    assert told.epsilon_by_round[-1] == (told.chosen.part.rounds, told.chosen.epsilon)
-    summed = told.alternatives[0]
-    assert dict(told.epsilon_by_colluders)[summed.part.colluders] == summed.epsilon
+    assert reported.epsilon_by_round[-1] == (reported.chosen.part.rounds, reported.chosen.epsilon)
+    summed = reported.alternatives[0]
+    assert dict(reported.epsilon_by_colluders)[summed.part.colluders] == summed.epsilon
     # With all others colluding (two drop-outs counted as well) the sum protects no more than no sum at all.
-    assert told.epsilon_by_colluders[-1][1] == pytest.approx(summed.epsilon_against_everyone, rel=1e-12)
+    assert reported.epsilon_by_colluders[-1][1] == pytest.approx(summed.epsilon_against_everyone, rel=1e-12)
 
 
 def test_the_certified_bound_fulfils_its_condition_and_is_no_part_of_the_guess():
-    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
-    assert told.certified.valid
+    reported = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
+    assert reported.certified.valid
     smoothness = 104 ** (2 / 3) / 4
     condition = step_condition(
-        step_size=told.certified_step_size, smoothness=smoothness, local_steps=told.plan.local_steps
+        step_size=reported.certified_step_size, smoothness=smoothness, local_steps=reported.plan.local_steps
     )
     assert condition == pytest.approx(1.0, rel=1e-9)
 
 
 def test_batches_of_all_rows_need_no_other_sampler():
-    told = plan_for(epsilon=1.0, batch=2440, **ADULT)
-    assert [option.name for option in told.alternatives] == ["one step per round, sum trusted"]
-    assert told.chosen.rule == "S1"
+    reported = plan_for(epsilon=1.0, batch=2440, **ADULT)
+    assert [option.name for option in reported.alternatives] == ["one step per round, sum trusted"]
+    assert reported.chosen.rule == "S1"
 
 
 def test_poisson_sampling_saves_noise_against_the_same_partition():
-    told = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
-    assert told.alternatives[1].plan.sampling == "partition"
+    reported = plan_for(epsilon=1.0, noise_is_added="every step", **ADULT)
+    assert reported.alternatives[1].plan.sampling == "partition"
     # Large noise: sampled batches need what all rows would, a partition √(rows/batch) = √5 times as much.
-    assert told.alternatives[1].plan.noise / told.plan.noise == pytest.approx(math.sqrt(5), rel=0.01)
+    assert reported.alternatives[1].plan.noise / reported.plan.noise == pytest.approx(math.sqrt(5), rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -254,20 +257,20 @@ def test_poisson_sampling_saves_noise_against_the_same_partition():
 )  # fmt: skip
 def test_extreme_tasks_end_in_a_plan_or_in_ch201_and_never_hang(numbers):
     try:
-        told = plan_for(sampling="partition", **numbers)
+        reported = plan_for(sampling="partition", **numbers)
     except PlanError as error:
         assert error.code == "CH201"
     else:
-        assert told.chosen.epsilon <= numbers["epsilon"]
+        assert reported.chosen.epsilon <= numbers["epsilon"]
 
 
 def test_a_single_device_has_no_secure_sum_to_trust():
     """Such a task comes from runs without noise only."""
     task = {"epsilon": 1.0, "devices": 1, "rows": 100_000, "features": 5, "classes": 2, "model": "logistic"}
     words = {"sampling": "partition", "law": "gaussian", "against": "everyone"}
-    told = proposal_of(task_of(**task | words))
-    assert (told.alternatives, told.epsilon_by_colluders) == ((), ())
-    assert not any("secure sum" in line for line in told.advice)
+    reported = proposal_of(task_of(**task | words))
+    assert (reported.alternatives, reported.epsilon_by_colluders) == ((), ())
+    assert not any("secure sum" in line for line in reported.advice)
 
 
 @pytest.mark.parametrize(
@@ -278,9 +281,9 @@ def test_no_plan_is_proposed_that_a_run_would_refuse_for_a_cohort_of_one(few):
         plan_for(epsilon=1.0, rows=40, features=4, **few)
     with pytest.raises(PlanError) as of_run:
         study(devices=few["devices"], cohort=few.get("cohort"))
-    told, words = of_plan.value.as_dict(), of_run.value.as_dict()
-    assert told["code"] == "CH204"
-    assert {**told, "where": ""} == {**words, "where": ""}
+    reported, words = of_plan.value.as_dict(), of_run.value.as_dict()
+    assert reported["code"] == "CH204"
+    assert {**reported, "where": ""} == {**words, "where": ""}
 
 
 def test_a_run_of_one_device_without_noise_still_gets_its_numbers_proposed():
@@ -327,11 +330,11 @@ def test_a_partition_is_planned_without_loading_a_library():
 
 
 def test_a_budget_object_and_explanations_come_with_the_plan():
-    told = plan_for(epsilon=1.0, sampling="partition", model="mlp", **ADULT)
-    assert told.budget == Budget(epsilon=1.0, delta=1e-5)
-    assert len(told.explanation) == len(told.choices) == 8
-    assert {choice.name for choice in told.choices} <= set(told.plan.to_dict())
-    assert any("networks" in line for line in told.advice)
+    reported = plan_for(epsilon=1.0, sampling="partition", model="mlp", **ADULT)
+    assert reported.budget == Budget(epsilon=1.0, delta=1e-5)
+    assert len(reported.explanation) == len(reported.choices) == 8
+    assert {choice.name for choice in reported.choices} <= set(reported.plan.to_dict())
+    assert any("networks" in line for line in reported.advice)
 
 
 def test_a_squared_error_is_trained_for_a_fraction_of_the_time_of_log_odds():
@@ -385,12 +388,12 @@ def test_rounds_are_many_where_data_are_scarce_and_few_where_they_are_ample():
 
 
 def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
-    def told(against, **more):
+    def reported(against, **more):
         given = {"epsilon": 1.0, "delta": 1e-5, "devices": 16, "rows": 2440, "features": 104, "row_length": 3.9, **more}
         return advice_on_sums(task_of(**given), against)
 
     # By hand: 2·0.7·3.9·24·√(16/5)/(0.2679·16·2440) = 0.0224, where ε = 1 at δ = 1e-5 is μ = 0.2679.
-    assert "κ = 0.0224, above 0.02" in told("server and colluders")[0]
-    assert "κ = 0.0112, at most 0.02" in told("server and colluders", rows=4880)[0]
-    assert "Training is proposed" in told("everyone", rows=4880)[0]
-    assert told("everyone", classes=3) == () and told("everyone", model="mlp") == ()
+    assert "κ = 0.0224, above 0.02" in reported("server and colluders")[0]
+    assert "κ = 0.0112, at most 0.02" in reported("server and colluders", rows=4880)[0]
+    assert "Training is proposed" in reported("everyone", rows=4880)[0]
+    assert reported("everyone", classes=3) == () and reported("everyone", model="mlp") == ()

@@ -113,7 +113,7 @@ def test_a_card_that_an_older_choral_made_with_a_comma_in_its_name_is_not_enroll
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ('name = "hearts"', f'name = "heart{CYRILLIC_O}"', "the study's name mixes"),
         ('name = "hearts"', f'name = "{"h" * 65}"', "the study's name has 65"),
@@ -123,21 +123,21 @@ def test_a_card_that_an_older_choral_made_with_a_comma_in_its_name_is_not_enroll
         ('["no", "yes"]', f'["n{CYRILLIC_O}", "yes"]', "a class mixes"),
     ],
 )
-def test_a_new_study_with_such_a_name_is_neither_made_nor_approved(tmp_path, old, new, told):
+def test_a_new_study_with_such_a_name_is_neither_made_nor_approved(tmp_path, old, new, reported):
     made = Consortium(tmp_path)
     text = (made.study / "study.toml").read_text()
     assert old in text
     (tmp_path / "study.toml").write_text(text.replace(old, new))
-    with pytest.raises((ConfigError, TrustError), match=f"CH102 .*{told}"):
+    with pytest.raises((ConfigError, TrustError), match=f"CH102 .*{reported}"):
         made.homes["hill"].approve(tmp_path / "study.toml", Policy(epsilon=4.0, delta=1e-4), made.tables["hill"])
     if old in JOB and "name" in old:
         (tmp_path / "choral.toml").write_text(JOB.replace(old, new))
-        with pytest.raises(ConfigError, match=f"CH102 .*{told}"):
+        with pytest.raises(ConfigError, match=f"CH102 .*{reported}"):
             prepare(tmp_path / "other", tmp_path / "choral.toml", "127.0.0.1:9092")
     invitation = (made.study / "invitation.toml").read_text()
     if old in invitation:
         (tmp_path / "invitation.toml").write_text(invitation.replace(old, new))
-        with pytest.raises(ConfigError, match=f"CH102 .*{told}"):
+        with pytest.raises(ConfigError, match=f"CH102 .*{reported}"):
             Invitation.read(tmp_path / "invitation.toml")
 
 

@@ -106,9 +106,11 @@ def test_the_same_answers_in_another_order_of_devices_give_the_same_judgement() 
     answers = {
         device: np.rint(update @ probes).astype(int).tolist() for device, update in zip(DEVICES, updates, strict=True)
     }
-    told = {"probes": PROBES, "watched_norm": 0.0, "noise": 1.0, "parameters": PARAMETERS}
+    reported = {"probes": PROBES, "watched_norm": 0.0, "noise": 1.0, "parameters": PARAMETERS}
 
-    assert judge(seen_in(answers, **told), most=4) == judge(seen_in(dict(reversed(answers.items())), **told), most=4)
+    assert judge(seen_in(answers, **reported), most=4) == judge(
+        seen_in(dict(reversed(answers.items())), **reported), most=4
+    )
 
 
 @pytest.mark.parametrize(("probes", "q"), [(8, 4.8), (32, 2.35), (63, 2.35), (64, 1.9), (200, 1.6)])

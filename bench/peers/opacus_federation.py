@@ -83,9 +83,9 @@ def main() -> None:
     accountant = PRVAccountant()
     accountant.history = [(noise, asked["rate"], steps)]
     with torch.no_grad():
-        told = model(torch.from_numpy(data["test_features"])).argmax(1).numpy()
+        reported = model(torch.from_numpy(data["test_features"])).argmax(1).numpy()
     found = {
-        "accuracy": float((told == data["test_labels"]).mean()),
+        "accuracy": float((reported == data["test_labels"]).mean()),
         "noise_multiplier": noise,
         "epsilon_add_or_remove": accountant.get_epsilon(delta=asked["delta"]),
     }

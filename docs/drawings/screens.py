@@ -17,7 +17,7 @@ RUN = Path(__file__).parents[1] / "pictures/run"
 DIGESTS = "screens.json"
 # The headings of the report that get a number, in the order of docs/reading-the-report.md.
 NUMBERED = (
-    "statement", "uncovered", "signature", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check",
+    "statement", "signature", "uncovered", "claims", "merit", "budgets", "by-colluders", "sight", "releases", "check",
     "published",
 )  # fmt: skip
 _WIDTH = 760

@@ -19,8 +19,8 @@ from typing import Any
 from check import codes, front_door  # next to this file, where mkdocs looks for imports
 
 ABOUT_ERRORS = """\
-Each error is one line: code, place, what, why and the way out, never a data value. Exit status 2: the input can't be
-used and nothing was started. 1: a run that was started has ended."""
+Each error is one line: code, place, what is wrong, why, and the way out. It never shows a data value. Exit status 2
+means that the input can't be used and nothing was started; 1 means that a run that was started has ended."""
 FILE = re.compile(r"^<!-- file: (\S+) -->$", re.M)
 ROOMS_LEFT_OUT = ("cli", "__main__", "__init__")  # the verbs have their own page
 
@@ -57,7 +57,7 @@ def error_page(code: str, line: str, story: dict[str, str], family: tuple[str, i
         story["cause"], "",
         "## The way out", "",
         story["way_out"], "",
-        f"An error of `choral.errors.{name}`, exit status {status}. Raised by {rooms}. [All codes](index.md)", "",
+        f"It is a `choral.errors.{name}`, exit status {status}, raised by {rooms}. [All codes](index.md)", "",
     ])  # fmt: skip
 
 
@@ -86,10 +86,10 @@ def raised_by(root: Path) -> dict[str, list[str]]:
 def front_page(root: Path) -> str:
     """The front door: every name that `import choral` offers."""
     lines = [
-        "# The front door",
+        "# The Python interface",
         "",
-        "What `import choral` offers; [`choral.research`](rooms/research.md) is the door for experiments. Everything",
-        "else is a [room](rooms.md), for those who build on choral.",
+        "This page lists what `import choral` offers. [`choral.research`](rooms/research.md) is for experiments. All",
+        "other packages ([rooms](rooms.md)) are for those who build on choral.",
         "",
     ]
     options = ["    options:", "      heading_level: 3", "      show_root_toc_entry: false", ""]
@@ -103,7 +103,7 @@ def room_index(root: Path) -> str:
     lines = [
         "# The rooms",
         "",
-        "ARCHITECTURE.md in the repository shows who may know whom. Each page is made from the docstrings.",
+        "A room is a package. ARCHITECTURE.md in the repository shows which of them may import which.",
         "",
     ]
     for room in modules(root):
@@ -126,7 +126,7 @@ def verbs_page() -> str:
     """`choral --help` and every verb's own, as the terminal shows them."""
     from choral import cli
 
-    lines = ["# Verbs", "", "What `choral VERB --help` prints; every verb also takes a `--json`.", ""]
+    lines = ["# Verbs", "", "This page shows what `choral VERB --help` prints. Every verb also accepts `--json`.", ""]
     for verb, line in cli.VERBS.items():
         lines += [
             f"## choral {verb}",

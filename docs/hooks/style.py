@@ -10,11 +10,11 @@ _GAP = r"(?:[ \t]+|[ \t]*\n[ \t]*)"  # between two words of a paragraph
 _COUNTED = (
     r"devices?|steps?|bytes|batch(?:es)?|exchanges?|charges?|times|files?|lines?|columns?|rows?|scores?|numbers?|entry"
     r"|gradients?|passes|once|twice|tables?|seconds|norms?|noises?|words?|objects?|ideas?|questions?|keys?|coins?"
-    r"|updates?|uploads?|\d+|MB|MiB|GiB|ns|ms|µs|hours|s"
+    r"|updates?|uploads?|programs?|verbs?|\d+|MB|MiB|GiB|ns|ms|µs|hours|s"
 )
 _EACH = (
     r"round|device|site|row|parameter|pass|hospital|class|level|line|room|file|hour|week|second|step|entry|cell|person"
-    r"|record|upload|cohort|message|core|minute|day|month|year|bin|column|batch"
+    r"|record|upload|cohort|message|core|minute|day|month|year|bin|column|batch|process|neighbour|image"
 )
 # A pattern -> what to write in its place.
 WORDS = {
@@ -26,9 +26,11 @@ WORDS = {
     rf"\bbut{_GAP}for\b": '"except for"',
     rf"\bof{_GAP}(?:one's|your|its|their|our|my|his|her){_GAP}own\b": '"your own model", "its own file"',
     r"\bone's own\b": '"your own"',
-    rf"\b(?:{_COUNTED}){_GAP}a{_GAP}(?:{_EACH})\b": '"per round", "per device"',
+    rf"\b(?:{_COUNTED}){_GAP}an?{_GAP}(?:{_EACH})\b": '"per round", "per device"',
     r"\bwhence\b|\bthereof\b|\bwherein\b|\bhitherto\b": "a plain word",
     r"\blest\b|\bsave for\b": '"except", "so that ... not"',
+    r"\bforeseen?\b|\bforesees\b": '"predict", "predictable"',
+    rf"\bnoise{_GAP}and{_GAP}all\b": '"with its noise"',
 }
 _CONSOLE = re.compile(r"^( *)(`{3,})(?:console|text)[^\n]*\n.*?^\1\2 *$", re.M | re.S)
 _RECORDED = re.compile(r"^.*# in records$", re.M)

@@ -1,6 +1,6 @@
 """What answers to probes say about devices: whom a round leaves out, and the evidence that gathers over rounds.
 
-Everything here is a function of public numbers, so that whoever has the answers works it out again. An honest update
+Everything here is a function of public numbers, so that whoever has the answers can compute it again. An honest update
 holds independent noise whose size the plan proves: so honest lengths are known, and two honest updates are nearly
 orthogonal. docs/secure-sum.md has the rules and what they are worth.
 """

@@ -47,8 +47,8 @@ def test_the_block_declares_columns_that_hold_almost_all_rows():
     asked = bounds("weight", "cost")
     total = noisy(summand(asked, COLUMNS).total(rows), 20.0, np.random.default_rng(1))
     answer = estimate(asked, COLUMNS, total, rows=5000, deviation=20.0)
-    told = tomllib.loads(answer.block)["data"]["columns"]
-    weight = declare("weight", told["weight"])
+    reported = tomllib.loads(answer.block)["data"]["columns"]
+    weight = declare("weight", reported["weight"])
     assert (weight.low, weight.high) == (32.0, 128.0)  # 75 ± 12
     within = [row for row in answer.rows if row["quantity"] == "share within"]
     assert len(within) == 2 and all(row["low"] <= 1.0 and row["estimate"] > 0.97 for row in within)
@@ -81,7 +81,7 @@ def false_cells(columns, seed):
     for _ in range(columns // 50):
         total = noisy(truth.ravel(), 400.0, chance)
         block = tomllib.loads(estimate(asked, declared, total, rows=100_000, deviation=400.0).block)
-        wrong += sum(told["bounds"] != [1.0, 2.0] for told in block["data"]["columns"].values())
+        wrong += sum(reported["bounds"] != [1.0, 2.0] for reported in block["data"]["columns"].values())
     return wrong
 
 

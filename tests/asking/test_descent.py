@@ -62,9 +62,9 @@ def test_a_linear_model_goes_towards_least_squares():
 
 def adult(seed):
     folder = resources.files("choral.learning") / "adult"
-    told = tomllib.loads((folder / "columns.toml").read_text())
-    columns = {name: declare(name, settings) for name, settings in told["columns"].items()}
-    columns["income"] = Categorical(name="income", levels=tuple(told["classes"]))
+    reported = tomllib.loads((folder / "columns.toml").read_text())
+    columns = {name: declare(name, settings) for name, settings in reported["columns"].items()}
+    columns["income"] = Categorical(name="income", levels=tuple(reported["classes"]))
     with resources.as_file(folder / "adult.csv.xz") as path:
         whole = read_csv(path)
     columns_of_cells = {name: list(cells) for name, cells in whole.columns.items()}

@@ -111,7 +111,8 @@ def false_alarms(rows, hazard, bins, deviation, arms, samples, seed):
     for _ in range(samples):
         total = noisy(drawn(chance, rows, hazard, bins, arms), deviation, chance)
         alarms += [
-            estimate(asked, declared, total, rows=rows, deviation=told).test["p"] < 0.05 for told in (deviation, 1e-9)
+            estimate(asked, declared, total, rows=rows, deviation=reported).test["p"] < 0.05
+            for reported in (deviation, 1e-9)
         ]
     return alarms / samples
 
@@ -162,7 +163,7 @@ def test_a_difference_is_seen_through_the_noise():
     assert estimate(asked, COLUMNS, noisy(cells, 10, chance), rows=4000, deviation=10.0).test["p"] < 1e-4
 
 
-def test_where_nobody_is_told_from_noise_the_curve_says_so():
+def test_where_nobody_can_be_distinguished_from_noise_the_curve_says_so():
     with pytest.raises(ChoralError, match="CH320"):
         estimate(km(), COLUMNS, np.zeros(9), rows=20, deviation=100.0)
     few = np.array([900, 0, 0, 0, 90, 0, 0, 0, 10])

@@ -58,8 +58,8 @@ def kept(shown, tmp_path, monkeypatch):
 def test_an_attack_kept_in_a_run_is_in_its_report_and_the_run_is_still_verified(kept, shown, capsys):
     before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file() and path.name != "report.html"}
     assert main(["attack", "--run", str(kept), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert json.loads((kept / "attack.json").read_text()) == told == json.loads(json.dumps(shown.as_dict()))
+    reported = json.loads(capsys.readouterr().out)
+    assert json.loads((kept / "attack.json").read_text()) == reported == json.loads(json.dumps(shown.as_dict()))
     assert "What an attacker reads" in (kept / "report.html").read_text()
     assert main(["verify", str(kept)]) == 0
     assert main(["report", str(kept)]) == 0 and main(["verify", str(kept)]) == 0

@@ -17,10 +17,10 @@ def guarded():
     return study(rows(480, 70), **SETTINGS, robust=True)
 
 
-def sent(told, kind, bad):
-    place = Poisoned(told, kind, bad)
+def sent(reported, kind, bad):
+    place = Poisoned(reported, kind, bad)
     with place.opened():
-        return place.integers(told.trained.start(0), range(12), Turn(1, 0))
+        return place.integers(reported.trained.start(0), range(12), Turn(1, 0))
 
 
 def test_attackers_send_what_their_kind_says_and_stay_within_the_range(guarded):

@@ -81,7 +81,7 @@ class Loot:
         self.ask(number, encode(Drop(turn=self.turn, dropped=pack_numbers(dropped))))
 
     def final(self, number: int) -> None:
-        """Ask one device for the keys to the envelopes of all who, as it was told, have not dropped out."""
+        """Ask one device for the keys to the envelopes of all who, as it was informed, have not dropped out."""
         self.ask(number, encode(Final(turn=self.turn, following=None)))
 
     def open(self, sender: int, receiver: int, key: bytes, envelope: bytes | None = None) -> None:

@@ -267,9 +267,9 @@ def test_an_approval_caps_its_own_study_under_a_larger_limit_for_all(consortium)
     assert set(charged.values()) == {5}  # three, and two more for what fails
     assert "CH409" in codes
     home, policy = consortium.homes["hill"], Policy(epsilon=9.0, delta=1e-4)
-    told = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
-    assert (told.planned_rounds, told.uploads) == (3, 5)
-    assert Ledger.read(home.ledger_path).balance.reserved == told.epsilon_uploads < 6.0
+    reported = home.approve(consortium.study / "study.toml", policy, consortium.tables["hill"])
+    assert (reported.planned_rounds, reported.uploads) == (3, 5)
+    assert Ledger.read(home.ledger_path).balance.reserved == reported.epsilon_uploads < 6.0
 
 
 def test_a_crash_before_the_vault_has_noted_a_charge_allows_no_third_one(consortium):
@@ -418,9 +418,9 @@ def test_a_table_that_has_changed_in_a_declared_cell_stops_the_agent_and_one_tha
 
 def test_an_approval_from_before_tables_were_pinned_has_to_be_given_again(consortium):
     path = consortium.homes["hill"].path / "approval.json"
-    told = json.loads(path.read_text())
-    assert told.pop("table") and told.pop("since") == 0
-    path.write_text(json.dumps(told))
+    reported = json.loads(path.read_text())
+    assert reported.pop("table") and reported.pop("since") == 0
+    path.write_text(json.dumps(reported))
     with pytest.raises(TableError, match="CH313"):
         Agent(consortium.homes["hill"])
 
@@ -483,13 +483,13 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
         assert not isinstance(result, SumError)
         second, _ = attempt(consortium, running)
         updates = [agent.trainer.update(consortium.agreement.settled.model.start(0)) for agent in running.values()]
-        told = [json.dumps(status(agent.home)) for agent in running.values()]
+        reported = [json.dumps(status(agent.home)) for agent in running.values()]
     cards = [path.read_bytes() for path in approved.folder.glob("*.card")]
     files = [path.read_bytes() for path in consortium.folder.rglob("*") if path.is_file()]
     frames = [frame for _, frame in (*wire.transport.frames, *second.transport.frames)]
     assert len(files) > 20
     assert len(cards) == 3
-    written = b"\n".join([*files, *cards, *frames, *(text.encode() for text in (*errors, *told))])
+    written = b"\n".join([*files, *cards, *frames, *(text.encode() for text in (*errors, *reported))])
     for canary in (CANARY.encode(), b"CANARY", np.float32(CANARY).tobytes(), *(update.tobytes() for update in updates)):
         assert canary not in written
     assert [error[:5] for error in errors] == ["CH302", "CH303", "CH311"]
@@ -502,8 +502,8 @@ def test_a_log_holds_codes_and_numbers_and_no_other_words(consortium):
     words = set()
     for home in consortium.homes.values():
         for line in (home.path / "log.jsonl").read_text().splitlines():
-            told = json.loads(line)
-            assert set(told) <= {
+            reported = json.loads(line)
+            assert set(reported) <= {
                 "at",
                 "event",
                 "round",
@@ -516,8 +516,8 @@ def test_a_log_holds_codes_and_numbers_and_no_other_words(consortium):
                 "choral",
                 "study",
             }
-            words.add(told["event"])
-            assert told.get("cause", "server") == "server"
+            words.add(reported["event"])
+            assert reported.get("cause", "server") == "server"
     assert words == {
         "started",
         "offer",

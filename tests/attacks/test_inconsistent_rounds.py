@@ -97,7 +97,7 @@ def test_a_device_that_was_shown_another_round_is_left_out_of_the_sum_and_stays_
 
 @pytest.mark.parametrize(("lie", "field"), [(another_model, "model"), (another_nonce, "cohort")])
 def test_a_context_that_leaves_the_field_out_lets_the_lie_pass(lie, field, monkeypatch):
-    # The field that binds the round is blanked for everybody: the sum opens although one device was told otherwise.
+    # The field that binds the round is blanked for everybody: the sum opens although one device saw another round.
     honest_context = terms_module.round_context
     blank = {"model": b"", "cohort": []}[field]
     monkeypatch.setattr(terms_module, "round_context", lambda **fields: honest_context(**(fields | {field: blank})))

@@ -21,10 +21,10 @@ VICTIM = 0
 
 
 def isolate(world: World, colluders: frozenset[int]) -> Loot:
-    """The best split we know: `few` are told that all is well, the rest that the victim has gone.
+    """The best split we know: the server lets `few` believe that all is well, and the rest that the victim has gone.
 
     The few give their shares of the victim's self mask; the rest reveal their pair masks with the victim; and the
-    victim itself reveals those with the few, since it is told that they have gone.
+    victim itself reveals those with the few, since it believes that they have gone.
     """
     secure = world.terms.secure
     loot = after_upload(world, colluders=colluders)
@@ -128,14 +128,14 @@ def test_nor_by_asking_anybody_anything_in_any_order_as_often_as_it_likes(secure
     honest = sorted(set(cohort) - colluders)
     some = st.just(set(honest)) | st.sets(st.sampled_from(honest))
     gone = st.just({VICTIM}) | st.sets(st.sampled_from(cohort), max_size=secure.cohort - secure.smallest_sum)
-    told: dict[int, set[int]] = {number: set() for number in honest}
+    reported: dict[int, set[int]] = {number: set() for number in honest}
     for _ in range(data.draw(st.integers(1, 4))):
         question = data.draw(st.sampled_from(["more have dropped", "these have dropped", "open", "open all"]))
         asked, dropped = data.draw(some), data.draw(gone)
         for number in sorted(asked - dropped):
             if question in ("more have dropped", "these have dropped"):
-                told[number] = dropped | (told[number] if question == "more have dropped" else set())
-                loot.drop(number, told[number])
+                reported[number] = dropped | (reported[number] if question == "more have dropped" else set())
+                loot.drop(number, reported[number])
             else:
                 loot.final(number)
     for opened, integers in loot.openable().items():
@@ -144,15 +144,15 @@ def test_nor_by_asking_anybody_anything_in_any_order_as_often_as_it_likes(secure
 
 
 def test_every_small_split_of_a_lying_server_is_tried_and_none_opens_fewer_than_g_min():
-    # Exhaustive where the property above is random: each device may be told that one other has gone.
+    # Exhaustive where the property above is random: each device may hear that one other has gone.
     secure = SMALL[3]
     world, fewest = World(secure, parameters=1), secure.cohort
-    lists = combinations([(told, gone) for told in range(5) for gone in range(5) if told != gone], 3)
+    lists = combinations([(reported, gone) for reported in range(5) for gone in range(5) if reported != gone], 3)
     for round, lies in enumerate(lists):
         loot = after_upload(world, Turn(round, 0))
         views: dict[int, set[int]] = {number: set() for number in range(5)}
-        for told, gone in lies:
-            views[told] = {gone}
+        for reported, gone in lies:
+            views[reported] = {gone}
         for number, gone in views.items():
             if gone:
                 loot.drop(number, gone)

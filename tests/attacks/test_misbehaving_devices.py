@@ -58,8 +58,8 @@ def wrong_value(kind: type) -> Callable:
         if not isinstance(message, kind):
             return message
         field = kind.__struct_fields__[2]
-        told = unpack(getattr(message, field), RECORD, most=10)
-        return msgspec.structs.replace(message, **{field: pack({number: os.urandom(RECORD) for number in told})})
+        reported = unpack(getattr(message, field), RECORD, most=10)
+        return msgspec.structs.replace(message, **{field: pack({number: os.urandom(RECORD) for number in reported})})
 
     return rewrite
 

@@ -9,8 +9,8 @@ from choral.deploy.agent import Agent
 from choral.deploy.enrolment import card_text, enrol
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
-from choral.errors import TrustError
-from choral.protocol.messages import AGREEING, VERSION
+from choral.errors import PlanError, TrustError
+from choral.protocol.messages import AGREEING, LISTING, VERSION
 from choral.run.agreement import Agreement
 from tests.run.consortium import Consortium
 
@@ -120,3 +120,26 @@ def test_an_approval_of_before_there_were_hybrid_keys_goes_on(consortium, tmp_pa
     path.write_text(text)
     with Agent(home) as agent:
         assert not agent.study.hybrid
+
+
+def test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_word_for_its_keys(
+    consortium, monkeypatch
+):
+    cards = [consortium.folder / f"{name}.tree.card" for name in consortium.homes]
+    for path, home in zip(cards, consortium.homes.values(), strict=True):
+        path.write_text(card_text(home.card()))
+    with monkeypatch.context() as small:
+        small.setattr("choral.run.agreement.WHOLE_LISTS", 2)
+        study = enrol(consortium.study, cards)
+        assert study.file.protocol == LISTING and study.trees and study.terms.trees and not study.hybrid
+        assert study.terms.roster_digest == study.terms.tree.root != study.roster.digest
+        error = refusal(consortium, consortium.study / "study.toml")
+        assert error.code == "CH610" and "too many devices for others" in str(error)
+        home = consortium.homes["hill"]
+        home.approve(
+            consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
+        )
+        assert home.vault().memory.roster == study.terms.tree.root
+    # A study of three devices can't say that it is too large for better keys.
+    with pytest.raises(PlanError, match=r"CH204 .*lists as trees for 3 devices"):
+        Agreement.read(consortium.study / "study.toml")

@@ -37,5 +37,5 @@ def test_a_planted_bug_is_refuted(planted):
 
 def test_the_verb_says_that_the_claim_survives(capsys):
     assert main(["audit", "ask", "--trainings", "4096", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["rule"] == "S8" and told["survived"] and told["adjacency"] == "one record replaced"
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["rule"] == "S8" and reported["survived"] and reported["adjacency"] == "one record replaced"

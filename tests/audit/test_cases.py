@@ -138,11 +138,11 @@ def test_what_is_proved_of_a_case_is_the_account_of_its_numbers_however_a_plan_i
     monkeypatch.setattr(Plan, "to_dict", lambda plan: described(plan) | {"colour": "green"})
     case = arrange(name)
     plan = case.construction.plan
-    told = account(
+    reported = account(
         rounds=plan.rounds, local_steps=10, cohort=10, devices=16, rows=2440, batch=2440, noise=plan.noise,
         clip=plan.clip, delta=1e-4, sampling="partition", passes="reshuffle", step_size=plan.step_size, **curvature,
     ).proved  # fmt: skip
-    proved = told.with_secure_sum if curvature else told.against_everyone
+    proved = reported.with_secure_sum if curvature else reported.against_everyone
     assert case.proved == proved
 
 
@@ -152,7 +152,7 @@ def test_a_case_that_is_not_known_is_refused_by_name():
 
 
 def test_a_finding_tells_every_number_that_was_fixed_beforehand():
-    told = measure(arrange("theorem-1-network", trainings=1000)).as_dict()
-    assert told["trainings"] == 2000 and told["confidence"] == 0.99 and told["delta"] == 1e-4
-    assert {"lower_bound", "published_epsilon", "proved_epsilon", "threshold", "seed"} <= set(told)
-    assert Plan.from_dict(told["plan"]).local_steps == 10
+    reported = measure(arrange("theorem-1-network", trainings=1000)).as_dict()
+    assert reported["trainings"] == 2000 and reported["confidence"] == 0.99 and reported["delta"] == 1e-4
+    assert {"lower_bound", "published_epsilon", "proved_epsilon", "threshold", "seed"} <= set(reported)
+    assert Plan.from_dict(reported["plan"]).local_steps == 10

@@ -1,4 +1,4 @@
-"""Fifty planted values, names, cells and paths, never appear in what people or machines are told."""
+"""Fifty planted values, names, cells and paths, never appear in what people or machines receive."""
 
 import contextlib
 import io
@@ -54,21 +54,21 @@ def test_no_refusal_of_a_table_shows_a_planted_cell(tmp_path, column, capfd):
         path = table(tmp_path, f"site-{number}.csv", (where, form.replace("{}", value)))
         with pytest.raises(ChoralError) as refused:
             load(path, label="label", classes=["x", "y"], columns=COLUMNS, devices=4)
-        told = "".join(traceback.format_exception(refused.value)) + json.dumps(refused.value.as_dict())
-        assert value not in told
+        reported = "".join(traceback.format_exception(refused.value)) + json.dumps(refused.value.as_dict())
+        assert value not in reported
     assert not any(value in stream for stream in capfd.readouterr() for value in PLANTED)
 
 
-def told_by(words):
+def reported_by(words):
     """What a verb says, with the traceback where --debug lets an error pass."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+    reported = io.StringIO()
+    with contextlib.redirect_stdout(reported), contextlib.redirect_stderr(reported):
         try:
             status = main(words)
         except ChoralError as error:
-            told.write("".join(traceback.format_exception(error)))
+            reported.write("".join(traceback.format_exception(error)))
             status = error.exit_status
-    return status, told.getvalue()
+    return status, reported.getvalue()
 
 
 def job(columns, seed=None, **more):
@@ -84,9 +84,9 @@ def test_no_verb_shows_a_planted_cell_with_or_without_debug(tmp_path, monkeypatc
     (tmp_path / "choral.toml").write_text(job(COLUMNS))
     for value in PLANTED:
         table(tmp_path, "people.csv", ("job", value))
-        status, told = told_by(["simulate", "choral.toml", *flags])
-        assert status == 2 and "CH311" in told and ("Traceback" in told) == ("--debug" in flags)
-        assert value not in told + caplog.text
+        status, reported = reported_by(["simulate", "choral.toml", *flags])
+        assert status == 2 and "CH311" in reported and ("Traceback" in reported) == ("--debug" in flags)
+        assert value not in reported + caplog.text
 
 
 NAMES = [f"Canary Person {number:02}" for number in range(20)]
@@ -142,9 +142,9 @@ def planted(tmp_path_factory):
             patched.setattr(MemoryTransport, "exchange", tapped)
             patched.setattr(logging.getLogger(), "level", logging.DEBUG)
             for words in VERBS:
-                status, told = told_by(words)
-                assert status == (words[0] == "resume"), told  # a finished run is refused
-                said.append(told)
+                status, reported = reported_by(words)
+                assert status == (words[0] == "resume"), reported  # a finished run is refused
+                said.append(reported)
             said.append(repr(live_page(read_run("run"))))
     finally:
         logging.getLogger().removeHandler(handler)
@@ -170,9 +170,9 @@ def test_nothing_that_a_run_says_or_leaves_behind_holds_a_planted_value(planted)
     deep, said, _ = planted
     paths = [path for run in RUNS for path in (deep / run).rglob("*") if path.is_file()]
     files = {str(path.relative_to(deep)): path.read_bytes() for path in paths}
-    told = "|".join([*said, *(content.decode("latin1") for content in files.values())])
+    reported = "|".join([*said, *(content.decode("latin1") for content in files.values())])
     for value in (*NAMES, *HUGE, *EXACT, *FOLDERS):
-        assert value not in told
+        assert value not in reported
     # Ids stand where the roster is shown, in the device's own ledger, and in vaults, which know their peers.
     named = {name for name, content in files.items() if SITES[0].encode() in content}
     named = {name for name in named if "/devices/" not in name}

@@ -66,7 +66,7 @@ class Clock(datetime):
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch, capfd, caplog):
+def reported(tmp_path, monkeypatch, capfd, caplog):
     """Everything that a run on a table leaves behind or says, with the updates and the clock pinned."""
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("choral.run.folder.datetime", Clock)
@@ -109,39 +109,39 @@ def changed(first, second):
     return {name for name in first if first[name] != second[name]}
 
 
-def check(told, pairs, kind="simulation"):
-    rng, rows, plain = np.random.default_rng(0), trained_rows(), told(table(), kind)
+def check(reported, pairs, kind="simulation"):
+    rng, rows, plain = np.random.default_rng(0), trained_rows(), reported(table(), kind)
     assert FILES | {"stdout", "stderr", "logs", "live page"} == plain.keys()
     assert "accuracy" in plain["stdout"]
     for _ in range(pairs):
-        assert changed(plain, told(neighbour(rng, rows), kind)) == set()
+        assert changed(plain, reported(neighbour(rng, rows), kind)) == set()
 
 
-def test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs(told):
-    check(told, 30)
+def test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs(reported):
+    check(reported, 30)
 
 
-def test_the_same_holds_for_rehearsals_but_for_their_keys(told):
-    check(told, 5, "rehearsal")
+def test_the_same_holds_for_rehearsals_but_for_their_keys(reported):
+    check(reported, 5, "rehearsal")
 
 
 @pytest.mark.long
-def test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_1000_runs(told):
-    check(told, 1000)
+def test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_1000_runs(reported):
+    check(reported, 1000)
 
 
-def test_turned_labels_of_the_hold_out_change_the_metrics_but_not_what_is_told_before(told):
+def test_turned_labels_of_the_hold_out_change_the_metrics_but_not_what_is_printed_before(reported):
     # The tests above could fail: hold-out rows are public, metrics are made of them, every path that shows one moves.
     other, held_out = table(), sorted(set(range(ROWS)) - set(trained_rows()))
     other.loc[held_out, "label"] = "x"
-    seen = changed(told(table()), told(other))
+    seen = changed(reported(table()), reported(other))
     assert seen == {"rounds.jsonl", "result.json", "report.html", "privacy.yaml", "stdout", "live page"}
 
 
-def test_only_a_comparison_that_was_asked_for_shows_more_and_says_that_nothing_protects_it(told):
+def test_only_a_comparison_that_was_asked_for_shows_more_and_says_that_nothing_protects_it(reported):
     other = table()
     other.loc[trained_rows(), "label"] = "x"  # many records: one alone seldom moves an accuracy of 24 rows
-    first, second = told(table(), compare=True), told(other, compare=True)
+    first, second = reported(table(), compare=True), reported(other, compare=True)
     assert changed(first, second) == {"result.json", "report.html", "stdout", "live page"}
     named = [
         release for release in json.loads(first["result.json"])["releases"] if "without privacy" in release["what"]

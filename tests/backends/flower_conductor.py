@@ -23,7 +23,7 @@ def unpack(data):
 
 
 def lend(folder, transport):
-    """Serve the transport at a socket until told to end."""
+    """Serve the transport at a socket until it is asked to end."""
     folder, end = Path(folder), threading.Event()
     with (folder / "received").open("ab") as received:
 

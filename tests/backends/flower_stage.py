@@ -42,12 +42,12 @@ class Ear(Gate):
     def __init__(self, link, nodes):
         client = httpx.AsyncClient(base_url="http://superlink", transport=httpx.AsyncHTTPTransport(uds=str(link)))
         super().__init__(client, nodes, most_bytes=2**25)
-        self.heard, self.told = bytearray(), bytearray()
+        self.heard, self.reported = bytearray(), bytearray()
 
     async def hand_on(self, path, headers, body):
         self.heard += repr(headers).encode() + body
         status, head, reply = await super().hand_on(path, headers, body)
-        self.told += reply
+        self.reported += reply
         return status, head, reply
 
 

@@ -190,13 +190,13 @@ def fifth(stage):
     shutil.rmtree(home)
 
 
-def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_told_why(stage, fifth):
+def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_the_reason_is_reported(stage, fifth):
     ended = []
     children = fifth(20.0, gave_up=lambda: ended.append(True))
     stage.until(lambda: children.check() or ended, 60)
-    told = (stage.home(0).with_name("fifth") / "flower" / "supernode.log").read_text()
-    assert "Starting Flower SuperNode" in told and "SuperNode ID" not in told  # it was not let in
-    assert "clock" not in told.lower()  # and Flower does not say why
+    reported = (stage.home(0).with_name("fifth") / "flower" / "supernode.log").read_text()
+    assert "Starting Flower SuperNode" in reported and "SuperNode ID" not in reported  # it was not let in
+    assert "clock" not in reported.lower()  # and Flower does not say why
     with pytest.raises(DeploymentError, match=r"CH905 this machine's clock is 2[012] s ahead of the server's"):
         check_reach(stage.address, authority=stage.folder / "authority.pem", clock=lambda: time.time() + 20)
 

@@ -154,8 +154,8 @@ def test_one_address_cannot_hold_more_connections_than_its_share(behind):
 
 def test_one_node_cannot_have_more_requests_under_way_than_flower_makes(behind):
     behind.held = threading.Event()
-    told = []
-    threads = [threading.Thread(target=lambda: told.append(behind.post())) for _ in range(gate_module.AT_ONCE)]
+    reported = []
+    threads = [threading.Thread(target=lambda: reported.append(behind.post())) for _ in range(gate_module.AT_ONCE)]
     for thread in threads:
         thread.start()
     for _ in threads:
@@ -164,7 +164,7 @@ def test_one_node_cannot_have_more_requests_under_way_than_flower_makes(behind):
     behind.held.set()
     for thread in threads:
         thread.join()
-    assert told == [200] * gate_module.AT_ONCE and behind.post() == 200
+    assert reported == [200] * gate_module.AT_ONCE and behind.post() == 200
 
 
 def test_whatever_bytes_arrive_the_gate_goes_on(behind):

@@ -48,10 +48,12 @@ def test_nothing_that_is_started_phones_home_or_shares_a_home(tmp_path, monkeypa
     with Children() as children:
         children.start("one", python("import os; print(sorted(os.environ.items()))"), tmp_path)
         until(lambda: "PATH" in (tmp_path / "one.log").read_text())
-    told = dict(eval((tmp_path / "one.log").read_text()))
-    assert told["FLWR_TELEMETRY_ENABLED"] == "0" and told["FLWR_DISABLE_UPDATE_CHECK"] == "1"
-    assert told["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1" and told["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert told["FLWR_HOME"] == str(tmp_path / "flwr") and "FLWR_SOMETHING" not in told
+    reported = dict(eval((tmp_path / "one.log").read_text()))
+    assert reported["FLWR_TELEMETRY_ENABLED"] == "0" and reported["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert (
+        reported["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1" and reported["RAY_USAGE_STATS_ENABLED"] == "0"
+    )
+    assert reported["FLWR_HOME"] == str(tmp_path / "flwr") and "FLWR_SOMETHING" not in reported
 
 
 def test_a_process_that_ends_by_itself_is_an_error_that_names_its_log(tmp_path):
@@ -109,7 +111,7 @@ def test_another_version_of_flower_is_refused_with_the_line_to_type(version, mon
         processes.command("flower-superlink")
 
 
-def test_without_flower_the_pip_line_is_told():
+def test_without_flower_the_pip_line_is_reported():
     script = (
         "import sys; sys.modules['flwr'] = None\n"
         "from choral.errors import ConfigError\n"

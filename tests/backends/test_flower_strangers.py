@@ -94,29 +94,29 @@ def test_nothing_listens_on_the_network_but_the_gate(deployment):
 
 _TRY = """
 address, paths = sys.argv[1], sys.argv[2:]
-told = {}
+reported = {}
 for path in paths:
     try:
         socket.socket(socket.AF_UNIX).connect(path)
-        told[path] = "open"
+        reported[path] = "open"
     except PermissionError:
-        told[path] = "shut"
+        reported[path] = "shut"
 host, _, port = address.rpartition(":")
 for api in ("control/list-runs", "control/start-run", "control/register-node", "runtime/acquire-task"):
     line = ssl._create_unverified_context().wrap_socket(socket.create_connection((host, int(port))))
     head = f"POST /v1/{api} HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/protobuf\\r\\n"
     line.sendall(f"{head}flwr-package-version: 1.41.0\\r\\nContent-Length: 0\\r\\n\\r\\n".encode())
-    told[api] = line.recv(100).split()[1].decode()
-print(json.dumps(told))
+    reported[api] = line.recv(100).split()[1].decode()
+print(json.dumps(reported))
 """
 
 
 @needs_root
 def test_another_user_of_the_machine_can_start_no_run_and_take_no_task(deployment):
     _, paths = listeners(deployment.pids())
-    told = as_nobody(_TRY, deployment.address, *paths)
-    assert [told.pop(path) for path in paths] == ["shut", "shut"]
-    assert len(told) == 4 and set(told.values()) == {"404"}
+    reported = as_nobody(_TRY, deployment.address, *paths)
+    assert [reported.pop(path) for path in paths] == ["shut", "shut"]
+    assert len(reported) == 4 and set(reported.values()) == {"404"}
 
 
 def test_no_token_or_secret_stands_on_a_command_line_while_a_run_is_under_way(deployment):

@@ -188,7 +188,7 @@ def test_a_second_process_at_the_same_door_is_refused_but_a_dead_ones_door_is_re
         assert again.ask(b"ab") == b"ba"
 
 
-def test_a_path_too_long_for_a_socket_is_told(tmp_path):
+def test_a_path_too_long_for_a_socket_is_reported(tmp_path):
     for use in (lambda path: relay.serve(path, bytes), lambda path: relay.ask(path, b"", timeout=1)):
         with pytest.raises(DeploymentError, match="107 bytes"):
             use(tmp_path / ("x" * 120))

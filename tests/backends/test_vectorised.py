@@ -241,7 +241,7 @@ def test_whole_passes_use_every_record_of_who_takes_part_equally_often():
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
-def test_an_engine_that_is_told_how_often_devices_took_part_goes_on_with_the_same_bits(sampling):
+def test_an_engine_that_knows_how_often_devices_took_part_goes_on_with_the_same_bits(sampling):
     # As a run that is resumed does: `rounds_of` is all that it restores, from the charges in the ledgers.
     plan = dataclasses.replace(PLAN, sampling=sampling, passes="continue")
     whole_run, first, second = engine(plan), engine(plan), engine(plan)

@@ -95,14 +95,14 @@ def test_a_shelf_gives_back_what_was_laid_on_it_from_memory_or_file(limit):
 
 
 def test_a_sum_is_right_when_the_shelf_is_a_file(monkeypatch):
-    monkeypatch.setattr("choral.backends.wire.MOST_BYTES_IN_MEMORY", 50)
+    monkeypatch.setenv("CHORAL_MEMORY", "0")
     world = World()
     total = world.wire(SilentTransport(world, {3: 1, 5: 2})).sum(0, range(10), world.model)
     assert total.count == 8 and world.agrees(total)
 
 
 def test_a_server_with_a_small_shelf_keeps_no_cohort_of_vectors_in_memory(monkeypatch):
-    monkeypatch.setattr("choral.backends.wire.MOST_BYTES_IN_MEMORY", 0)
+    monkeypatch.setenv("CHORAL_MEMORY", "0")
     size = 100_000
     world = World(parameters=size)
     world.wire().sum(0, range(10), world.model)

@@ -34,9 +34,9 @@ def test_a_benchmark_that_fails_has_its_reason_and_the_rest_is_kept(place, monke
     monkeypatch.setattr("sys.argv", ["bench", "--quick"])
     assert main.names() == ["failing", "good"]
     assert main.main() == 1
-    told = json.loads((place / "quick.json").read_text())
-    assert told["benchmarks"]["failing"]["reason"] == "no figures: the benchmark ended with exit status 3"
-    assert told["benchmarks"]["good"]["ms"] == 1.5 and told["quick"]
+    reported = json.loads((place / "quick.json").read_text())
+    assert reported["benchmarks"]["failing"]["reason"] == "no figures: the benchmark ended with exit status 3"
+    assert reported["benchmarks"]["good"]["ms"] == 1.5 and reported["quick"]
     assert "failing: no figures" in capsys.readouterr().err
 
 
@@ -44,8 +44,8 @@ def test_measuring_one_anew_keeps_the_others(place, monkeypatch):
     monkeypatch.setattr("sys.argv", ["bench", "--quick", "--only", "good"])
     (place / "quick.json").write_text(json.dumps({"benchmarks": {"other": {"ms": 7}, "good": {"ms": 9}}}))
     assert main.main() == 0
-    told = json.loads((place / "quick.json").read_text())["benchmarks"]
-    assert (told["other"]["ms"], told["good"]["ms"]) == (7, 1.5)
+    reported = json.loads((place / "quick.json").read_text())["benchmarks"]
+    assert (reported["other"]["ms"], reported["good"]["ms"]) == (7, 1.5)
 
 
 def test_an_installation_is_a_package_with_what_it_requires_and_no_extra():
@@ -69,5 +69,5 @@ def test_the_made_data_set_is_the_same_every_time_and_its_classes_are_even():
     assert max(abs(count - 1000) for count in counts) < 150
 
 
-def test_the_seeds_are_told_by_mean_and_ends():
+def test_the_seeds_are_summarised_by_mean_and_ends():
     assert summary([0.8, 0.9, 0.7]) == {"mean": 0.8, "least": 0.7, "most": 0.9}

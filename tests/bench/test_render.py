@@ -18,8 +18,8 @@ def test_every_page_shows_what_the_results_hold():
 
 
 def test_no_page_has_a_speed_that_no_result_holds():
-    told = {str(page): list(render.unmarked(page.read_text())) for page in render.pages()}
-    assert {name: lines for name, lines in told.items() if lines} == {}
+    reported = {str(page): list(render.unmarked(page.read_text())) for page in render.pages()}
+    assert {name: lines for name, lines in reported.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,10 @@ def test_an_extrapolation_of_power_laws_follows_them():
     side = {"fixed_ms": [1.0], "ns_a_parameter": [2.0], "fixed_exponent": 1.0, "parameter_exponent": 0.5}
     pieces = {"neighbours": 56, "agreement_us": 50.0, "roster_us_a_device": 100.0, "roster_bytes_a_device": 188}
     measured = {"cohorts": [100], "device": side, "server": side, "pieces": pieces, "bytes_a_parameter": 4.0}
-    told = scale.extrapolate(measured, length=10**6, step_ns=5.0)
-    assert told["device_sum_s"] == pytest.approx(0.1 + 0.02)
-    assert told["device_training_s"] == pytest.approx(0.05)
-    assert told["device_roster_s"] == pytest.approx(100.0)
-    assert told["server_network_s"] == pytest.approx(64.0)
+    reported = scale.extrapolate(measured, length=10**6, step_ns=5.0)
+    assert reported["device_sum_s"] == pytest.approx(0.1 + 0.02)
+    assert reported["device_training_s"] == pytest.approx(0.05)
+    assert reported["server_network_s"] == pytest.approx(64.0)
 
 
 def test_one_command_runs_every_benchmark_but_the_one_for_accelerators():
@@ -96,6 +95,6 @@ def test_one_command_runs_every_benchmark_but_the_one_for_accelerators():
 
 
 def test_the_committed_results_name_their_machine_and_every_benchmark():
-    told = json.loads((HERE / "results.json").read_text())
-    assert {"processor", "cores", "versions"} <= told["machine"].keys()
-    assert set(told["benchmarks"]) <= {*names()}
+    reported = json.loads((HERE / "results.json").read_text())
+    assert {"processor", "cores", "versions"} <= reported["machine"].keys()
+    assert set(reported["benchmarks"]) <= {*names()}

@@ -69,7 +69,7 @@ def test_untyped_dicts_are_counted_in_all_in_signatures_and_in_what_is_public(sa
     assert (sample.untyped, sample.untyped_in_signatures, sample.untyped_in_public_signatures) == (7, 4, 4)
 
 
-def test_names_that_two_classes_or_modules_share_are_told_with_their_files(sample):
+def test_names_that_two_classes_or_modules_share_are_reported_with_their_files(sample):
     both = ["choral/room/work.py", "choral/work.py"]
     assert sample.classes_twice == {"Result": both}
     assert sample.modules_twice == {"work": both}

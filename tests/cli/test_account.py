@@ -75,14 +75,14 @@ def test_every_epsilon_names_its_rule_and_its_adversary(capsys):
 def test_no_epsilon_is_printed_smaller_than_it_is(noise, capsys):
     assert front.main(words({"noise": noise, "local-steps": 1})) == 0
     printed = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith("  ε")]
-    told = account(
+    reported = account(
         **{name.replace("-", "_"): value for name, value in FLAGS.items()} | {"noise": noise, "local_steps": 1}
     )
-    proved, single = told.proved, told.dp_sgd
+    proved, single = reported.proved, reported.dp_sgd
     numbers = {name.replace("-", "_"): value for name, value in FLAGS.items() if name != "delta"}
     several = several_rows(Exposure.of(**numbers | {"noise": noise, "local_steps": 1}), 1e-4)
     rows = [ClaimOfSums(rule="S5", epsilon=epsilon, certificate="", adversary="") for epsilon in several]
-    true = [proved.against_everyone, *rows, proved.with_secure_sum, told.paper, told.paper_without_secure_sum]
+    true = [proved.against_everyone, *rows, proved.with_secure_sum, reported.paper, reported.paper_without_secure_sum]
     true += [single.as_printed, single.corrected]
     for shown, loss in zip(printed, true, strict=True):
         assert loss.epsilon <= shown <= 1.001 * loss.epsilon

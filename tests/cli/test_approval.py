@@ -72,7 +72,7 @@ def test_the_number_is_typed_where_the_owner_is_asked_or_else_into_compare():
     assert "type theirs into choral device compare …;" in screen(SHOWN)[-1]
 
 
-def test_probes_and_opened_turns_are_told_before_they_are_approved():
+def test_probes_and_opened_turns_are_shown_before_they_are_approved():
     assert "projections" not in text()
     shown = text(probes=32, opened_turns=2)
     assert "32 random projections of this device's own noisy update in every round" in shown

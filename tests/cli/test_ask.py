@@ -47,7 +47,7 @@ def job(tmp_path):
     return tmp_path / "choral.toml"
 
 
-def told(capsys, *words):
+def reported(capsys, *words):
     status = main([str(word) for word in words])
     printed = capsys.readouterr()
     return status, printed.out + printed.err
@@ -55,24 +55,24 @@ def told(capsys, *words):
 
 def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path):
     out = tmp_path / "study"
-    status, text = told(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
+    status, text = reported(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
     assert status == 0 and "yes · m" in text and "95 %:" in text
     for part in ("rule S8, δ = 0.0001, one record replaced", "against the server and all other devices together",
                  "against a server that sees only sums", "1 of 4 questions are asked"):  # fmt: skip
         assert part in text
-    status, again = told(capsys, "ask", out, "table", "smoker", "--by", "sex", "--json")
+    status, again = reported(capsys, "ask", out, "table", "smoker", "--by", "sex", "--json")
     assert json.loads(again)["privacy"]["from_register"] is True
-    status, planned = told(capsys, "ask", out, "count", "--where", "age>=60", "--plan")
+    status, planned = reported(capsys, "ask", out, "count", "--where", "age>=60", "--plan")
     assert status == 0 and "nothing was asked" in planned and "1 of 4" in planned
-    assert told(capsys, "verify", out)[0] == 0
-    assert told(capsys, "ask", out, "count", "--where", "age>=60", "--where", "sex=f")[0] == 0
-    status, trained = told(capsys, "resume", out, "--quiet")
+    assert reported(capsys, "verify", out)[0] == 0
+    assert reported(capsys, "ask", out, "count", "--where", "age>=60", "--where", "sex=f")[0] == 0
+    status, trained = reported(capsys, "resume", out, "--quiet")
     assert status == 0 and "rule S1 and S8" in trained
-    status, verified = told(capsys, "verify", out)
+    status, verified = reported(capsys, "verify", out)
     assert status == 0 and "ok  every question was asked as the study allows" in verified
     page = (out / "report.html").read_text()
     assert "Questions asked" in page and "answers to a question" in page and "rule S8, δ = 0.0001" in page
-    assert told(capsys, "ask", out, "count", "--where", "sex=m")[0] == 1  # signed and hashed: nothing is added
+    assert reported(capsys, "ask", out, "count", "--where", "sex=m")[0] == 1  # signed and hashed: nothing is added
 
 
 @pytest.mark.parametrize(("change", "complaint"), [
@@ -83,10 +83,10 @@ def test_questions_then_training_then_verify_in_one_folder(job, capsys, tmp_path
 ])  # fmt: skip
 def test_verify_finds_what_was_changed_in_the_register(job, capsys, tmp_path, change, complaint):
     out = tmp_path / "study"
-    told(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
+    reported(capsys, "ask", job, "table", "smoker", "--by", "sex", "--out", out)
     line = json.loads((out / "questions.jsonl").read_text())
     (out / "questions.jsonl").write_text(json.dumps(line | change) + "\n")
-    status, text = told(capsys, "verify", out)
+    status, text = reported(capsys, "verify", out)
     assert status == 1 and complaint in " ".join(text.split())
 
 
@@ -101,7 +101,7 @@ def test_a_question_that_can_not_be_asked_is_one_line_and_leaves_nothing_charged
     job, capsys, words, code, status, tmp_path
 ):
     out = tmp_path / "study"
-    found, text = told(capsys, "ask", job, *words, "--out", out)
+    found, text = reported(capsys, "ask", job, *words, "--out", out)
     assert found == status and text.startswith(code)
     assert not (out / "ledgers").exists()
 
@@ -118,22 +118,22 @@ def test_python_asks_with_the_names_of_the_catalogue(job, tmp_path):
 
 def test_a_model_is_planned_asked_for_shown_on_the_report_and_verified(job, capsys, tmp_path):
     out, words = tmp_path / "study", ["additive", "age", "smoker", "--target", "sick", "--bins", "4"]
-    status, text = told(capsys, "ask", job, *words, "--plan")
+    status, text = reported(capsys, "ask", job, *words, "--plan")
     assert status == 0 and "It takes one sum, then 3 rounds." in " ".join(text.split())
     assert "of the 4 sums of this model" in " ".join(text.split()) and "nothing is charged" in text
-    status, text = told(capsys, "ask", job, *words, "--out", out)
+    status, text = reported(capsys, "ask", job, *words, "--out", out)
     assert status == 0 and "on rows that the model was not made from: auc 0." in text and "4 of 4 questions" in text
     assert "In which direction does a model of" in live_page(read_run(out))["questions"]
-    assert told(capsys, "resume", out)[0] == 0
-    assert told(capsys, "verify", out)[0] == 0
-    assert told(capsys, "report", out)[0] == 0
+    assert reported(capsys, "resume", out)[0] == 0
+    assert reported(capsys, "verify", out)[0] == 0
+    assert reported(capsys, "report", out)[0] == 0
     page = (out / "report.html").read_text()
     assert "Effect of age on the log-odds" in page and "4 of them were sums of models" in page
     assert "on sums (What is a model of" in (out / "privacy.yaml").read_text()
     line = json.loads((out / "models.jsonl").read_text())
     line["state"][0] += 1.0
     (out / "models.jsonl").write_text(json.dumps(line) + "\n")
-    status, text = told(capsys, "verify", out)
+    status, text = reported(capsys, "verify", out)
     assert status == 1 and "does not follow from the register" in " ".join(text.split())
 
 

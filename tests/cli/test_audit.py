@@ -51,11 +51,11 @@ def test_a_case_says_what_is_fixed_before_it_says_what_was_found(capsys):
 
 def test_a_case_for_machines_is_one_object_with_the_promised_names(capsys):
     assert called("--case", "theorem-1-network", "--trainings", "60000", machine=True) == 0
-    told = json.loads(capsys.readouterr().out)
+    reported = json.loads(capsys.readouterr().out)
     promised = {"lower_bound", "confidence", "published_epsilon", "proved_epsilon", "delta", "trainings"}
-    assert promised <= set(told)
-    assert told["published_epsilon"] < told["lower_bound"] <= told["proved_epsilon"]
-    assert told["trainings"] == 120_000
+    assert promised <= set(reported)
+    assert reported["published_epsilon"] < reported["lower_bound"] <= reported["proved_epsilon"]
+    assert reported["trainings"] == 120_000
 
 
 def test_a_plan_is_audited_in_every_sight_with_both_canaries(tmp_path, capsys):
@@ -65,13 +65,13 @@ def test_a_plan_is_audited_in_every_sight_with_both_canaries(tmp_path, capsys):
         "age,label\n" + "".join(f"{20 + row % 50},{row // 7 % 2}\n" for row in range(1000))
     )
     assert called(str(path), "--trainings", "2048", machine=True) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["holds"] is True and told["adjacency"] == "one record replaced"
-    seen = [(view["sight"], view["canary"]) for view in told["views"]]
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["holds"] is True and reported["adjacency"] == "one record replaced"
+    seen = [(view["sight"], view["canary"]) for view in reported["views"]]
     sights = ("server", "colluding server", "final model")
     both = [(sight, canary) for canary in ("worst case", "data-driven") for sight in sights]
     assert seen == [("every noisy step", "worst case"), *both]
-    assert all(view["rule"] == "S5" for view in told["views"])
+    assert all(view["rule"] == "S5" for view in reported["views"])
 
 
 def test_the_view_of_a_plan_fits_eighty_columns_and_names_a_refuted_claim():
@@ -108,14 +108,19 @@ PROMISED = {
 
 def test_white_box_and_float_sum_for_machines_have_the_promised_names(capsys):
     status = called("--case", "s6", "--trainings", "20000", "--epsilon", "2", machine=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told.keys() >= PROMISED and told["published_epsilon"] is None
-    assert (status, told["survived"], told["rule"], round(told["proved_epsilon"], 6)) == (0, True, "S6", 2.0)
+    reported = json.loads(capsys.readouterr().out)
+    assert reported.keys() >= PROMISED and reported["published_epsilon"] is None
+    assert (status, reported["survived"], reported["rule"], round(reported["proved_epsilon"], 6)) == (
+        0,
+        True,
+        "S6",
+        2.0,
+    )
     # So few rows that no way of adding them up can be refuted.
     status = called("--case", "float-sum", "--rows", "256", "--trainings", "20000", machine=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told.keys() >= PROMISED | {"change", "layout"} and told["published_epsilon"] is None
-    assert (status, told["survived"], told["rule"], told["delta"]) == (0, True, "S1", 1e-5)
+    reported = json.loads(capsys.readouterr().out)
+    assert reported.keys() >= PROMISED | {"change", "layout"} and reported["published_epsilon"] is None
+    assert (status, reported["survived"], reported["rule"], reported["delta"]) == (0, True, "S1", 1e-5)
 
 
 def test_a_refuted_claim_ends_with_status_1_and_says_so(capsys, monkeypatch):

@@ -84,13 +84,13 @@ def refuses(monkeypatch, error):
 def test_what_the_system_refuses_is_one_line_with_the_file_and_a_way_out(capsys, monkeypatch):
     refuses(monkeypatch, PermissionError(errno.EACCES, "Permission denied", "runs/one"))
     assert main(["demo", "--json"]) == 1
-    told = capsys.readouterr()
-    assert told.err.startswith("CH801 runs/one Permission denied. Fix the path")
-    assert told.err.count("\n") == 1
-    assert json.loads(told.out)["error"]["code"] == "CH801"
+    reported = capsys.readouterr()
+    assert reported.err.startswith("CH801 runs/one Permission denied. Fix the path")
+    assert reported.err.count("\n") == 1
+    assert json.loads(reported.out)["error"]["code"] == "CH801"
 
 
-def test_an_error_of_the_system_without_number_or_file_is_told_by_its_kind_not_by_its_text(capsys, monkeypatch):
+def test_an_error_of_the_system_without_number_or_file_is_reported_by_its_kind_not_by_its_text(capsys, monkeypatch):
     refuses(monkeypatch, TimeoutError("a text that nobody checked for values"))
     assert main(["demo"]) == 1
     assert capsys.readouterr().err.startswith("CH801 TimeoutError. ")

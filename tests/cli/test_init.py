@@ -34,8 +34,8 @@ def fill_in(path):
 def test_a_file_is_written_that_says_what_to_fill_in_and_then_loads_as_declared(sites, capsys):
     files = sorted(map(str, (sites / "sites").iterdir()))
     assert main(["init", *files, "--label", "ill"]) == 0
-    told = capsys.readouterr().out
-    assert "patient: one value per row: probably an identifier" in told and "sex: 2 levels" in told
+    reported = capsys.readouterr().out
+    assert "patient: one value per row: probably an identifier" in reported and "sex: 2 levels" in reported
     text = (sites / "choral.toml").read_text()
     assert text.count("FILL IN: ") == 3
     assert '# north.csv: delimiter = ",", decimal = ".", encoding = "utf-8-sig"' in text
@@ -55,8 +55,8 @@ def test_a_file_is_written_that_says_what_to_fill_in_and_then_loads_as_declared(
 def test_machines_get_the_looks_and_nothing_is_overwritten(sites, capsys):
     words = ["init", str(sites / "sites" / "north.csv"), "--label", "ill", "--json"]
     assert main(words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {name: one["kind"] for name, one in told["columns"].items()} == {
+    reported = json.loads(capsys.readouterr().out)
+    assert {name: one["kind"] for name, one in reported["columns"].items()} == {
         "patient": "identifier", "bmi": "number", "sex": "levels", "ill": "levels",
     }  # fmt: skip
     written = (sites / "choral.toml").read_text()

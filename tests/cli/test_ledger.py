@@ -29,8 +29,8 @@ def test_the_page_names_rule_adjacency_and_adversary_and_fits_80_columns(book, c
     assert cli.main(["ledger", str(book)]) == 0
     page = capsys.readouterr().out
     spent = Ledger.read(book).balance.epsilon
-    told = float(re.search(r"ε = ([\d.]+) of 2 \(δ = 1e-05\)", page)[1])
-    assert spent <= told < spent + 1e-4, "never less than it is"
+    reported = float(re.search(r"ε = ([\d.]+) of 2 \(δ = 1e-05\)", page)[1])
+    assert spent <= reported < spent + 1e-4, "never less than it is"
     for part in (
         "site-a",
         "4 charges",
@@ -49,10 +49,10 @@ def test_the_page_names_rule_adjacency_and_adversary_and_fits_80_columns(book, c
 
 def test_the_json_has_the_whole_statement(book, capsys):
     assert cli.main(["ledger", str(book), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["charges"] == len(told["entries"]) == 4
-    assert told["spent"]["adjacency"] == "one record replaced"
-    assert told["spent"]["epsilon"] == Ledger.read(book).balance.epsilon
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["charges"] == len(reported["entries"]) == 4
+    assert reported["spent"]["adjacency"] == "one record replaced"
+    assert reported["spent"]["epsilon"] == Ledger.read(book).balance.epsilon
 
 
 def test_only_the_last_entries_are_listed_unless_all_are_asked_for(book, capsys):
@@ -79,7 +79,7 @@ def test_a_receipt_shows_a_ledger_that_was_put_back(book, capsys):
     assert "CH402" in capsys.readouterr().err
 
 
-def test_an_interrupted_write_and_its_recovery_are_told(book, capsys):
+def test_an_interrupted_write_and_its_recovery_are_reported(book, capsys):
     whole = book.read_bytes()
     book.write_bytes(whole + whole[:30])
     cli.main(["ledger", str(book)])

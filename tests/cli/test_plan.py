@@ -57,12 +57,12 @@ def test_bold_heads_only_on_a_terminal_that_wants_them(capsys, monkeypatch):
 
 
 def test_the_json_is_the_proposal_itself(capsys):
-    told = json.loads(page(capsys, "--json", "--local-steps", "5", "--sampling", "partition"))
+    reported = json.loads(page(capsys, "--json", "--local-steps", "5", "--sampling", "partition"))
     plan = plan_for(epsilon=1.0, devices=16, rows=2440, features=104, local_steps=5, sampling="partition")
-    assert told == json.loads(json.dumps(plan.to_dict()))
-    assert told["plan"]["local_steps"] == 5
-    assert told["plan"]["digest"] == plan.plan.digest
-    for option in (told["chosen"], *told["alternatives"]):
+    assert reported == json.loads(json.dumps(plan.to_dict()))
+    assert reported["plan"]["local_steps"] == 5
+    assert reported["plan"]["digest"] == plan.plan.digest
+    for option in (reported["chosen"], *reported["alternatives"]):
         assert {"rule", "adversary", "epsilon", "certificate", "plan"} <= option.keys()
 
 
@@ -78,21 +78,21 @@ def test_the_numbers_on_the_page_are_those_of_the_plan(capsys):
 @pytest.mark.parametrize("epsilon", [0.7, 1.3, 2.9, 3.14159265])
 def test_no_epsilon_is_printed_smaller_than_it_is(capsys, epsilon):
     text = page(capsys, "--epsilon", str(epsilon), "--sampling", "partition")
-    told = plan_for(epsilon=epsilon, devices=16, rows=2440, features=104, sampling="partition")
+    reported = plan_for(epsilon=epsilon, devices=16, rows=2440, features=104, sampling="partition")
     assert float(re.search(r"PLAN  ε ≤ (\S+)", text)[1]) >= epsilon
-    options = (told.chosen, *told.alternatives)
+    options = (reported.chosen, *reported.alternatives)
     found = re.findall(r"^ +S\d: ε = (\S+) against .*?(?:; (\S+) against everyone)?$", text, re.MULTILINE)
     for option, (own, everyone) in zip(options, found, strict=True):
         assert float(own) >= option.epsilon
         assert not everyone or float(everyone) >= option.epsilon_against_everyone
     drawn = re.findall(r"█ (\S+)", text)
-    points = (*told.epsilon_by_round, *told.epsilon_by_colluders)
+    points = (*reported.epsilon_by_round, *reported.epsilon_by_colluders)
     assert all(float(shown) >= value for shown, (_, value) in zip(drawn, points, strict=True))
     half, twice = re.search(r"Half of it: ε = (\S+); twice: ε = (\S+)\.", " ".join(text.split())).groups()
-    account = told.chosen.loss
+    account = reported.chosen.loss
     for shown, by in ((half, 0.5), (twice, 2.0)):
-        part = replace(told.chosen.part, noise=told.plan.noise * by)
-        assert float(shown) >= account(part).epsilon(told.budget.delta)
+        part = replace(reported.chosen.part, noise=reported.plan.noise * by)
+        assert float(shown) >= account(part).epsilon(reported.budget.delta)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_no_epsilon_is_printed_smaller_than_it_is(capsys, epsilon):
 )  # fmt: skip
 def test_what_can_not_be_planned_ends_with_status_2_and_one_line(capsys, words, code):
     assert cli.main([*WORDS, "--sampling", "partition", *words]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith(code)
-    assert len(told.err.splitlines()) == 1
+    reported = capsys.readouterr()
+    assert reported.err.startswith(code)
+    assert len(reported.err.splitlines()) == 1

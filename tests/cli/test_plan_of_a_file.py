@@ -45,14 +45,14 @@ def answer(capsys, *words):
 @pytest.mark.parametrize("numbers", [GIVEN, OPEN])
 def test_the_plan_of_a_file_is_the_one_that_a_simulation_of_it_follows(file, capsys, numbers):
     path = file(numbers)
-    told = json.loads(answer(capsys, "plan", path, "--json"))
+    reported = json.loads(answer(capsys, "plan", path, "--json"))
     run = json.loads(answer(capsys, "simulate", path, "--json"))
-    digest = told["plan"].pop("digest")
-    assert told["plan"] == run["plan"]
+    digest = reported["plan"].pop("digest")
+    assert reported["plan"] == run["plan"]
     assert digest == Plan.from_dict(run["plan"]).digest == json.loads(_about(run))["plan_digest"]
-    assert told["proposed"] == ([] if numbers is GIVEN else ["cohort", "rounds", "batch", "local_steps", "step_size",
-                                                             "clip"])  # fmt: skip
-    assert told["rows"] == {"least": 80, "most": 80, "all": 320}  # 400 rows on 4 devices, a fifth held out
+    proposed = ["cohort", "rounds", "batch", "local_steps", "step_size", "clip"]
+    assert reported["proposed"] == ([] if numbers is GIVEN else proposed)
+    assert reported["rows"] == {"least": 80, "most": 80, "all": 320}  # 400 rows on 4 devices, a fifth held out
 
 
 def _about(run):
@@ -78,8 +78,8 @@ def test_a_file_without_noise_claims_no_epsilon(file, capsys):
 
 
 def test_a_file_without_noise_and_with_a_tiny_delta_still_gets_its_numbers_proposed(file, capsys):
-    told = json.loads(answer(capsys, "plan", file(OPEN, privacy="noise = 0.0\ndelta = 1e-9"), "--json"))
-    assert told["plan"]["rounds"] > 0
+    reported = json.loads(answer(capsys, "plan", file(OPEN, privacy="noise = 0.0\ndelta = 1e-9"), "--json"))
+    assert reported["plan"]["rounds"] > 0
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_without_a_file_the_flags_that_are_missing_are_named(capsys):
 def test_probes_are_weighed_against_the_figure_of_the_secure_sum(file, capsys, numbers, said):
     """Noise once has such a figure, and noise in several steps has none; small cohorts are proposed nothing."""
     path = file(f"[federation]\n{numbers}\n")
-    told = json.loads(answer(capsys, "plan", path, "--json"))["robust"]
+    reported = json.loads(answer(capsys, "plan", path, "--json"))["robust"]
     shown = answer(capsys, "plan", path)
-    assert (told is None) == (said is None) == ("ROBUST" not in shown)
-    assert said is None or told.startswith(said)
+    assert (reported is None) == (said is None) == ("ROBUST" not in shown)
+    assert said is None or reported.startswith(said)

@@ -77,22 +77,22 @@ def approve(study, *more):
 
 
 def test_every_phase_prints_one_object(study, capsys):
-    status, told = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4))
-    assert (status, told["approved"], told["rows"], told["rule"]) == (0, False, 80, "S5")
-    status, told = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))
-    assert (status, told["approved"]) == (0, True)
-    number = told["safety_number"]
-    status, told = said(capsys, "server", "status", study / "study")
-    assert (status, told["state"], told["rounds_done"], told["took_part"]) == (0, "not started", 0, {})
-    status, told = said(capsys, "device", "status", "--home", study / "hill")
-    assert (status, told["running"], told["ledger"]["charges"]) == (0, False, 0)
-    assert told["policy"]["epsilon"] == 4.0
-    status, told = said(capsys, "device", "ledger", "--home", study / "hill")
-    assert (status, told["device"], told["limit"]["epsilon"]) == (0, "hill", 4.0)
-    status, told = said(capsys, "server", "enrol", study / "study", *(study / f"{name}.card" for name in NAMES))
+    status, reported = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4))
+    assert (status, reported["approved"], reported["rows"], reported["rule"]) == (0, False, 80, "S5")
+    status, reported = said(capsys, *approve(study, "--max-epsilon", 4, "--delta", 1e-4, "--yes"))
+    assert (status, reported["approved"]) == (0, True)
+    number = reported["safety_number"]
+    status, reported = said(capsys, "server", "status", study / "study")
+    assert (status, reported["state"], reported["rounds_done"], reported["took_part"]) == (0, "not started", 0, {})
+    status, reported = said(capsys, "device", "status", "--home", study / "hill")
+    assert (status, reported["running"], reported["ledger"]["charges"]) == (0, False, 0)
+    assert reported["policy"]["epsilon"] == 4.0
+    status, reported = said(capsys, "device", "ledger", "--home", study / "hill")
+    assert (status, reported["device"], reported["limit"]["epsilon"]) == (0, "hill", 4.0)
+    status, reported = said(capsys, "server", "enrol", study / "study", *(study / f"{name}.card" for name in NAMES))
     assert status == 0
-    assert len(told["safety_number"].split()) == 12
-    assert told["safety_number"] != number  # another run
+    assert len(reported["safety_number"].split()) == 12
+    assert reported["safety_number"] != number  # another run
 
 
 def test_what_people_see_names_rule_adjacency_and_adversary_with_every_epsilon(study, capsys):
@@ -110,9 +110,13 @@ def test_the_number_to_compare_comes_last_right_above_the_question(study, capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3].startswith(f"NUMBER    {number[:3]} {number[3:]}: read it to all other sites")
     assert lines[-1].startswith("NOTHING was recorded")
-    status, told = said(capsys, "device", "compare", "--home", study / "hill")
-    assert status == 0 and (told["number"], told["checks"], told["missing"]) == (number, {}, ["harbour", "lake"])
-    assert told["study_number"] == shown["safety_number"]
+    status, reported = said(capsys, "device", "compare", "--home", study / "hill")
+    assert status == 0 and (reported["number"], reported["checks"], reported["missing"]) == (
+        number,
+        {},
+        ["harbour", "lake"],
+    )
+    assert reported["study_number"] == shown["safety_number"]
     typed = said(capsys, "device", "compare", "lake=007 007", "--home", study / "hill")[1]
     assert typed["missing"] == ["harbour"] and len(typed["checks"]["lake"]) == 6
     assert main(["device", "compare", "lake=007007", "--home", str(study / "hill")]) == 0
@@ -122,9 +126,9 @@ def test_the_number_to_compare_comes_last_right_above_the_question(study, capsys
 
 def test_the_screen_lists_every_device_and_the_columns_and_label_that_are_read(study, capsys):
     words = approve(study, "--max-epsilon", 4, "--delta", 1e-4)
-    told = said(capsys, *words)[1]
-    assert told["devices"] == list(NAMES) and told["hybrid"]
-    assert len(set(told["device_numbers"])) == 3
+    reported = said(capsys, *words)[1]
+    assert reported["devices"] == list(NAMES) and reported["hybrid"]
+    assert len(set(reported["device_numbers"])) == 3
     assert main(list(map(str, words))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "DEVICES   3, and nobody else:" in lines
@@ -135,25 +139,25 @@ def test_the_screen_lists_every_device_and_the_columns_and_label_that_are_read(s
 
 
 @pytest.mark.parametrize(
-    ("colluders", "told"),
+    ("colluders", "reported"),
     [
         (0, "if it lies and nobody helps it, of 3 honest ones"),
         (1, "if it lies and 1 of them helps it, of 2 honest ones"),
     ],
 )
-def test_the_screen_always_says_how_many_devices_may_help_the_server(tmp_path, capsys, colluders, told):
+def test_the_screen_always_says_how_many_devices_may_help_the_server(tmp_path, capsys, colluders, reported):
     made = Consortium(tmp_path, job=JOB.replace("cohort = 3", f"cohort = 3\ncolluders = {colluders}"))
     words = ["device", "approve", made.study / "study.toml", "--home", made.homes["hill"].path]
     words += ["--data", made.tables["hill"], "--max-epsilon", 4, "--delta", 1e-4]
     assert main(list(map(str, words))) == 0
-    assert told in " ".join(capsys.readouterr().out.split())
+    assert reported in " ".join(capsys.readouterr().out.split())
     status, said_ = said(capsys, *words, "--colluders", 1)
     assert (status, said_.get("error", {}).get("code")) == ((0, None) if colluders else (1, "CH603"))
 
 
 def test_a_weaker_study_ends_with_status_1_and_its_code(study, capsys):
-    status, told = said(capsys, *approve(study, "--max-epsilon", 0.5))
-    assert (status, told["error"]["code"]) == (1, "CH603")
+    status, reported = said(capsys, *approve(study, "--max-epsilon", 0.5))
+    assert (status, reported["error"]["code"]) == (1, "CH603")
 
 
 @pytest.mark.parametrize(
@@ -181,15 +185,15 @@ def test_what_cannot_be_used_ends_with_status_2_and_a_code(tmp_path, monkeypatch
 def test_a_seed_is_refused_before_anything_is_made(tmp_path, capsys):
     (tmp_path / "choral.toml").write_text(JOB.replace("[run]", "[run]\nseed = 42"))
     words = ["server", "init", tmp_path / "study", "--config", tmp_path / "choral.toml", "--address", "host:9092"]
-    status, told = said(capsys, *words)
-    assert (status, told["error"]["code"]) == (2, "CH203")
-    assert told["error"]["where"].endswith(f"choral.toml:{JOB.splitlines().index('[run]') + 2}")
+    status, reported = said(capsys, *words)
+    assert (status, reported["error"]["code"]) == (2, "CH203")
+    assert reported["error"]["where"].endswith(f"choral.toml:{JOB.splitlines().index('[run]') + 2}")
     assert not (tmp_path / "study").exists()
 
 
 def test_a_home_that_nobody_has_joined_says_so(tmp_path, capsys):
-    status, told = said(capsys, "device", "status", "--home", tmp_path)
-    assert (status, told["error"]["code"]) == (1, "CH802")
+    status, reported = said(capsys, "device", "status", "--home", tmp_path)
+    assert (status, reported["error"]["code"]) == (1, "CH802")
 
 
 def test_a_device_without_an_approval_does_not_run(study, capsys):
@@ -215,17 +219,17 @@ def test_a_device_that_answers_says_so_once(study, capsys, monkeypatch):
 def test_a_name_that_no_roster_takes_is_refused_before_anything_is_made(study, tmp_path, capsys, name):
     """The bytes of a terminal that does not write UTF-8 reach Python as surrogates."""
     words = ["device", "join", study / "study/invitation.toml", "--home", tmp_path / "home"]
-    status, told = said(capsys, *words, "--name", os.fsdecode(name))
-    assert (status, told["error"]["code"]) == (1, "CH600")
+    status, reported = said(capsys, *words, "--name", os.fsdecode(name))
+    assert (status, reported["error"]["code"]) == (1, "CH600")
     assert not (tmp_path / "home").exists()
 
 
-def test_a_card_that_cannot_be_written_is_told_with_the_way_out(study, tmp_path, capsys):
+def test_a_card_that_cannot_be_written_is_reported_with_the_way_out(study, tmp_path, capsys):
     words = ["device", "join", study / "study/invitation.toml", "--name", "hill", "--home", tmp_path / "home"]
-    status, told = said(capsys, *words, "--card", tmp_path / "nowhere" / "hill.card")
-    assert (status, told["error"]["code"]) == (1, "CH801")
-    status, told = said(capsys, *words, "--again", "--card", tmp_path / "hill.card")
-    assert (status, told["card"]) == (0, str(tmp_path / "hill.card"))
+    status, reported = said(capsys, *words, "--card", tmp_path / "nowhere" / "hill.card")
+    assert (status, reported["error"]["code"]) == (1, "CH801")
+    status, reported = said(capsys, *words, "--again", "--card", tmp_path / "hill.card")
+    assert (status, reported["card"]) == (0, str(tmp_path / "hill.card"))
 
 
 def test_a_device_whose_ledger_is_gone_says_so(study, tmp_path, capsys):
@@ -245,7 +249,7 @@ def test_units_for_systemd_start_the_same_verb(study, capsys):
     assert "NoNewPrivileges=yes" in unit
 
 
-def test_a_service_is_installed_and_told_how_to_start(study, capsys, tmp_path, monkeypatch):
+def test_a_service_is_installed_and_the_way_to_start_it_is_shown(study, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     words = ["device", "run", "--home", str(study / "hill"), "--install-service", "--user"]
     path = tmp_path / "systemd/user/choral-device-hill.service"
@@ -258,14 +262,14 @@ def test_a_service_is_installed_and_told_how_to_start(study, capsys, tmp_path, m
     ]
     assert main([*words[:-2], "--systemd", "--user"]) == 0
     assert capsys.readouterr().out == path.read_text()
-    status, told = said(capsys, *words)
-    assert (status, told["unit"], len(told["next"])) == (0, str(path), 2)
-    status, told = said(capsys, *words, "--agent-only")  # another service of the same name
-    assert (status, told["error"]["code"]) == (1, "CH800")
+    status, reported = said(capsys, *words)
+    assert (status, reported["unit"], len(reported["next"])) == (0, str(path), 2)
+    status, reported = said(capsys, *words, "--agent-only")  # another service of the same name
+    assert (status, reported["error"]["code"]) == (1, "CH800")
     table(study / "public.csv", seed=9)
     words = ["server", "run", study / "study", "--test", study / "public.csv", "--install-service", "--user"]
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    status, told = said(capsys, *words)
+    status, reported = said(capsys, *words)
     assert status == 0
     text = (tmp_path / "systemd/user/choral-server-study.service").read_text()
     assert f"server run {study / 'study'} --test {study / 'public.csv'}\n" in text
@@ -292,16 +296,16 @@ def test_a_server_is_not_run_as_root_or_made_a_service_of_roots_unless_that_is_s
     ("flags", "code"), [(["--user"], "CH104"), (["--systemd", "--install-service"], "CH101")]
 )  # fmt: skip
 def test_flags_of_a_service_that_do_not_go_together_are_refused(study, capsys, flags, code):
-    status, told = said(capsys, "device", "run", "--home", study / "hill", *flags)
-    assert (status, told["error"]["code"]) == (2, code)
+    status, reported = said(capsys, "device", "run", "--home", study / "hill", *flags)
+    assert (status, reported["error"]["code"]) == (2, code)
 
 
 def test_a_sealed_home_takes_its_passphrase_from_a_file(study, tmp_path, capsys):
     (tmp_path / "secret").write_text("correct horse\n")
     words = ["device", "join", study / "study/invitation.toml", "--name", "sealed", "--home", tmp_path / "home"]
     assert said(capsys, *words, "--card", tmp_path / "card", "--passphrase-file", tmp_path / "secret")[0] == 0
-    status, told = said(capsys, "device", "ledger", "--home", tmp_path / "home")
-    assert (status, told["error"]["code"]) == (1, "CH803")
+    status, reported = said(capsys, "device", "ledger", "--home", tmp_path / "home")
+    assert (status, reported["error"]["code"]) == (1, "CH803")
     assert "correct horse" not in (tmp_path / "card").read_text()
 
 

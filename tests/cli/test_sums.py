@@ -39,26 +39,26 @@ def job(tmp_path):
     return tmp_path / "choral.toml"
 
 
-def told(capsys, *words):
+def reported(capsys, *words):
     status = main([str(word) for word in words])
     printed = capsys.readouterr()
     return status, printed.out + printed.err
 
 
 def test_a_hazard_model_is_planned_made_and_verified(job, capsys, tmp_path):
-    status, text = told(capsys, "plan", job)
+    status, text = reported(capsys, "plan", job)
     assert status == 0 and "4 sums, then 2" in text and "nothing is charged" in text
-    status, text = told(capsys, "simulate", job, "--out", tmp_path / "run")
+    status, text = reported(capsys, "simulate", job, "--out", tmp_path / "run")
     assert status == 0 and "c-index" in text and "rule S8, δ = 0.0001, one record replaced" in text
-    assert told(capsys, "verify", tmp_path / "run")[0] == 0
-    status, text = told(capsys, "resume", tmp_path / "run")
+    assert reported(capsys, "verify", tmp_path / "run")[0] == 0
+    status, text = reported(capsys, "resume", tmp_path / "run")
     assert status != 0 and "CH800" in text  # it is finished
 
 
 def test_a_model_that_was_interrupted_is_resumed_and_pays_for_no_sum_twice(job, capsys, tmp_path, monkeypatch):
     from choral.run.answer_register import AnswerRegister
 
-    whole = json.loads(told(capsys, "simulate", job, "--out", tmp_path / "whole", "--json")[1].splitlines()[-1])
+    whole = json.loads(reported(capsys, "simulate", job, "--out", tmp_path / "whole", "--json")[1].splitlines()[-1])
     add = AnswerRegister.add
 
     def interrupted(self, answered):
@@ -67,14 +67,14 @@ def test_a_model_that_was_interrupted_is_resumed_and_pays_for_no_sum_twice(job, 
             raise KeyboardInterrupt
 
     monkeypatch.setattr(AnswerRegister, "add", interrupted)
-    assert "choral resume" in told(capsys, "simulate", job, "--out", tmp_path / "part", "--quiet")[1]
+    assert "choral resume" in reported(capsys, "simulate", job, "--out", tmp_path / "part", "--quiet")[1]
     assert AnswerRegister(tmp_path / "part").last == 3
-    status, text = told(capsys, "resume", tmp_path / "part", "--json")
+    status, text = reported(capsys, "resume", tmp_path / "part", "--json")
     assert status == 0 and json.loads(text.splitlines()[-1])["state"] == whole["state"]
     assert AnswerRegister(tmp_path / "part").last == 6
 
 
 @pytest.mark.parametrize("flag", ["--compare", "--personal"])
 def test_flags_of_training_are_refused(job, capsys, tmp_path, flag):
-    status, text = told(capsys, "simulate", job, flag, "--out", tmp_path / "run")
+    status, text = reported(capsys, "simulate", job, flag, "--out", tmp_path / "run")
     assert status != 0 and "CH104" in text and not (tmp_path / "run").exists()

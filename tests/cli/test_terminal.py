@@ -157,8 +157,8 @@ def test_quiet_means_one_line(quiet):
 
 
 def test_lines_are_wrapped_to_the_terminal_and_never_beyond_80_columns(monkeypatch):
-    for told, width in (("40", 40), ("200", 80)):
-        monkeypatch.setenv("COLUMNS", told)
+    for reported, width in (("40", 40), ("200", 80)):
+        monkeypatch.setenv("COLUMNS", reported)
         assert terminal.width() == width
         assert max(map(len, terminal.wrap("NOTE  " + "word " * 50).split("\n"))) in range(width - 5, width + 1)
 

@@ -37,9 +37,9 @@ def test_every_setting_is_a_typed_keyword_argument_and_nothing_else_is():
     wanted = {name: kind for table in TABLES if table != "ask" for name, kind in expected(TABLES[table]).items()}
     wanted["model"] = wanted["model"] | Callable[..., object]
     wanted["ask"] = AskSettingsByName | None
-    told = typing.get_type_hints(SettingsByName)
-    assert set(told) == set(wanted)
-    assert [name for name in wanted if set(typing.get_args(told[name])) != set(typing.get_args(wanted[name]))] == []
+    reported = typing.get_type_hints(SettingsByName)
+    assert set(reported) == set(wanted)
+    assert [name for name in wanted if set(typing.get_args(reported[name])) != set(typing.get_args(wanted[name]))] == []
     asked = typing.get_type_hints(AskSettingsByName)
     assert {name: set(typing.get_args(kind)) for name, kind in asked.items()} == {
         name: set(typing.get_args(kind)) for name, kind in expected(TABLES["ask"]).items()

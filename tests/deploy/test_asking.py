@@ -56,8 +56,8 @@ def test_a_question_is_asked_before_the_next_round_and_training_goes_on(consorti
     assert put(folder, study, SMOKERS) is None and put(folder, study, OLD) is None
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
-    told = put(folder, study, SMOKERS)
-    assert told.privacy.from_register and {row["smokes"] for row in told.rows} == {"no", "yes"}
+    reported = put(folder, study, SMOKERS)
+    assert reported.privacy.from_register and {row["smokes"] for row in reported.rows} == {"no", "yes"}
     record = read_run(folder)
     assert len(record.rounds) == 1
     found = verify(folder)
@@ -81,11 +81,11 @@ def test_a_model_is_made_between_rounds_sum_by_sum_and_sites_log_each(consortium
     keep_test(consortium.study, table(consortium.study / "public.csv", seed=9))
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
-    told = put(folder, study, model)
-    assert told.privacy.from_register and told.privacy.sums == 3 and told.question.parameters["rounds"] == 3
+    reported = put(folder, study, model)
+    assert reported.privacy.from_register and reported.privacy.sums == 3 and reported.question.parameters["rounds"] == 3
     (kept,) = read_sum_models(folder)
-    assert list(kept.state) == told.model.state.tolist() and kept.rows == 240
-    assert told.figures == kept.figures and 0 <= told.figures["auc"] <= 1  # on the coordinator's public rows
+    assert list(kept.state) == reported.model.state.tolist() and kept.rows == 240
+    assert reported.figures == kept.figures and 0 <= reported.figures["auc"] <= 1  # on the coordinator's public rows
     assert verify(folder).good
     for home in consortium.homes.values():
         assert asked(home, study) == [1, 2, 3]
@@ -132,7 +132,7 @@ def test_the_verb_puts_a_question_and_says_that_it_waits(consortium, capsys):
     assert main(["ask", str(consortium.study), "km"]) == 1  # not among the names that [ask] allows
 
 
-def test_a_question_that_fails_is_told_and_stops_no_round(consortium):
+def test_a_question_that_fails_is_reported_and_stops_no_round(consortium):
     study, folder = consortium.agreement, folder_of(consortium)
     put(folder, study, SMOKERS)
     waiting = next((folder / "waiting").iterdir())
@@ -218,8 +218,8 @@ def test_over_flower_every_process_asks_answers_and_makes_a_model(tmp_path):
     for _ in made.run():
         pass
     assert len(put(folder, study, long).rows) == 602 and len(put(folder, study, SMOKERS).rows) == 2
-    told = put(folder, study, model)
-    assert told.privacy.sums == 3 and len(told.model.state) == 2
+    reported = put(folder, study, model)
+    assert reported.privacy.sums == 3 and len(reported.model.state) == 2
     assert len(read_run(folder).rounds) == 1 and verify(folder).good
     for home in made.homes:
         assert asked(home, study) == [1, 2, 3, 4, 5] and len(list(read_site_questions(home.path))) == 5

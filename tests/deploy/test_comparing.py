@@ -34,8 +34,8 @@ def homes(tmp_path):
 
 def checks(drawn):
     """What everybody sees who types everybody's numbers."""
-    told = [f"{one.device}={one.number}" for one in drawn]
-    return {one.device: one.checks(text for text in told if not text.startswith(one.device)) for one in drawn}
+    reported = [f"{one.device}={one.number}" for one in drawn]
+    return {one.device: one.checks(text for text in reported if not text.startswith(one.device)) for one in drawn}
 
 
 def test_each_two_sites_with_the_same_study_see_the_same_check(homes):

@@ -36,7 +36,7 @@ def kept_in(home):
     return sorted((home.path / FOLDER).glob("*")) if (home.path / FOLDER).exists() else []
 
 
-def test_a_site_without_the_encoder_is_told_which_file_it_needs(made):
+def test_a_site_without_the_encoder_is_shown_which_file_it_needs(made):
     sites, file = made
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     with pytest.raises(
@@ -99,10 +99,10 @@ def test_the_approval_shows_the_encoder_and_a_file_that_changes_later_is_refused
     own.write_bytes(file.read_bytes())
     home = sites.homes["hill"]
     policy = Policy(epsilon=4.0, delta=1e-4, encoder=str(own))
-    told = home.approve(sites.study / "study.toml", policy, sites.tables["hill"], record=True)
-    text = "\n".join(screen(told))
+    reported = home.approve(sites.study / "study.toml", policy, sites.tables["hill"], record=True)
+    text = "\n".join(screen(reported))
     assert f"{own} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})" in text
-    assert told.columns == ("age", "pulse", "smokes")  # what is read of the table, and not what is made of it
+    assert reported.columns == ("age", "pulse", "smokes")  # what is read of the table, and not what is made of it
     own.write_bytes(encoders.linear(tmp_path / "other.onnx", 2 * MATRIX).read_bytes())
     with pytest.raises(TableError, match=r"CH324"):
         home.approved(home.vault())

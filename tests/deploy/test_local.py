@@ -77,11 +77,11 @@ def test_three_sites_run_a_study_over_flower_and_nothing_is_left(job, tmp_path):
     deployed = start("--local", "3", str(job), "--rounds", "2", "--keep", str(kept), "--json")
     out, err = deployed.communicate(timeout=300)
     assert deployed.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
-    assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", True, True)
-    assert told["observed"]["control_closed"]
-    assert told["rounds"] == 2 and told["included"] == [list(consortium.NAMES)] * 2
-    for spent in told["spent"].values():  # every ε says by which rule, adjacency and adversary
+    reported = json.loads(out.splitlines()[-1])
+    assert (reported["engine"], reported["tls"], reported["node_authentication"]) == ("flower", True, True)
+    assert reported["observed"]["control_closed"]
+    assert reported["rounds"] == 2 and reported["included"] == [list(consortium.NAMES)] * 2
+    for spent in reported["spent"].values():  # every ε says by which rule, adjacency and adversary
         assert spent["charges"] == 2 and 0 < spent["epsilon"] <= 4.0
         assert spent["rules"] and spent["adjacency"] and spent["adversaries"]
     assert gone(kept)
@@ -112,14 +112,14 @@ def test_a_superlink_that_dies_ends_the_run_with_a_reason_and_the_next_start_goe
     folder.mkdir()
     deployment = local.of_job(folder, job, 3, 4)
     with pytest.raises(DeploymentError, match=r"CH900"):
-        for told in deployment.run():
-            if told["rounds_done"] == 1:
+        for reported in deployment.run():
+            if reported["rounds_done"] == 1:
                 for pid in pids_of(f"--database {folder}"):
                     os.kill(pid, signal.SIGKILL)
     assert gone(folder)
     before = deployment.result()
     assert 1 <= before["rounds"] < 4 and before["stopped"] is None
-    assert [told["state"] for told in deployment.run()][-1] == "finished"
+    assert [reported["state"] for reported in deployment.run()][-1] == "finished"
     after = deployment.result()
     assert after["rounds"] == 4 and after["included"][: before["rounds"]] == before["included"]
     for name, spent in after["spent"].items():  # the turn that the power cut ended may have been charged
@@ -133,14 +133,16 @@ def test_the_demo_runs_over_both_engines_of_flower(engine):
     deployed = start("--local", "4", "--demo", "--rounds", "3", "--engine", engine, "--as-root", "--json")
     out, err = deployed.communicate(timeout=600)
     assert deployed.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
+    reported = json.loads(out.splitlines()[-1])
     held = engine == "superlink"  # the simulation engine has neither, and says so
-    assert (told["engine"], told["tls"], told["node_authentication"]) == ("flower", held, held)
-    assert told["rounds"] == 3 and [len(included) for included in told["included"]] == [4, 4, 4]
+    assert (reported["engine"], reported["tls"], reported["node_authentication"]) == ("flower", held, held)
+    assert reported["rounds"] == 3 and [len(included) for included in reported["included"]] == [4, 4, 4]
 
 
 @pytest.mark.long
-def test_a_site_whose_clock_is_wrong_is_told_by_choral_device_run_and_let_in_once_it_is_set(job, tmp_path, monkeypatch):
+def test_a_site_whose_clock_is_wrong_is_informed_by_choral_device_run_and_let_in_once_it_is_set(
+    job, tmp_path, monkeypatch
+):
     for name, value in HERE.items():
         monkeypatch.setenv(name, value)
     folder, clock = tmp_path / "d", tmp_path / "clock"
@@ -152,12 +154,12 @@ def test_a_site_whose_clock_is_wrong_is_told_by_choral_device_run_and_let_in_onc
     states = services.serve_study(deployment.study_folder, as_root=True)
     try:
         next(states)  # the server is up
-        for seconds, told in ((20.0, "CH905 this machine's clock is 2[012] s ahead of the server's"), (0.0, None)):
+        for seconds, reported in ((20.0, "CH905 this machine's clock is 2[012] s ahead of the server's"), (0.0, None)):
             with wrong_clock(clock, seconds):
                 site = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
             try:
-                if told is not None:
-                    assert re.match(told, site.stderr.readline())
+                if reported is not None:
+                    assert re.match(reported, site.stderr.readline())
                     assert status(home)["cut_off"]["code"] == "CH905"
                 else:
                     end = time.monotonic() + 60
@@ -207,9 +209,9 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
         finally:
             end_all_under(tmp_path / "flwr")
     assert done.returncode == 0, done.stdout + done.stderr
-    told = deployment.result()
-    assert told["stopped"] == "all rounds are done" and told["included"] == [list(consortium.NAMES)] * 2
-    assert all(spent["charges"] == 2 for spent in told["spent"].values())
+    reported = deployment.result()
+    assert reported["stopped"] == "all rounds are done" and reported["included"] == [list(consortium.NAMES)] * 2
+    assert all(spent["charges"] == 2 for spent in reported["spent"].values())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
@@ -224,7 +226,7 @@ def test_a_folder_that_is_there_already_is_not_written_into(job, tmp_path, capsy
     assert capsys.readouterr().err.startswith("CH800")
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_code(job, tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_is_reported_with_its_code(job, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["deploy", "--local", "3", str(job), "--keep", str(tmp_path / "file" / "kept")]) == 1
     assert capsys.readouterr().err.startswith("CH801")

@@ -1,4 +1,4 @@
-"""A site's lookout: what keeps its node from the server is told once in words, and is in its log and its status."""
+"""A site's lookout: what keeps its node from the server is reported once in words, and is in its log and its status."""
 
 import json
 import threading
@@ -43,7 +43,7 @@ def looking(tmp_path):
     return Looking(tmp_path)
 
 
-def test_trouble_is_told_when_it_begins_and_when_it_is_over_and_not_in_between(looking):
+def test_trouble_is_reported_when_it_begins_and_when_it_is_over_and_not_in_between(looking):
     assert looking.look() == []
     assert looking.look(CLOCK) == [str(CLOCK)]
     assert looking.look(CLOCK) == []
@@ -53,7 +53,7 @@ def test_trouble_is_told_when_it_begins_and_when_it_is_over_and_not_in_between(l
     assert looking.events() == [("reached", None), ("cut_off", "CH905"), ("cut_off", "CH904"), ("reached", None)]
 
 
-def test_another_reason_is_told_even_under_the_same_code_and_the_same_one_only_once(looking):
+def test_another_reason_is_reported_even_under_the_same_code_and_the_same_one_only_once(looking):
     assert looking.look(SHUT) == [str(SHUT)]
     looking.lookout.gave_up()
     assert looking.look() == [str(REFUSED)]
@@ -86,13 +86,13 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
     pytest.importorskip("flwr", reason="an extra of choral's")
     from choral.backends.flower import processes
 
-    told, stop = [], threading.Event()
+    reported, stop = [], threading.Event()
     given = {}
     monkeypatch.setattr(processes, "connect", lambda *_, **settings: given.update(settings))
     seen = {}
 
     def tell(line):
-        told.append(line)
+        reported.append(line)
         while not answers(hill):  # the look-out may be there before the door has opened
             stop.wait(0.01)
         seen.update(status(hill))
@@ -100,7 +100,7 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
         stop.set()
 
     services.attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
-    assert told[0].startswith("CH904 nobody answers at 127.0.0.1:9092: Connection refused.")
+    assert reported[0].startswith("CH904 nobody answers at 127.0.0.1:9092: Connection refused.")
     assert seen["cut_off"]["code"] == "CH904"
     assert "CUT OFF CH904 a site can't connect to its server, since " in " ".join(capsys.readouterr().out.split())
     assert given["gave_up"].__self__.__class__ is Lookout

@@ -118,8 +118,8 @@ def test_the_release_before_refuses_a_study_of_this_one_and_the_other_way_round(
     read = "from choral.protocol.messages import decode\n"
     read += f"decode(bytes.fromhex('{frame}'), vector_bytes=0, records_bytes=0)"
     old = {**os.environ, "PYTHONPATH": str(trees["released"] / "src")}
-    told = subprocess.run([sys.executable, "-c", read], env=old, capture_output=True, text=True, check=False)
-    assert "CH602" in told.stderr and "version 3, this one 2" in told.stderr
+    reported = subprocess.run([sys.executable, "-c", read], env=old, capture_output=True, text=True, check=False)
+    assert "CH602" in reported.stderr and "version 3, this one 2" in reported.stderr
 
 
 @pytest.mark.long

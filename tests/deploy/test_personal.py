@@ -124,11 +124,11 @@ def test_the_verbs_make_it_show_it_and_predict_with_it(ended, tmp_path, capsys):
     home, fresh = ended.homes["hill"].path, ended.fresh["hill"]
     words = ["device", "personal", "--home", str(home), "--validation", str(fresh)]
     assert main([*words, "--onnx", str(tmp_path / "own.onnx"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["validation_rows"] == 40 and told["file"] == str(home / FILE) and "parameters" not in told
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["validation_rows"] == 40 and reported["file"] == str(home / FILE) and "parameters" not in reported
     page = (home / PAGE).read_text()
-    assert told["words"] in page and "NOT PRIVATE" in page and "<script" not in page
-    assert f"{told['standings']['personal']['accuracy']:.4f}" in page
+    assert reported["words"] in page and "NOT PRIVATE" in page and "<script" not in page
+    assert f"{reported['standings']['personal']['accuracy']:.4f}" in page
     assert main(words) == 0
     assert "not private" in capsys.readouterr().out
 

@@ -27,7 +27,7 @@ def test_a_missing_site_is_named_with_what_the_server_knows(name, said):
 
 
 def test_a_refusal_and_an_exclusion_say_more_than_a_missing_connection():
-    assert standing("lake", SEEN, {"lake": "CH401"}, {"lake"}) == "refused for good: CH401"
+    assert standing("lake", SEEN, {"lake": "CH401"}, {"lake"}) == "refused permanently: CH401"
     assert standing("lake", SEEN, {}, {"lake"}) == "excluded by the coordinator"
 
 

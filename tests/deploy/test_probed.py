@@ -44,7 +44,7 @@ def test_over_flower_every_process_answers_its_probes_and_the_run_verifies(tmp_p
     tables = {name: table(tmp_path / f"{name}.csv", seed=seed) for seed, name in enumerate(names)}
     (tmp_path / "all").mkdir()
     made = LocalDeployment(tmp_path / "all", ROBUST, tables)
-    assert [told["rounds_done"] for told in made.run()][-1] == 2
+    assert [reported["rounds_done"] for reported in made.run()][-1] == 2
     folder = next((made.study_folder / "runs").iterdir())
     lines = list(read_probes(folder))
     assert [line.round for line in lines] == [1, 2] and all(len(line.answers) == 4 for line in lines)

@@ -36,10 +36,10 @@ def approve(consortium, name, data, capsys, *more, home=None):
 def test_a_second_home_over_the_same_table_is_refused_and_named(consortium, capsys):
     data = consortium.tables["hill"]
     assert approve(consortium, "hill", data, capsys)[0] == 0
-    status, told = approve(consortium, "lake", data, capsys)
-    assert (status, told["error"]["code"]) == (2, "CH314")
-    assert told["error"]["where"] == str(consortium.homes["hill"].path.resolve())
-    assert "--second-home" in told["error"]["fix"]
+    status, reported = approve(consortium, "lake", data, capsys)
+    assert (status, reported["error"]["code"]) == (2, "CH314")
+    assert reported["error"]["where"] == str(consortium.homes["hill"].path.resolve())
+    assert "--second-home" in reported["error"]["fix"]
     assert not (consortium.homes["lake"].path / "approval.json").exists()
 
 

@@ -110,14 +110,14 @@ def test_a_study_runs_to_its_end_and_a_round_takes_two_exchanges(consortium):
 def test_the_server_claims_what_the_plan_allows_at_most_and_no_ledger_says_more(consortium):
     with agents(consortium.homes):
         consortium.conductor(Sockets(consortium.homes)).run()
-    told = run_of(consortium).result
-    claimed = told.privacy.against_everyone.epsilon
+    reported = run_of(consortium).result
+    claimed = reported.privacy.against_everyone.epsilon
     assert claimed == consortium.agreement.settled.costs.spent(0, 3, 1e-4)
     for home in consortium.homes.values():
         # 80 rows each, and the plan is for 60.
         assert 0 < Ledger.read(home.ledger_path).balance.epsilon < claimed <= 4.0
-    assert "ledger" in told.claim
-    assert "number of rows" not in json.dumps(told.to_dict()["releases"])
+    assert "ledger" in reported.claim
+    assert "number of rows" not in json.dumps(reported.to_dict()["releases"])
 
 
 def test_a_crash_of_the_server_repeats_no_turn_and_loses_no_charge(consortium):
@@ -153,7 +153,8 @@ def test_a_drop_out_that_is_retried_never_shows_a_figure_above_a_limit_without_s
     assert all(len(ledger.charges) == 4 and ledger.epsilon < ledger.limit.epsilon == 4.0 for ledger in ledgers)
     text = write_report(record.folder).read_text()
     assert "4 / 3 · 1 retried<" in text and "· full" not in text and "would pass the limit of" not in text
-    assert text.count("A figure above a limit, here of 3 devices, is the most that the server can tell") == 2
+    assert text.count("A figure above a limit, here of 3 devices, is an upper bound of the server") == 1
+    assert "so it is above the limit of 3 devices; no ledger passes its own limit" in text
     assert [finding.wrong for finding in verify(record.folder)] == [()] * 7
 
 
@@ -284,7 +285,7 @@ def test_a_server_that_can_do_without_nobody_waits_once_as_long_as_it_says(appro
         assert transport.waits == waits
 
 
-def test_too_few_devices_are_told_and_the_run_goes_on_later(consortium):
+def test_too_few_devices_are_reported_and_the_run_goes_on_later(consortium):
     with pytest.raises(DeploymentError, match="CH903"):
         consortium.conductor(Sockets(consortium.homes)).run()
     assert status(consortium.study)["state"] == "failed"
@@ -501,9 +502,9 @@ def test_a_site_that_is_away_at_the_end_is_named_and_costs_its_signature_only(fo
         in (folder / "report.html").read_text()
     )
     assert main(["verify", str(folder)]) == 0
-    told = capsys.readouterr().out
-    assert "ok  3 of 4 sites signed the whole record\n       moor has not signed: did not answer\n" in told
-    assert "what was paid by moor, who did not sign" in told.splitlines()[-1]
+    reported = capsys.readouterr().out
+    assert "ok  3 of 4 sites signed the whole record\n       moor has not signed: did not answer\n" in reported
+    assert "what was paid by moor, who did not sign" in reported.splitlines()[-1]
 
 
 class AtTheEnd(Sockets):
@@ -529,8 +530,8 @@ def test_whatever_happens_while_sites_sign_the_run_has_its_result_and_is_not_ver
 
     folder = finished(consortium, AtTheEnd(consortium.homes, change))
     assert len(run_of(consortium).rounds) == 3
-    told = {"silence": "did not answer", "failure": "did not answer", "nonsense": "CH600"}[how]
-    assert {entry["why"] for entry in json.loads((folder / "signatures.json").read_text())["devices"]} == {told}
+    reported = {"silence": "did not answer", "failure": "did not answer", "nonsense": "CH600"}[how]
+    assert {entry["why"] for entry in json.loads((folder / "signatures.json").read_text())["devices"]} == {reported}
     wrong = [line for finding in verify(folder) for line in finding.wrong]
     assert wrong == ["no site signed it: nothing shows that this was a deployment"]
 
@@ -627,7 +628,9 @@ def test_a_server_that_leaves_a_round_out_of_its_record_is_found_by_what_the_sit
     assert "harbour: it paid for 3 uploads, and the record counts 2 of them" in wrong
 
 
-def test_a_deployment_signed_again_by_the_server_alone_is_told_by_keys_and_by_receipts(consortium, tmp_path, capsys):
+def test_a_deployment_signed_again_by_the_server_alone_is_detected_by_keys_and_by_receipts(
+    consortium, tmp_path, capsys
+):
     folder = finished(consortium)
     (tmp_path / "forged").mkdir()
     forged = Consortium(tmp_path / "forged")  # the same names and settings; every key was made by one hand
@@ -637,13 +640,13 @@ def test_a_deployment_signed_again_by_the_server_alone_is_told_by_keys_and_by_re
     capsys.readouterr()
     assert verify(other).keys != verify(folder).keys
     assert main(["verify", str(other), "--roster", str(consortium.study / "study.toml")]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "the run is not one of the study that was given" in told
-    assert "harbour has another key in the roster that was given" in told
+    reported = " ".join(capsys.readouterr().out.split())
+    assert "the run is not one of the study that was given" in reported
+    assert "harbour has another key in the roster that was given" in reported
     assert main(["verify", str(other), "--receipts", str(receipts_of(consortium)[0])]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "harbour: its receipt is of another record, model or set of devices" in told
-    assert "harbour: its receipt is signed with another key" in told
+    reported = " ".join(capsys.readouterr().out.split())
+    assert "harbour: its receipt is of another record, model or set of devices" in reported
+    assert "harbour: its receipt is signed with another key" in reported
 
 
 def test_a_runs_name_that_leads_out_of_its_folder_is_refused(consortium):

@@ -50,8 +50,8 @@ def test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it(conso
     with pytest.raises(TableError, match=r"CH307 .*hill\.csv .*device approve … --encoding"):
         approve(consortium, "hill", data=data)
     written = Format(encoding="utf-16-le")
-    told = approve(consortium, "hill", data=data, written=written, record=True)
-    assert told.rows == approve(consortium, "hill").rows
+    reported = approve(consortium, "hill", data=data, written=written, record=True)
+    assert reported.rows == approve(consortium, "hill").rows
     assert consortium.homes["hill"].approval.written == written
     with Agent(consortium.homes["hill"]):
         pass
@@ -92,26 +92,26 @@ def test_a_dry_run_records_nothing(ready):
 
 
 def test_a_dry_run_tells_what_leaves_and_what_it_costs(ready):
-    told = approve(ready, "hill")
+    reported = approve(ready, "hill")
     study = ready.agreement
-    assert (told.rows, told.rounds, told.planned_rounds) == (80, 3, 3)
+    assert (reported.rows, reported.rounds, reported.planned_rounds) == (80, 3, 3)
     # age, pulse, smokes=no, smokes=yes for each of two classes, and two intercepts: 4 × 2 + 2.
-    assert told.parameters == 10
-    assert told.download_bytes == 40
-    assert told.upload_bytes == 4 * (10 + 2)  # and the count and zero lanes
-    assert (told.rule, told.adjacency) == ("S5", "one record replaced")
-    assert told.adversary == "the server and all other devices together"
+    assert reported.parameters == 10
+    assert reported.download_bytes == 40
+    assert reported.upload_bytes == 4 * (10 + 2)  # and the count and zero lanes
+    assert (reported.rule, reported.adjacency) == ("S5", "one record replaced")
+    assert reported.adversary == "the server and all other devices together"
     events = [study.settled.costs.event(0, number) for number in range(3)]
     # 80 rows of its own: cheaper than the 60 that the plan is for.
-    assert 0 < told.epsilon_planned < epsilon_of(events, 1e-4) <= 4.0
-    assert told.epsilon_a_round < told.epsilon_planned
+    assert 0 < reported.epsilon_planned < epsilon_of(events, 1e-4) <= 4.0
+    assert reported.epsilon_a_round < reported.epsilon_planned
 
 
 def test_a_site_with_the_plans_own_rows_pays_what_the_study_planned(ready):
     data = table(ready.folder / "small.csv", seed=9, rows=60)
-    told = approve(ready, "hill", data=data)
-    assert told.epsilon_planned == ready.agreement.settled.costs.spent(0, 3, 1e-4)
-    assert 0.99 * 4.0 < told.epsilon_planned <= 4.0  # the noise was solved for ε = 4 at δ = 1e-4
+    reported = approve(ready, "hill", data=data)
+    assert reported.epsilon_planned == ready.agreement.settled.costs.spent(0, 3, 1e-4)
+    assert 0.99 * 4.0 < reported.epsilon_planned <= 4.0  # the noise was solved for ε = 4 at δ = 1e-4
 
 
 @pytest.mark.parametrize(
@@ -355,10 +355,10 @@ def test_a_home_whose_path_no_socket_can_have_says_so_without_a_traceback(consor
 
 def test_the_approval_names_the_study_and_the_policy(consortium):
     approve(consortium, "hill", record=True, label="heart patients")
-    told = json.loads((consortium.homes["hill"].path / "approval.json").read_text())
-    assert told["study"] == consortium.agreement.digest.hex()
-    assert told["policy"]["label"] == "heart patients"
-    assert told["policy"]["epsilon"] == 4.0
+    reported = json.loads((consortium.homes["hill"].path / "approval.json").read_text())
+    assert reported["study"] == consortium.agreement.digest.hex()
+    assert reported["policy"]["label"] == "heart patients"
+    assert reported["policy"]["epsilon"] == 4.0
 
 
 def test_a_home_or_a_study_that_belongs_to_another_user_is_not_taken(consortium, tmp_path, monkeypatch):

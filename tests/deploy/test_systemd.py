@@ -55,26 +55,26 @@ def place(tmp_path, monkeypatch):
 
 
 def test_the_systems_unit_runs_as_the_folders_owner_and_may_write_nowhere_else(tmp_path):
-    told = parsed(service(tmp_path).unit())
-    assert told["Service"]["User"] == pwd.getpwuid(os.stat(tmp_path).st_uid).pw_name
-    assert told["Service"]["ReadWritePaths"] == str(tmp_path)
-    assert told["Service"]["Environment"] == f"CHORAL_CACHE={tmp_path}/cache"  # nothing else is written by choral
-    assert told["Service"].items() >= (HELD_BY_ANY_MANAGER | HELD_BY_THE_SYSTEMS).items()
-    assert "time-sync.target" in told["Unit"]["After"] and told["Install"]["WantedBy"] == "multi-user.target"
+    reported = parsed(service(tmp_path).unit())
+    assert reported["Service"]["User"] == pwd.getpwuid(os.stat(tmp_path).st_uid).pw_name
+    assert reported["Service"]["ReadWritePaths"] == str(tmp_path)
+    assert reported["Service"]["Environment"] == f"CHORAL_CACHE={tmp_path}/cache"  # nothing else is written by choral
+    assert reported["Service"].items() >= (HELD_BY_ANY_MANAGER | HELD_BY_THE_SYSTEMS).items()
+    assert "time-sync.target" in reported["Unit"]["After"] and reported["Install"]["WantedBy"] == "multi-user.target"
 
 
 def test_a_users_unit_has_only_what_a_users_manager_can_hold(tmp_path):
-    told = parsed(service(tmp_path).unit(user=True))
-    assert told["Service"].items() >= HELD_BY_ANY_MANAGER.items()
+    reported = parsed(service(tmp_path).unit(user=True))
+    assert reported["Service"].items() >= HELD_BY_ANY_MANAGER.items()
     # A user's manager can't drop capabilities, and a unit that asks for it does not start (status 218).
-    assert not {*HELD_BY_THE_SYSTEMS, "ProtectKernelModules", "ProtectKernelLogs", "User"} & told["Service"].keys()
-    assert told["Install"]["WantedBy"] == "default.target"
+    assert not {*HELD_BY_THE_SYSTEMS, "ProtectKernelModules", "ProtectKernelLogs", "User"} & reported["Service"].keys()
+    assert reported["Install"]["WantedBy"] == "default.target"
 
 
 @pytest.mark.parametrize(("peer", "allowed"), [("192.0.2.7", "192.0.2.7"), ("2001:db8::7", "2001:db8::7")])
 def test_a_site_may_talk_to_its_server_alone_where_the_server_is_known_by_number(tmp_path, peer, allowed):
-    told = parsed(service(tmp_path, only_peer=peer).unit())["Service"]
-    assert (told["IPAddressDeny"], told["IPAddressAllow"]) == ("any", f"localhost {allowed}")
+    reported = parsed(service(tmp_path, only_peer=peer).unit())["Service"]
+    assert (reported["IPAddressDeny"], reported["IPAddressAllow"]) == ("any", f"localhost {allowed}")
 
 
 @pytest.mark.parametrize("peer", ["fl.example.org", None])
@@ -84,19 +84,19 @@ def test_a_server_known_by_name_or_none_at_all_closes_no_addresses(tmp_path, pee
 
 @pytest.mark.parametrize(("port", "capability"), [(443, "CAP_NET_BIND_SERVICE"), (9092, ""), (None, "")])
 def test_only_a_port_below_1024_needs_a_capability(tmp_path, port, capability):
-    told = parsed(service(tmp_path, port=port).unit())["Service"]
-    assert told["CapabilityBoundingSet"] == told["AmbientCapabilities"] == capability
+    reported = parsed(service(tmp_path, port=port).unit())["Service"]
+    assert reported["CapabilityBoundingSet"] == reported["AmbientCapabilities"] == capability
 
 
 def test_what_systemd_would_expand_or_split_is_written_so_that_it_does_not(tmp_path):
     folder = tmp_path / "100% $HOME; sites"
     folder.mkdir()
     command = ("/usr/bin/python3", "--home", str(folder))
-    told = parsed(service(folder, command=command, description="50% done").unit())
+    reported = parsed(service(folder, command=command, description="50% done").unit())
     written = f"{tmp_path}/100%% $HOME; sites"
-    assert told["Service"]["ExecStart"] == f'/usr/bin/python3 --home "{written.replace("$", "$$")}"'
-    assert told["Service"]["ReadWritePaths"] == f'"{written}"'
-    assert told["Unit"]["Description"] == "50%% done"
+    assert reported["Service"]["ExecStart"] == f'/usr/bin/python3 --home "{written.replace("$", "$$")}"'
+    assert reported["Service"]["ReadWritePaths"] == f'"{written}"'
+    assert reported["Unit"]["Description"] == "50%% done"
 
 
 @pytest.mark.parametrize("text", ["a\nExecStartPre=/bin/evil", 'a"b', "a\\b"])

@@ -75,7 +75,7 @@ def test_replacing_a_person_changes_no_other_unit(seed):
 def test_no_person_is_both_trained_on_and_judged_by():
     rng = np.random.default_rng(0)
     features, labels, whose = table_of(MODELS["one logit"], rng, 60)
-    features[:, 0] = whose  # so that rows can be told apart
+    features[:, 0] = whose  # so that rows can be distinguished
     records = Records.of([("a", features, labels)])
     split = split_units(records, whose, 5, 1, 0.2, 0.2)
     parts = [set(part.features[:, 0]) for part in (rows_of(split.train), split.validation, split.test)]

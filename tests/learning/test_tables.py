@@ -80,8 +80,8 @@ def test_once_a_column_is_declared_no_other_is_read_and_the_notes_name_those_tha
 def test_what_is_taken_from_rows_is_listed_with_what_it_looks_like(file):
     lines = [f"{40 + row % 7}.5,{'abc'[row % 3]},2024-01-{1 + row % 28:02},{row % 2}" for row in range(80)]
     data = load(file("bmi,ward,seen,ill\n" + "\n".join(lines)), devices=2, label="ill")
-    told = "bmi: a number; ward: 3 levels; seen: a date, 28 different"
-    assert data.notes == (f"columns taken from the rows, which a deployment does not do: {told}",)
+    reported = "bmi: a number; ward: 3 levels; seen: a date, 28 different"
+    assert data.notes == (f"columns taken from the rows, which a deployment does not do: {reported}",)
 
 
 @pytest.mark.parametrize("value", ["P-{}", "{}"])
@@ -234,7 +234,7 @@ def test_what_pandas_calls_missing_is_an_empty_cell():
 
 @pytest.mark.parametrize("names", [["age", "age", "label"], [1, "1", "label"]])
 def test_a_data_frame_whose_columns_have_one_name_is_refused(names):
-    with pytest.raises(TableError, match=r"CH302 .* stands twice"):
+    with pytest.raises(TableError, match=r"CH302 .* occurs twice"):
         load(pd.DataFrame([[1, 2, 0], [2, 1, 1]] * 10, columns=names), devices=2)
 
 

@@ -61,12 +61,12 @@ def test_numbers_are_those_that_python_reads_or_left_to_be_read_one_by_one(texts
 
 @pytest.mark.parametrize("cells", [["1", "", "3"], ["a", "1"], ["1", "1e999"]])
 def test_a_cell_that_is_no_number_is_refused_as_in_a_list(cells):
-    column, told = Numeric(name="x", low=0, high=9), []
+    column, reported = Numeric(name="x", low=0, high=9), []
     for given_as in (cells, Cells([cells])):
         with pytest.raises(TableError) as caught:
             column.encode(given_as, source="t")
-        told.append(str(caught.value))
-    assert told[0] == told[1]
+        reported.append(str(caught.value))
+    assert reported[0] == reported[1]
 
 
 def test_levels_and_what_is_taken_from_rows_are_the_same_for_both():

@@ -278,7 +278,7 @@ MUTANTS = [
         "fingerprint(key, self._cohort.context) == mine[owner].takes", "True", BLAMED),
     bug("who broke the protocol is called again", WIRE + "attempt", "number not in self.named", "True", BLAMED),
     bug("an unsigned refusal is believed", FINDINGS + "refuse", "self.proves(sender, message)", "True",
-        "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved"),
+        "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved"),
     # Words
     bug("an error shows a cell", COLUMNS + "parse_numbers",
         "f'column \"{name}\": row {row:,} is not a finite number.'",
@@ -286,7 +286,7 @@ MUTANTS = [
         "tests/audit/test_planted_values.py::test_no_refusal_of_a_table_shows_a_planted_cell"),
     bug("a refusal carries the device's reason", DEVICE + "answer", "self._refuse(turn, error.code)",
         "self._refuse(turn, str(error))",
-        "tests/protocol/test_device.py::test_a_failed_training_is_told_by_its_code_only"),
+        "tests/protocol/test_device.py::test_a_failed_training_is_reported_by_its_code_only"),
     bug("metrics of the training rows", "choral.run.metrics:metrics", "study.split.test", "study.split.train", NO_BYTE),
     bug("run.json counts the labels", RUNS + "Run.described", "len(data.records.labels)",
         "int(data.records.labels.sum())", NO_BYTE),
@@ -448,7 +448,7 @@ MUTANTS = [
     bug("only X25519 is in the roots", "choral.secagg.hybrid:pair_roots", "shared + inner", "shared",
         "tests/secagg/test_hybrid.py::test_the_roots_change_with_everything_that_goes_in"),
     bug("offers that nobody signed", "choral.protocol.pairing:Offering._wrap",
-        "terms.roster.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
+        "terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))",
         "pass",
         "tests/protocol/test_pairing.py::"
         "test_offers_that_a_device_did_not_sign_for_these_terms_and_this_turn_are_refused"),

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalogue import MUTANTS as FIRST
+from tests.mutants.lists import LISTS
 from tests.mutants.planting import planted
 from tests.mutants.reviewed import FINDINGS, LOCK, REVIEWED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "choral"
-MUTANTS = [*FIRST, *REVIEWED]
+MUTANTS = [*FIRST, *REVIEWED, *LISTS]
 
 
 def copy_of_source(folder):

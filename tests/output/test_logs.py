@@ -119,27 +119,27 @@ def test_mlflow_goes_where_the_user_says(tmp_path, mlflow, monkeypatch):
 
 
 @pytest.mark.usefixtures("mlflow")
-def test_mlflow_is_told_to_send_nothing_about_its_use():
+def test_mlflow_is_configured_to_send_nothing_about_its_use():
     RunLog("mlflow")
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
 def test_no_epsilon_is_logged_without_its_rule_adjacency_and_adversary_and_no_device_by_name(tmp_path, mlflow):
     choral.simulate(rows(), **SETTINGS, out=tmp_path / "run", log="mlflow")
-    told = {call[2]: call[3] for call in mlflow if call[0] == "param"}
-    assert told["privacy"] == (
+    reported = {call[2]: call[3] for call in mlflow if call[0] == "param"}
+    assert reported["privacy"] == (
         "ε is the largest over the devices, at δ = 0.0001: one record replaced, rule S5, "
         "against the server and all other devices together"
     )
-    assert told["seed"] == "seeded: the noise can be foreseen"
+    assert reported["seed"] == "seeded: the noise can be predicted"
     assert "device 1" not in json.dumps(mlflow)
 
 
 def test_a_limit_of_sums_is_logged_with_the_server_that_it_holds_against(tmp_path, mlflow):
     numbers = {"local_steps": 1, "batch": None, "noise_is_added": "every step", "against": "server and colluders"}
     choral.simulate(rows(), **SETTINGS | numbers, out=tmp_path / "run", log="mlflow")
-    told = next(call[3] for call in mlflow if call[0] == "param" and call[2] == "privacy")
-    assert "rule S2, against a server that sees only sums" in told
+    reported = next(call[3] for call in mlflow if call[0] == "param" and call[2] == "privacy")
+    assert "rule S2, against a server that sees only sums" in reported
 
 
 def test_an_interrupted_run_is_marked_and_logged_from_its_first_round_when_it_goes_on(tmp_path, mlflow):
@@ -170,11 +170,13 @@ def test_a_log_that_fails_ends_the_run_with_a_code_and_the_run_can_go_on(tmp_pat
 
 
 @pytest.mark.parametrize(("kind", "module"), [("mlflow", "mlflow"), ("tensorboard", "tensorboardX")])
-def test_without_the_package_the_pip_line_is_told_before_anything_is_made(kind, module, tmp_path, monkeypatch, capsys):
+def test_without_the_package_the_pip_line_is_reported_before_anything_is_made(
+    kind, module, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["demo", "--rounds", "1", "--out", str(tmp_path / "run"), "--log", kind]) == 2
-    told = capsys.readouterr().err
-    assert told == f"CH106 a log for {kind} needs {module}. pip install 'choral[{kind}]'\n"
+    reported = capsys.readouterr().err
+    assert reported == f"CH106 a log for {kind} needs {module}. pip install 'choral[{kind}]'\n"
     assert not (tmp_path / "run").exists()
 
 

@@ -92,7 +92,7 @@ def test_a_model_that_was_swapped_after_the_run_is_refused(name, tmp_path):
         export_onnx(tmp_path / "run")
 
 
-def test_without_the_package_the_pip_line_is_told(tmp_path, monkeypatch):
+def test_without_the_package_the_pip_line_is_reported(tmp_path, monkeypatch):
     choral.simulate(rows(), **SETTINGS, out=tmp_path / "run")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ConfigError, match=r"CH106 .*pip install 'choral\[onnx\]'"):

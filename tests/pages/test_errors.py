@@ -71,7 +71,7 @@ def test_a_message_that_no_code_prints_would_be_noticed():
     assert not any(re.search(what, "CH310 the label is dull.") for what in forms)
 
 
-def test_every_code_is_told_with_its_cause_and_the_way_out():
+def test_every_code_is_reported_with_its_cause_and_the_way_out():
     assert check.unexplained(ROOT) == []
     assert [code for code, story in TOLD.items() if not (story["cause"].endswith(".") and story["way_out"])] == []
 

@@ -116,14 +116,14 @@ def test_the_build_itself_passes_on_what_is_here_and_fails_on_each_kind_of_fault
     assert (house / "out/paper/bounds-1.svg").exists()
     index = house / "docs/index.md"
     text = index.read_text()
-    for planted, told in (
+    for planted, reported in (
         ("[x](nowhere.md)", "nowhere.md"),
         ("[x](ledger.md#nowhere)", "nowhere"),
         ("```sh\nls\n```", "which no test runs"),
     ):
         index.write_text(f"{text}\n\n{planted}\n")
         broken = build(house)
-        assert broken.returncode != 0 and told in broken.stderr + broken.stdout, planted
+        assert broken.returncode != 0 and reported in broken.stderr + broken.stdout, planted
     index.write_text(text)
     add(house / "src/choral/plan/__init__.py", "\n\ndef planted() -> int:\n    return 1\n")
     broken = build(house)

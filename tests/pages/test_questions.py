@@ -39,3 +39,8 @@ def test_an_officer_asks_six_questions_and_a_newcomer_ten():
 def test_the_answer_stands_where_the_page_says_and_is_that_short(question, page, anchor, most):
     found = words(section(page, anchor))
     assert 20 < found <= int(most.replace(",", "")), question
+
+
+def test_the_readme_links_to_every_page_that_has_an_answer():
+    readme = (DOCS.parent / "README.md").read_text()
+    assert [page for _, page, _, _ in ASKED if f"](docs/{page})" not in readme] == []

@@ -50,7 +50,7 @@ def with_claims(page, claims):
 if __name__ == "__main__":
     from choral.paper.figures import FIGURES
 
-    told = {name: expected(committed(name)) for name in FIGURES}
-    (ROOT / "paper" / "expected.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    reported = {name: expected(committed(name)) for name in FIGURES}
+    (ROOT / "paper" / "expected.json").write_text(json.dumps(reported, indent=1, ensure_ascii=False) + "\n")
     page, claims = ROOT / "docs" / "paper.md", (ROOT / "paper" / "claims.md").read_text()
     page.write_text(with_claims(page.read_text(), claims))

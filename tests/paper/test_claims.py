@@ -16,8 +16,8 @@ def proved_result(ours, free):
 
 
 def test_a_convergence_figure_tells_its_proved_line_with_rule_adversary_noise_and_anchors():
-    told = proved_result([0.84, 0.85], [0.85, 0.86])
-    ((claim, (verdict, figures)),) = of_convergence("Some model", {}, {"scaled": told}).items()
+    reported = proved_result([0.84, 0.85], [0.85, 0.86])
+    ((claim, (verdict, figures)),) = of_convergence("Some model", {}, {"scaled": reported}).items()
     assert claim.startswith("Some model, scaled columns, at a PROVED ε = 2 (Rule S5, δ = 1e-5, one record replaced,")
     assert "against the server and all other devices" in claim
     assert verdict == "below no privacy in every repeat"
@@ -28,8 +28,8 @@ def test_a_convergence_figure_tells_its_proved_line_with_rule_adversary_noise_an
 
 
 def test_a_proved_line_within_a_tie_of_no_privacy_keeps_the_accuracy():
-    told = proved_result([0.85, 0.86], [0.851, 0.86])
-    ((verdict, _),) = of_convergence("", {}, {"raw": told}).values()
+    reported = proved_result([0.85, 0.86], [0.851, 0.86])
+    ((verdict, _),) = of_convergence("", {}, {"raw": reported}).values()
     assert verdict == "keeps the accuracy: tie"
 
 
@@ -71,7 +71,7 @@ def test_noise_and_local_steps_are_judged_by_every_measure_each_on_its_own_worse
     }
 
 
-def test_noise_once_is_told_with_rule_delta_adjacency_adversary_and_steps_and_set_against_both_other_rules():
+def test_noise_once_is_reported_with_rule_delta_adjacency_adversary_and_steps_and_set_against_both_other_rules():
     keys = ("with_minus_without", "with_minus_dp_sgd", "proved_minus_published", "secure_sum_minus_everyone")
     tie = {"1": paired([0.84, 0.85], [0.84, 0.85])}
     results = {
@@ -84,12 +84,12 @@ def test_noise_once_is_told_with_rule_delta_adjacency_adversary_and_steps_and_se
         "noise_once_minus_everyone": {"1": paired([0.85, 0.86], [0.84, 0.85])},
         "noise_once_minus_published": {"1": paired([0.85, 0.86], [0.85, 0.86])},
     }  # fmt: skip
-    told = of_tradeoff("Some model", results)
+    reported = of_tradeoff("Some model", results)
     gains, costs = (
         "Noise once with the secure sum at a PROVED ε (Rule S7, δ = 1e-4, one record replaced, against a server that"
         " sees only sums, helped by 2 of the 10 devices), τ = 30 or 100, gains accuracy over Rule S5 against everyone"
         " at the same ε",
         "… and costs accuracy against the published rule at the same ε",
     )
-    assert told[gains] == ("holds, in every repeat", "0.8550 at ε = 1; differences 0.0100 at ε = 1")
-    assert told[costs] == ("tie", "differences 0.0000 at ε = 1")
+    assert reported[gains] == ("holds, in every repeat", "0.8550 at ε = 1; differences 0.0100 at ε = 1")
+    assert reported[costs] == ("tie", "differences 0.0000 at ε = 1")

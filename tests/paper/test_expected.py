@@ -21,7 +21,9 @@ def misses(name, result):
     """Where a result leaves its band, or a difference loses its verdict: (path, found, expected)."""
     bands = [(path, value_at(result, path), band) for path, band in EXPECTED[name]["bands"].items()]
     found = [(path, value, band) for path, value, band in bands if abs(value - band[0]) > band[1]]
-    verdicts = [(path, value_at(result, path)["verdict"], told) for path, told in EXPECTED[name]["verdicts"].items()]
+    verdicts = [
+        (path, value_at(result, path)["verdict"], reported) for path, reported in EXPECTED[name]["verdicts"].items()
+    ]
     return found + [one for one in verdicts if one[1] != one[2]]
 
 
@@ -60,9 +62,9 @@ def test_every_figure_of_the_page_is_in_a_results_file():
     page = (ROOT / "docs" / "paper.md").read_text().split("## The claims")[1]
     known = "".join(json.dumps(committed(name)) for name in FIGURES)
     numbers = {round(float(number), 4) for number in re.findall(r"(?<![\w.])-?\d+\.\d{4,}", known)}
-    told = [float(number.replace("−", "-")) for number in re.findall(r"[−-]?\d\.\d{4}\b", page)]
-    assert told
-    assert [number for number in told if number not in numbers] == []
+    reported = [float(number.replace("−", "-")) for number in re.findall(r"[−-]?\d\.\d{4}\b", page)]
+    assert reported
+    assert [number for number in reported if number not in numbers] == []
 
 
 @pytest.mark.parametrize(("name", "least"), [("utility-logistic", 0.845), ("utility-network", 0.845)])
@@ -79,10 +81,10 @@ def test_a_band_is_three_standard_errors_and_only_a_clear_difference_is_expected
         "close": {"mean": 0.004, "std": 0.0, "each": [0.002, 0.006], "verdict": "above in every repeat"},
         "mixed": {"mean": 0.004, "std": 0.0, "each": [-0.01, 0.018], "verdict": "above on average"},
     }
-    told = expected(result)
+    reported = expected(result)
     # By hand: 3 · 0.008/√4 = 0.012; 3 · 0.1/√4 = 0.15 is below 5 % of 6.
-    assert told["bands"] == {"one/test_accuracy/mean": [0.85, 0.012], "raw/train_loss/mean": [6.0, 0.3]}
-    assert told["verdicts"] == {"clear": "above in every repeat"}
+    assert reported["bands"] == {"one/test_accuracy/mean": [0.85, 0.012], "raw/train_loss/mean": [6.0, 0.3]}
+    assert reported["verdicts"] == {"clear": "above in every repeat"}
 
 
 @pytest.mark.long

@@ -69,11 +69,11 @@ def test_the_noise_of_theorem_1_is_that_of_a_hand_calculation(clip):
 
 def test_a_published_epsilon_comes_with_whether_it_holds_and_what_is_proved():
     ours = experiment("network", rounds=50, local_steps=5, batch=488, step_size=1.0, clip=3.0)
-    told = ours.within("paper", epsilon=10.0, delta=1e-4).privacy("paper", 1e-4)
-    assert told["published"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
-    assert told["published"]["valid"] is False
-    assert told["proved_against_everyone"]["epsilon"] > 30
-    assert told["adjacency"] == "one record replaced"
+    reported = ours.within("paper", epsilon=10.0, delta=1e-4).privacy("paper", 1e-4)
+    assert reported["published"]["epsilon"] == pytest.approx(10.0, rel=1e-6)
+    assert reported["published"]["valid"] is False
+    assert reported["proved_against_everyone"]["epsilon"] > 30
+    assert reported["adjacency"] == "one record replaced"
 
 
 @pytest.mark.parametrize(("size", "holds"), [(0.25, True), (1.0, False)])  # 2/L = 4/15 lies between
@@ -84,10 +84,10 @@ def test_theorem_1_holds_for_small_steps_of_logistic_regression_over_one_pass(si
 
 def test_a_proved_run_stays_below_its_budget_and_pays_for_overflow():
     sampled = replace(LOGISTIC, sampling="poisson", clip=3.0)
-    told = sampled.within("proved", epsilon=2.0, delta=1e-5).privacy("proved", 1e-5)
-    assert told["proved_against_everyone"]["rule"] == "S5"
-    assert 1.99 < told["proved_against_everyone"]["epsilon"] <= 2.0
-    assert "published" not in told
+    reported = sampled.within("proved", epsilon=2.0, delta=1e-5).privacy("proved", 1e-5)
+    assert reported["proved_against_everyone"]["rule"] == "S5"
+    assert 1.99 < reported["proved_against_everyone"]["epsilon"] <= 2.0
+    assert "published" not in reported
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_proved_run_stays_below_its_budget_and_pays_for_overflow():
 def test_the_gain_of_the_secure_sum_is_that_of_eight_honest_noises(steps, batch, rule):
     one = replace(LOGISTIC, local_steps=steps, batch=batch, step_size=0.25)
     noisy = one.within("with_secure_sum", epsilon=1.0, delta=1e-4)
-    told = noisy.privacy("with_secure_sum", 1e-4)["proved_with_secure_sum"]
+    reported = noisy.privacy("with_secure_sum", 1e-4)["proved_with_secure_sum"]
     mu = 2 * np.sqrt(13) / (batch * noisy.noise * np.sqrt(8))
-    assert told["rule"] == rule
-    assert "2 of the devices" in told["adversary"]
+    assert reported["rule"] == rule
+    assert "2 of the devices" in reported["adversary"]
     assert gaussian_delta(mu, 1.0) == pytest.approx(1e-4, rel=1e-3)
 
 
@@ -107,21 +107,21 @@ def test_the_gain_of_the_secure_sum_is_that_of_eight_honest_noises(steps, batch,
 def test_noise_once_is_that_of_eight_honest_noises_for_any_number_of_local_steps(steps):
     settings = {name: value for name, (value,) in ONCE.items()}
     one = replace(LOGISTIC, local_steps=steps, **settings).within("with_secure_sum", epsilon=1.0, delta=1e-4)
-    told = one.privacy("with_secure_sum", 1e-4)
+    reported = one.privacy("with_secure_sum", 1e-4)
     mu = 2 * (steps * 0.25) / 2440 * np.sqrt(13) / (one.noise * np.sqrt(8))  # Δ = 2GT/γ, in each of 13 rounds
     assert gaussian_delta(mu, 1.0) == pytest.approx(1e-4, rel=1e-3)
-    assert told["adjacency"] == "one record replaced"
-    assert told["proved_with_secure_sum"]["rule"] == told["proved_against_everyone"]["rule"] == "S7"
-    assert "2 of the devices" in told["proved_with_secure_sum"]["adversary"]
-    assert told["proved_against_everyone"]["epsilon"] > 3  # μ is √8 times as large
+    assert reported["adjacency"] == "one record replaced"
+    assert reported["proved_with_secure_sum"]["rule"] == reported["proved_against_everyone"]["rule"] == "S7"
+    assert "2 of the devices" in reported["proved_with_secure_sum"]["adversary"]
+    assert reported["proved_against_everyone"]["epsilon"] > 3  # μ is √8 times as large
 
 
 def test_a_whole_device_is_hidden_by_noise_on_its_clipped_update():
     one = replace(LOGISTIC, clip=np.inf, update_clip=0.3).within("clipped_updates", epsilon=10.0, delta=1e-4)
-    told = one.privacy("clipped_updates", 1e-4)
+    reported = one.privacy("clipped_updates", 1e-4)
     mu = 2 * 0.3 * np.sqrt(13) / (one.update_noise * np.sqrt(10))
     assert gaussian_delta(mu, 10.0) == pytest.approx(1e-4, rel=1e-3)
-    assert told["adjacency"] == "all records of one device replaced"
+    assert reported["adjacency"] == "all records of one device replaced"
     assert one.recipe().update_noise == one.update_noise
     assert one.noise == 0.0
 
@@ -138,9 +138,9 @@ def test_the_proved_line_of_a_convergence_figure_is_its_base_with_poisson_batche
     kind = base.task.name.split(",")[0]
     proved = replace(base, sampling="poisson").within("proved", epsilon=PROVED[kind], delta=DELTA)
     assert replace(proved, noise=0.0, sampling="partition") == base
-    told = proved.privacy("proved", DELTA)["proved_against_everyone"]
-    assert told["rule"] == "S5"
-    assert 0.99 * PROVED[kind] < told["epsilon"] <= PROVED[kind]
+    reported = proved.privacy("proved", DELTA)["proved_against_everyone"]
+    assert reported["rule"] == "S5"
+    assert 0.99 * PROVED[kind] < reported["epsilon"] <= PROVED[kind]
 
 
 def test_who_chooses_sees_no_test_row():

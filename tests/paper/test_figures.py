@@ -38,28 +38,28 @@ def choral_reproduce(*words):
 
 def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert choral_reproduce("utility-logistic", "--quick", "--json", "--out", str(tmp_path)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["repeats"] == 2
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["repeats"] == 2
     for method in ("ours", "dp_sgd", "local_noise", "non_private", "centralised", "each_alone"):
-        assert 0.8 < told[method]["test_accuracy"]["mean"] < 0.87
-    rules = {name: told[name]["privacy"]["published"]["rule"] for name in ("ours", "dp_sgd", "local_noise")}
+        assert 0.8 < reported[method]["test_accuracy"]["mean"] < 0.87
+    rules = {name: reported[name]["privacy"]["published"]["rule"] for name in ("ours", "dp_sgd", "local_noise")}
     assert rules == {"ours": "paper", "dp_sgd": "dp_sgd", "local_noise": "paper_without_secure_sum"}
     for other in ("dp_sgd", "local_noise", "non_private"):
-        assert told[f"ours_minus_{other}"]["each"] == minus(told["ours"], told[other])
-    claim, verdict, figures = told["claims"][0]
+        assert reported[f"ours_minus_{other}"]["each"] == minus(reported["ours"], reported[other])
+    claim, verdict, figures = reported["claims"][0]
     assert claim.endswith("several local steps beat DP-SGD")
     assert verdict.startswith(("holds", "tie", "does not hold"))
-    assert figures.startswith(f"ours {told['ours']['test_accuracy']['mean']:.4f}, DP-SGD 0.8")
-    assert told["dp_fedavg"]["privacy"]["adjacency"] == "all records of one device replaced"
-    assert told["proved"]["2"]["privacy"]["proved_against_everyone"]["epsilon"] <= 2.0
-    once = told["noise_once"]["2"]["privacy"]["proved_with_secure_sum"]
+    assert figures.startswith(f"ours {reported['ours']['test_accuracy']['mean']:.4f}, DP-SGD 0.8")
+    assert reported["dp_fedavg"]["privacy"]["adjacency"] == "all records of one device replaced"
+    assert reported["proved"]["2"]["privacy"]["proved_against_everyone"]["epsilon"] <= 2.0
+    once = reported["noise_once"]["2"]["privacy"]["proved_with_secure_sum"]
     assert (once["rule"], once["adversary"]) == ("S7", "a server that sees only sums, helped by 2 of the devices")
-    assert told["published_at_proved_epsilon"]["2"]["privacy"]["published"]["epsilon"] == pytest.approx(2.0)
-    three = told["panels"][-1]
+    assert reported["published_at_proved_epsilon"]["2"]["privacy"]["published"]["epsilon"] == pytest.approx(2.0)
+    three = reported["panels"][-1]
     assert three["title"] == "Logistic regression: one ε = 2, three rules (δ = 1e-5, one record replaced)"
     assert [line["name"].split(":")[0] for line in three["lines"][1:]] == ["Theorem 1", "S5", "S7"]
     assert all(line["name"] in (tmp_path / "utility-logistic-3.svg").read_text() for line in three["lines"])
-    assert told == json.loads((tmp_path / "utility-logistic.json").read_text())
+    assert reported == json.loads((tmp_path / "utility-logistic.json").read_text())
     assert (tmp_path / "utility-logistic-1.svg").read_text().startswith("<svg")
     assert (tmp_path / "utility-logistic-1.png").exists() is (why_not() == "")
     page = (tmp_path / "index.html").read_text()
@@ -78,8 +78,8 @@ def test_a_trade_off_compares_its_lines_at_every_epsilon_each_tuned_by_its_own_r
 
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
-    told = figures.reproduce("tradeoff-network", tmp_path, repeats=1, quick=True)
-    ends = {name: told[name]["10"]["test_accuracy"]["each"][0] for name in (
+    reported = figures.reproduce("tradeoff-network", tmp_path, repeats=1, quick=True)
+    ends = {name: reported[name]["10"]["test_accuracy"]["each"][0] for name in (
         "with_secure_sum", "without_secure_sum", "dp_sgd", "proved", "proved_with_secure_sum")}  # fmt: skip
     base = replace(TRADEOFF["network"][0], rounds=10, clip=3.0)
     one_step, sampled = replace(base, local_steps=1, batch=ROWS), replace(base, sampling="poisson")
@@ -97,12 +97,14 @@ def test_a_trade_off_compares_its_lines_at_every_epsilon_each_tuned_by_its_own_r
         ("secure_sum_minus_everyone", "proved_with_secure_sum", "proved"),
     ):
         for epsilon in ("0.5", "10"):
-            assert told[pair][epsilon]["each"] == minus(told[ours][epsilon], told[theirs][epsilon])
+            assert reported[pair][epsilon]["each"] == minus(reported[ours][epsilon], reported[theirs][epsilon])
     for epsilon in ("0.5", "10"):
-        assert told["proved_minus_non_private"][epsilon]["each"] == minus(told["proved"][epsilon], told["non_private"])
-    assert "noise_once" not in told
-    assert any("S7" in claim and NOT_CONVEX in verdict for claim, verdict, _ in told["claims"])
-    (panel,) = told["panels"]
+        assert reported["proved_minus_non_private"][epsilon]["each"] == minus(
+            reported["proved"][epsilon], reported["non_private"]
+        )
+    assert "noise_once" not in reported
+    assert any("S7" in claim and NOT_CONVEX in verdict for claim, verdict, _ in reported["claims"])
+    (panel,) = reported["panels"]
     assert [line["points"][1] for line in panel["lines"]] == [[10.0, round(end, 6)] for end in ends.values()]
     assert panel["anchors"] == {"without privacy": 0.9, "all rows in one place": 0.875, "each device alone": 0.75}
 
@@ -114,16 +116,18 @@ def test_a_trade_off_of_a_convex_model_has_noise_once_with_the_secure_sum_at_the
 
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
-    told = figures.reproduce("tradeoff-logistic", tmp_path, repeats=1, quick=True)
-    assert list(told["noise_once"]) == list(told["proved"]) == list(told["with_secure_sum"]) == ["0.25", "10"]
-    for epsilon, one in told["noise_once"].items():
+    reported = figures.reproduce("tradeoff-logistic", tmp_path, repeats=1, quick=True)
+    assert (
+        list(reported["noise_once"]) == list(reported["proved"]) == list(reported["with_secure_sum"]) == ["0.25", "10"]
+    )
+    for epsilon, one in reported["noise_once"].items():
         proved = one["privacy"]["proved_with_secure_sum"]
         assert proved["rule"] == "S7"
         assert 0.99 * float(epsilon) < proved["epsilon"] <= float(epsilon)
-        assert one["privacy"]["delta"] == told["proved"][epsilon]["privacy"]["delta"] == 1e-4
+        assert one["privacy"]["delta"] == reported["proved"][epsilon]["privacy"]["delta"] == 1e-4
         for other in ("everyone", "published"):
-            assert told[f"noise_once_minus_{other}"][epsilon]["each"] == [0.01]
-    _, three = told["panels"]
+            assert reported[f"noise_once_minus_{other}"][epsilon]["each"] == [0.01]
+    _, three = reported["panels"]
     ends = [(line["name"].split(":")[0], line["points"][-1]) for line in three["lines"]]
     assert ends == [("Theorem 1", [10.0, 0.88]), ("S5", [10.0, 0.88]), ("S7", [10.0, 0.89])]
     assert all(line["name"] in (tmp_path / "tradeoff-logistic-2.svg").read_text() for line in three["lines"])
@@ -139,10 +143,10 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
 
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
-    told = figures.reproduce("convergence-logistic", tmp_path, repeats=2)
-    noise, raw = (told["beside"][one]["proved"]["2"]["chosen"][0]["noise"] for one in ("scaled", "raw"))
+    reported = figures.reproduce("convergence-logistic", tmp_path, repeats=2)
+    noise, raw = (reported["beside"][one]["proved"]["2"]["chosen"][0]["noise"] for one in ("scaled", "raw"))
     notes = [*["", "", ", τ = 10", ", τ = 10"] * 2, *[", same clip"] * 2]
-    for panel, note in zip(told["panels"], notes, strict=True):
+    for panel, note in zip(reported["panels"], notes, strict=True):
         *others, proved, free = panel["lines"]
         assert len(others) == 4
         if note == ", same clip":
@@ -163,7 +167,7 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
     }
 
 
-def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
+def test_five_repeats_unless_set_otherwise_and_at_most_two_quickly(tmp_path, monkeypatch, capsys):
     first = research.Found(results={}, claims={}, panels=[])
     seen = []
 
@@ -180,7 +184,7 @@ def test_five_repeats_unless_told_otherwise_and_at_most_two_quickly(tmp_path, mo
     assert "one record replaced" in printed
 
 
-def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, monkeypatch):
+def test_each_measurement_is_reported_with_its_number_and_the_time_left(tmp_path, monkeypatch):
     monkeypatch.setattr(research.Experiment, "curve", lambda *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [0.8]})  # fmt: skip
 
@@ -197,8 +201,8 @@ def test_each_measurement_is_told_with_its_number_and_the_time_left(tmp_path, mo
     assert [line.split("  ")[0].split()[1] for line in lines] == [f"{n}/6" for n in range(1, 7)]
     assert "left" not in lines[0]
     # By hand: after n of 6 at ten seconds each, 6 − n times ten are left.
-    told = [line.split("  ")[0].split()[2] for line in lines[1:]]
-    assert told == ["00:50", "00:40", "00:30", "00:20", "00:10"]
+    reported = [line.split("  ")[0].split()[2] for line in lines[1:]]
+    assert reported == ["00:50", "00:40", "00:30", "00:20", "00:10"]
 
 
 def test_an_unknown_figure_is_refused_with_those_that_are_known(tmp_path):

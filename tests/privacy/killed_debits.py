@@ -87,10 +87,10 @@ def counted(path: Path) -> set[str]:
 
 def main(folder: Path, times: int, seed: int) -> None:
     dice = random.Random(seed)
-    told = {"kills": 0, "sent": 0, "charged": 0, "torn": 0, "missing": 0, "extra": 0}
+    reported = {"kills": 0, "sent": 0, "charged": 0, "torn": 0, "missing": 0, "extra": 0}
     path, promised = folder / "0.ledger", set()
     trial = 0
-    while told["kills"] < times:
+    while reported["kills"] < times:
         trial += 1
         if dice.random() < 0.3:  # a new ledger, so that its making is interrupted too
             path, promised = folder / f"{trial}.ledger", set()
@@ -107,21 +107,21 @@ def main(folder: Path, times: int, seed: int) -> None:
         _, status = os.waitpid(pid, 0)
         with os.fdopen(reading) as pipe:
             new = set(pipe.read().splitlines())
-        told["kills"] += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        reported["kills"] += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         dice.random()  # the child's dice are a copy: move on
         promised |= new
         after = counted(path)  # always readable, or this raises
-        told["torn"] += path.exists() and Ledger.read(path).torn > 0
-        told["sent"] += len(new)
-        told["charged"] += len(after - before)
-        told["missing"] += len(promised - after) + len(before - after)
-        told["extra"] += max(0, len(after - before - new) - 1)  # one charge may have been on its way
+        reported["torn"] += path.exists() and Ledger.read(path).torn > 0
+        reported["sent"] += len(new)
+        reported["charged"] += len(after - before)
+        reported["missing"] += len(promised - after) + len(before - after)
+        reported["extra"] += max(0, len(after - before - new) - 1)  # one charge may have been on its way
         if path.exists():
             try:
                 Ledger.open(path, limit=LIMIT).close()  # always usable again
             except LedgerError as error:
-                told["missing"] += error.code != "CH404"
-    print(json.dumps(told))
+                reported["missing"] += error.code != "CH404"
+    print(json.dumps(reported))
 
 
 if __name__ == "__main__":

@@ -75,23 +75,28 @@ def test_what_is_left_out_has_its_usual_value():
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 @pytest.mark.parametrize("steps", [1, 10])
 def test_the_object_has_its_names_and_is_json(sampling, steps):
-    told = account(**(PLAN | {"sampling": sampling, "local_steps": steps}))
-    assert json.loads(json.dumps(told.to_dict(), allow_nan=False)) == told.to_dict()
+    reported = account(**(PLAN | {"sampling": sampling, "local_steps": steps}))
+    assert json.loads(json.dumps(reported.to_dict(), allow_nan=False)) == reported.to_dict()
     figure = {"rho", "epsilon", "valid", "because"}
-    for each in (told.paper, told.paper_without_secure_sum, told.dp_sgd.as_printed, told.dp_sgd.corrected):
+    for each in (
+        reported.paper,
+        reported.paper_without_secure_sum,
+        reported.dp_sgd.as_printed,
+        reported.dp_sgd.corrected,
+    ):
         assert set(each.to_dict()) == figure
-    assert {"rule", "mu", "rho", "epsilon"} <= set(told.proved.against_everyone.to_dict())
-    summed = told.proved.with_secure_sum
+    assert {"rule", "mu", "rho", "epsilon"} <= set(reported.proved.against_everyone.to_dict())
+    summed = reported.proved.with_secure_sum
     assert (summed is None) == (steps > 1)
     assert summed is None or {"rule", "epsilon", "certificate"} <= set(summed.to_dict())
-    assert told.adjacency == "one record replaced"
+    assert reported.adjacency == "one record replaced"
 
 
 def test_the_published_figure_is_ten_and_the_proved_one_is_not_for_the_same_noise():
-    told = account(**PLAN, sampling="partition")
-    assert told.paper.epsilon == pytest.approx(10.0, rel=1e-5)  # Lemma 3 by hand: ρ = 1.81739
-    assert told.proved.against_everyone.epsilon == pytest.approx(39.8, abs=0.05)
-    assert told.proved.against_everyone.rho == pytest.approx(2 * 13 / (0.004902 * 244) ** 2, rel=1e-12)
+    reported = account(**PLAN, sampling="partition")
+    assert reported.paper.epsilon == pytest.approx(10.0, rel=1e-5)  # Lemma 3 by hand: ρ = 1.81739
+    assert reported.proved.against_everyone.epsilon == pytest.approx(39.8, abs=0.05)
+    assert reported.proved.against_everyone.rho == pytest.approx(2 * 13 / (0.004902 * 244) ** 2, rel=1e-12)
 
 
 def random_plan(source):
@@ -145,11 +150,11 @@ def mu_by_hand(plan):
 
 
 def check_plan(plan):
-    told = account(**plan)
+    reported = account(**plan)
     alone, summed = mu_by_hand(plan)
-    figures = [(told.proved.against_everyone.epsilon, alone)]
+    figures = [(reported.proved.against_everyone.epsilon, alone)]
     if summed is not None:
-        figures.append((told.proved.with_secure_sum.epsilon, summed))
+        figures.append((reported.proved.with_secure_sum.epsilon, summed))
     for epsilon, squared in figures:
         mu = mpmath.sqrt(squared)
         if epsilon == 0:
@@ -162,11 +167,11 @@ def check_plan(plan):
         plan["cohort"] * plan["rows"] * plan["batch"] * mpmath.mpf(plan["noise"]) ** 2
     )
     epsilon = rho + 2 * mpmath.sqrt(rho * -mpmath.log(mpmath.mpf(plan["delta"])))
-    assert abs(told.paper.rho / rho - 1) < 1e-9
-    assert abs(told.paper.epsilon / epsilon - 1) < 1e-9
-    if told.paper.valid:  # what is called valid is never below what is proved
-        best = told.proved.with_secure_sum or told.proved.against_everyone
-        assert best.epsilon <= told.paper.epsilon * (1 + 1e-9)
+    assert abs(reported.paper.rho / rho - 1) < 1e-9
+    assert abs(reported.paper.epsilon / epsilon - 1) < 1e-9
+    if reported.paper.valid:  # what is called valid is never below what is proved
+        best = reported.proved.with_secure_sum or reported.proved.against_everyone
+        assert best.epsilon <= reported.paper.epsilon * (1 + 1e-9)
 
 
 def test_random_plans_agree_with_the_oracle():
@@ -184,14 +189,14 @@ def test_ten_thousand_random_plans_agree_with_the_oracle():
 
 def check_sampled_plan(plan):
     """The figure lies between the library's bounds on a grid four times finer: rounded down, and 1.001 × rounded up."""
-    told = account(**plan)
+    reported = account(**plan)
     shared = {"neighboring_relation": NeighboringRelation.REPLACE_ONE, "sampling_prob": plan["batch"] / plan["rows"]}
     z, steps = plan["noise"] * plan["batch"], plan["rounds"] * plan["local_steps"]
     shared["value_discretization_interval"] = poisson.grid_width({(z, shared["sampling_prob"]): steps}, 0.0, 100.0)
     low = pld.from_gaussian_mechanism(z, pessimistic_estimate=False, use_connect_dots=False, **shared)
     high = pld.from_gaussian_mechanism(z, **shared)
-    epsilon = told.proved.against_everyone.epsilon
-    assert told.proved.against_everyone.rule == "S5"
+    epsilon = reported.proved.against_everyone.epsilon
+    assert reported.proved.against_everyone.rule == "S5"
     # In δ, since the library's own ε overflows beyond 700; 1e-12 is what its transforms may err by in a thousand steps.
     assert low.self_compose(steps).get_delta_for_epsilon(epsilon) <= plan["delta"] + 1e-12
     assert epsilon == 0 or high.self_compose(steps).get_delta_for_epsilon(epsilon / 1.001) >= plan["delta"] - 1e-12
@@ -240,14 +245,14 @@ WORSE = {
 }
 
 
-def every_epsilon(told):
-    proved = told.proved
+def every_epsilon(reported):
+    proved = reported.proved
     found = [
-        told.paper.epsilon,
-        told.paper_without_secure_sum.epsilon,
+        reported.paper.epsilon,
+        reported.paper_without_secure_sum.epsilon,
         proved.against_everyone.epsilon,
     ]
-    found += [each.epsilon for each in (told.dp_sgd.as_printed, told.dp_sgd.corrected)]
+    found += [each.epsilon for each in (reported.dp_sgd.as_printed, reported.dp_sgd.corrected)]
     return [*found, proved.with_secure_sum.epsilon] if proved.with_secure_sum else found
 
 
@@ -265,17 +270,17 @@ def test_every_argument_moves_epsilon_its_own_way_only(name, sampling):
 
 
 def test_more_devices_change_only_the_printed_baseline():
-    told, more = account(**PLAN), account(**(PLAN | {"devices": 160}))
-    assert more.dp_sgd.as_printed.epsilon < told.dp_sgd.as_printed.epsilon
-    assert more.proved == told.proved
-    assert more.paper == told.paper
+    reported, more = account(**PLAN), account(**(PLAN | {"devices": 160}))
+    assert more.dp_sgd.as_printed.epsilon < reported.dp_sgd.as_printed.epsilon
+    assert more.proved == reported.proved
+    assert more.paper == reported.paper
 
 
 @pytest.mark.parametrize("noise", [1e-12, 1e-6, 1e6, 1e12])
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 def test_extreme_noise_gives_finite_figures(noise, sampling):
-    told = account(**(PLAN | {"noise": noise, "sampling": sampling, "local_steps": 1}))
-    assert all(math.isfinite(epsilon) and epsilon >= 0 for epsilon in every_epsilon(told))
+    reported = account(**(PLAN | {"noise": noise, "sampling": sampling, "local_steps": 1}))
+    assert all(math.isfinite(epsilon) and epsilon >= 0 for epsilon in every_epsilon(reported))
 
 
 def test_noise_out_of_any_range_is_refused():

@@ -79,9 +79,9 @@ def test_a_noise_too_small_for_one_round_says_what_is_reachable_and_what_would_d
     reachable = loss_under("proved", part).epsilon(1e-5)
     enough = smallest_noise(part, Budget(epsilon=0.1, delta=1e-5))
     assert caught.value.code == "CH201"
-    told = re.search(r"Reachable now: ε ≥ (\S+) ", caught.value.what)
+    reported = re.search(r"Reachable now: ε ≥ (\S+) ", caught.value.what)
     noise = re.fullmatch(r"Use noise = (\S+)\.", caught.value.fix)
-    assert reachable <= float(told[1]) <= 1.01 * reachable  # what is printed, typed in, is reached
+    assert reachable <= float(reported[1]) <= 1.01 * reachable  # what is printed, typed in, is reached
     assert enough <= float(noise[1]) <= 1.001 * enough
     assert "one record replaced" in caught.value.what
 

@@ -20,10 +20,10 @@ from tests.run.small import rows, study
 @pytest.mark.parametrize("sampling", ["poisson", "partition"])
 def test_the_chances_that_an_update_leaves_its_range_or_a_batch_its_room_are_in_the_charges(sampling):
     """Both are chances over a whole run of 3 rounds (docs/secure-sum.md, Numbers), so three charges hold all of it."""
-    told = study(sampling=sampling)
-    spare = told.codec.failure + (OVERFLOW if sampling == "poisson" else 0.0)
-    assert told.codec.failure > 0
-    assert sum(told.costs.event(0, before).delta for before in range(3)) >= spare * (1 - 1e-12)
+    reported = study(sampling=sampling)
+    spare = reported.codec.failure + (OVERFLOW if sampling == "poisson" else 0.0)
+    assert reported.codec.failure > 0
+    assert sum(reported.costs.event(0, before).delta for before in range(3)) >= spare * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("sizes", [(12, 40, 12), (40, 12, 40)])
@@ -41,9 +41,9 @@ def test_a_charge_names_the_rule_of_the_devices_own_event_whoever_comes_first(si
 def test_a_log_names_every_rule_by_which_somebody_is_charged():
     """238 rows on 6 devices: four train on 32, two on 31, which is the batch."""
     smallest = study(rows(238)).plan.rows
-    told = study(rows(238), batch=smallest)
-    assert sorted(set(told.split.train.sizes - smallest)) == [0, 1]
-    assert "rule S1 and S5, against" in _about(told)["privacy"]
+    reported = study(rows(238), batch=smallest)
+    assert sorted(set(reported.split.train.sizes - smallest)) == [0, 1]
+    assert "rule S1 and S5, against" in _about(reported)["privacy"]
 
 
 @pytest.mark.parametrize("delta", [1e-5, 2.1e-8, 1.5e-8])
@@ -52,15 +52,15 @@ def test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_numb
     plan = Plan(devices=4, cohort=4, rounds=20, rows=100, batch=100, step_size=0.5, clip=1.0, noise=0.5)
     secure, limits = SecureSum.for_cohort(4), (Budget(epsilon=9.0, delta=delta),) * 4
     costs = Costs(plan=plan, secure=secure, rows=np.full(4, 100), limits=limits, names=tuple("abcd"))
-    told = privacy_statement(costs, np.full(4, 20))
+    reported = privacy_statement(costs, np.full(4, 20))
     exact = with_secure_sum(costs.exposure(0, 20))
-    others = {c: epsilon for c, epsilon in told.by_colluders if epsilon is not None}
+    others = {c: epsilon for c, epsilon in reported.by_colluders if epsilon is not None}
     if delta < 2e-8:
-        assert (told.with_secure_sum, others) == (None, {})
-        assert "leaves nothing" in told.no_certificate
+        assert (reported.with_secure_sum, others) == (None, {})
+        assert "leaves nothing" in reported.no_certificate
         return
     right = epsilon_of([Gaussian(mu=exact.event.mu)], delta - 2e-8)
-    assert told.with_secure_sum.epsilon == pytest.approx(right, rel=1e-6)
+    assert reported.with_secure_sum.epsilon == pytest.approx(right, rel=1e-6)
     assert right > exact.epsilon(delta)
     assert others == {
         c: pytest.approx(epsilon_of([Gaussian(mu=2 * 20**0.5 / 50 / (secure.smallest_sum - c) ** 0.5)], delta - 2e-8))
@@ -71,12 +71,12 @@ def test_what_rounds_take_of_delta_counts_with_the_secure_sum_and_for_every_numb
 def test_a_run_that_somebody_stops_claims_all_that_was_reserved_and_labels_the_rest():
     run = Run("simulation", study())
     next(iter(run.rounds()))
-    told = run.conclude()
-    claimed = told.privacy.against_everyone.epsilon
-    assert claimed == run.study.costs.spent(0, 2, told.privacy.delta)  # the limit pays for two of three rounds
-    assert 0 < told.privacy.running.epsilon < claimed
-    assert "fixed beforehand" in told.privacy.running.holds
-    assert told.record.result.stopped.endswith("it was stopped by choice")
+    reported = run.conclude()
+    claimed = reported.privacy.against_everyone.epsilon
+    assert claimed == run.study.costs.spent(0, 2, reported.privacy.delta)  # the limit pays for two of three rounds
+    assert 0 < reported.privacy.running.epsilon < claimed
+    assert "fixed beforehand" in reported.privacy.running.holds
+    assert reported.record.result.stopped.endswith("it was stopped by choice")
     assert Run("simulation", study()).finish().privacy.running is None
 
 
@@ -92,16 +92,16 @@ def test_no_run_counts_on_rule_s3_which_is_proved_in_exact_arithmetic_only(passe
 def test_with_probes_no_charge_has_a_figure_of_the_sum_and_a_limit_on_sums_counts_the_one_against_everyone():
     plan = Plan(devices=3, cohort=3, rounds=4, rows=12, batch=12, step_size=0.5, clip=1.0, noise=0.5, probes=32)
     limits = (Budget(epsilon=9.0, delta=1e-5),) * 3
-    told = {
+    reported = {
         "secure": SecureSum.for_cohort(3),
         "rows": np.array([12, 12, 12]),
         "limits": limits,
         "names": ("a", "b", "c"),
     }
-    costs = Costs(plan=plan, **told, against="server and colluders")
+    costs = Costs(plan=plan, **reported, against="server and colluders")
     charge = costs.charge(0, 0, run="9f3c", round_number=1, attempt=0)
     assert charge.summed is None
     assert costs.reservation(0, range(4), run="9f3c").summed == ()
-    assert costs.counted_event(0, 0) == costs.event(0, 0) == Costs(plan=replace(plan, probes=0), **told).event(0, 0)
+    assert costs.counted_event(0, 0) == costs.event(0, 0) == Costs(plan=replace(plan, probes=0), **reported).event(0, 0)
     assert costs.spent(0, 4, 1e-5) == costs.spent_against_everyone(0, 4, 1e-5)
     assert costs.epsilon_of_sums(costs.exposure(0, 4), 1e-5) is None

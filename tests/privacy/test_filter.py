@@ -239,9 +239,9 @@ def test_what_a_later_study_counts_as_is_kept_and_read_again(tmp_path):
         book.reserve(study("two", quiet))
         book.charge(upload(1, quiet, plan="two"))
         book.charge(upload(1, Gaussian(mu=0.01), plan="three"))
-        told = book.balance.reserved
+        reported = book.balance.reserved
     again = Ledger.read(tmp_path / "a.ledger")
-    assert again.balance.reserved == told
+    assert again.balance.reserved == reported
     assert [entry["kind"] for entry in again.entries] == ["reserve", "charge", "reserve", "charge", "charge"]
     assert 0.25 < again.entries[2]["counted"]["mu"] < 0.26  # half of z = 4.5's 0.506
 

@@ -147,12 +147,12 @@ def test_events_that_are_chosen_one_after_the_other_never_pass_the_limit_in_any_
                 assert not fits
             else:
                 assert fits
-        told = book.balance.reserved
+        reported = book.balance.reserved
     again = Ledger.read(path)
     assert [entry.event for entry in again.balance.charges] == taken
     if not any(isinstance(event, Zcdp) for event in taken):  # with them, composing beforehand is not the sharper bound
         assert epsilon_of(taken, TWO.delta) <= again.balance.epsilon * (1 + 1e-3) + 1e-9
-    assert again.balance.epsilon == again.balance.reserved == told <= TWO.epsilon
+    assert again.balance.epsilon == again.balance.reserved == reported <= TWO.epsilon
     # Each charge alone costs no more than all of them: a sanity check that does not use the composition under test.
     assert all(epsilon_of([event], TWO.delta) <= again.balance.epsilon * (1 + 1e-3) + 1e-9 for event in taken)
 
@@ -224,11 +224,13 @@ def killed(tmp_path, times, seed):
 
 
 def test_five_hundred_kills_at_any_step_of_a_debit_never_count_too_little(tmp_path):
-    told = killed(tmp_path, 500, seed=1)
-    assert told["kills"] >= 500
-    assert (told["missing"], told["extra"]) == (0, 0), told  # never too little; too much by the one on its way at most
-    assert told["charged"] >= told["sent"] > 0
-    assert told["torn"] > 0  # some kills did hit the middle of a write
+    reported = killed(tmp_path, 500, seed=1)
+    assert reported["kills"] >= 500
+    assert (reported["missing"], reported["extra"]) == (0, 0), (
+        reported
+    )  # never too little; too much by the one on its way at most
+    assert reported["charged"] >= reported["sent"] > 0
+    assert reported["torn"] > 0  # some kills did hit the middle of a write
 
 
 def test_four_processes_at_once_make_one_ledger_and_lose_no_charge(path):

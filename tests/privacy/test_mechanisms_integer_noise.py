@@ -144,17 +144,17 @@ def test_published_formulas_are_no_guarantee_for_whole_noise():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_an_account_names_rule_s6_everywhere(law):
-    told = account(
+    reported = account(
         rounds=12, local_steps=1, cohort=10, devices=16, rows=400, batch=100, noise=0.1, clip=1.0, delta=1e-5,
         sampling="partition", law=law,
     ).proved  # fmt: skip
-    assert {told.against_everyone.rule, told.with_secure_sum.rule} == {"S6"}
-    assert told.against_everyone.mu is None
-    assert (told.against_everyone.rho is None) == (law == "skellam")
+    assert {reported.against_everyone.rule, reported.with_secure_sum.rule} == {"S6"}
+    assert reported.against_everyone.mu is None
+    assert (reported.against_everyone.rho is None) == (law == "skellam")
 
 
 @pytest.mark.parametrize("changes", [{"local_steps": 2}, {"sampling": "poisson"}])
-def test_nothing_is_told_of_whole_noise_where_nothing_is_proved(changes):
+def test_nothing_is_reported_of_whole_noise_where_nothing_is_proved(changes):
     with pytest.raises(PlanError, match="CH204"):
         part(**changes)
 

@@ -53,17 +53,17 @@ def plan(**other):
 
 
 def test_a_toy_mechanism_is_accounted_for_by_its_own_rule():
-    told = choral.account(**{**NUMBERS, "clip": 7.0}, noise=50.0, delta=1e-5).proved
-    assert (told.against_everyone.rule, told.against_everyone.rho) == ("T1", 4 * 24.5 / 2500)
-    assert told.against_everyone.epsilon == epsilon_of([Zcdp(rho=4 * 24.5 / 2500)], 1e-5)
-    assert (told.with_secure_sum, told.no_certificate) == (None, "a toy shares no noise")
+    reported = choral.account(**{**NUMBERS, "clip": 7.0}, noise=50.0, delta=1e-5).proved
+    assert (reported.against_everyone.rule, reported.against_everyone.rho) == ("T1", 4 * 24.5 / 2500)
+    assert reported.against_everyone.epsilon == epsilon_of([Zcdp(rho=4 * 24.5 / 2500)], 1e-5)
+    assert (reported.with_secure_sum, reported.no_certificate) == (None, "a toy shares no noise")
     assert rule_in_words("T1") == "T1: a decree"
 
 
 def test_a_toy_mechanism_is_calibrated_and_proposed(toy):
     found = calibrated(plan(noise=0.0), BUDGET)
-    told = choral.account(**{**NUMBERS, "clip": 7.0}, noise=found.noise, delta=spendable(BUDGET).delta)
-    assert 0.999 * 2.0 <= told.proved.against_everyone.epsilon <= 2.0
+    reported = choral.account(**{**NUMBERS, "clip": 7.0}, noise=found.noise, delta=spendable(BUDGET).delta)
+    assert 0.999 * 2.0 <= reported.proved.against_everyone.epsilon <= 2.0
     proposed = choral.plan_for(epsilon=2.0, devices=3, rows=10**6, features=2, clip=7.0, local_steps=1, delta=1e-7)
     assert (proposed.chosen.rule, mechanism_of(proposed.plan)) == ("T1", toy)
     assert proposed.alternatives == ()  # nothing is proved of its sums, and it draws batches in one way
@@ -80,9 +80,9 @@ def test_a_toy_mechanism_is_charged_stated_and_named_in_the_releases():
     charge = costs().charge(0, 0, run="run", round_number=1, attempt=0)
     assert (charge.rule, charge.event) == ("T1", Zcdp(rho=24.5 / 2500, delta=costs().charged_delta(1)))
     assert rules_charged(plan(), [20, 50]) == ("T1",)
-    told = privacy_statement(costs(), np.full(3, 4))
-    assert told.against_everyone.rule == "T1"
-    assert told.no_certificate == "a toy shares no noise"
+    reported = privacy_statement(costs(), np.full(3, 4))
+    assert reported.against_everyone.rule == "T1"
+    assert reported.no_certificate == "a toy shares no noise"
     assert "toy noise 50" in releases(plan(), 4, compare=False)[0].protected_by
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from choral.errors import TrustError
 from choral.plan import SecureSum
-from choral.protocol.bonds import Bond, check_words, edge_key, edge_masks, lanes_hold, left_out, quarrels, read_bonds
+from choral.protocol.bonds import Bond, check_words, edge_key, edge_masks, lanes_hold, left_out, quarrels
 from choral.protocol.messages import pack
 from choral.secagg.keys import seal
 from choral.secagg.masks import Stream, add_masks, pair_masks
@@ -58,10 +58,10 @@ def test_who_is_not_there_quarrels_with_nobody(world, bonds):
 
 def test_bonds_are_read_as_they_were_laid_down_and_for_the_neighbours_only(world, bonds):
     data = pack({number: b"".join(one) for number, one in bonds[0].items()})
-    assert read_bonds(world.terms, data, {1, 2, 3}) == bonds[0]
+    assert Bond.read_all(world.terms, data, {1, 2, 3}) == bonds[0]
     for expected in ({1, 2}, {1, 2, 4}, {0, 1, 2, 3}):
         with pytest.raises(TrustError, match="CH600"):
-            read_bonds(world.terms, data, expected)
+            Bond.read_all(world.terms, data, expected)
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, 3), (3, 0)])

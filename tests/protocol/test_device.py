@@ -141,16 +141,16 @@ def test_a_call_that_came_before_the_second_charge_does_not_get_a_third(world):
 
 
 def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch):
-    def told(frame):
+    def reported(frame):
         refusal = world.read(world.devices[0].answer(frame))
         bundle = world.terms.roster.bundles[0]
         bundle.check(refusal.signature, *refusal_fields(refusal.turn, refusal.code, refusal.cause))
         return refusal.code, refusal.cause
 
     world.ledgers[0].limit = 0
-    assert told(omega(world, world.muster().nonces)) == ("CH401", 0)  # its own budget
-    assert told(encode(Final(turn=FIRST, following=None))) == ("CH605", None)  # the server asks out of turn
-    assert told(b"no frame") == ("CH600", None)
+    assert reported(omega(world, world.muster().nonces)) == ("CH401", 0)  # its own budget
+    assert reported(encode(Final(turn=FIRST, following=None))) == ("CH605", None)  # the server asks out of turn
+    assert reported(b"no frame") == ("CH600", None)
 
     honest = Identity.pair
     small = world.terms.ids[7]
@@ -163,8 +163,8 @@ def test_every_refusal_is_signed_and_says_whose_doing_it_was(world, monkeypatch)
     monkeypatch.setattr(Identity, "pair", pair)
     world.devices[0].vault.change(pairs={})
     world.devices[0] = world.start(0)
-    assert told(omega(world, world.muster().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
-    assert told(encode(Final(turn=FIRST, following=None))) == ("CH605", None)
+    assert reported(omega(world, world.muster().nonces)) == ("CH606", 7)  # a peer with whom there can be no mask
+    assert reported(encode(Final(turn=FIRST, following=None))) == ("CH605", None)
 
 
 def broke_from(first: int):
@@ -227,7 +227,7 @@ def test_it_does_not_look_at_its_data_before_its_ledger_has_agreed(world):
     assert looked == []
 
 
-def test_a_failed_training_is_told_by_its_code_only(world):
+def test_a_failed_training_is_reported_by_its_code_only(world):
     def diverges(*_):
         raise TrainingError("CH700", "the loss of patient 17 is infinite.")
 

@@ -63,7 +63,7 @@ def test_nothing_found_is_nothing_said(found):
     assert str(found) == "" and found.as_dict() == {}
 
 
-def test_what_a_device_says_of_another_is_told_as_its_word(world, found):
+def test_what_a_device_says_of_another_is_reported_as_its_claim(world, found):
     found.refuse(1, refusal(world, signer=1, sender=1, cause=4))
     found.refuse(2, refusal(world, signer=2, sender=2, cause=2))
     found.refuse(3, refusal(world, signer=3, sender=3))
@@ -81,6 +81,6 @@ def test_what_a_device_says_of_another_is_told_as_its_word(world, found):
     }
 
 
-def test_a_number_that_is_no_device_is_told_as_a_number(found):
+def test_a_number_that_is_no_device_is_reported_as_a_number(found):
     found.fault(99, "CH600")
     assert found.as_dict()["refused"] == {"device 99": "CH600"}

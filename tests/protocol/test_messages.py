@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from choral.errors import TrustError
 from choral.protocol.messages import (
-    AGREEING,
     ASKING,
+    LISTING,
     MAGIC,
     QUESTION_BYTES,
     QUESTIONS,
@@ -29,6 +29,7 @@ from choral.protocol.messages import (
     Offers,
     Omega,
     Opening,
+    Paths,
     Ready,
     Refusal,
     Signed,
@@ -78,6 +79,7 @@ messages = st.one_of(
     st.builds(Wrapped, turn=rounds, device=whole, ciphertexts=records),
     st.builds(Wraps, turn=rounds, ciphertexts=records),
     st.builds(Agreed, turn=rounds, device=whole, session=digests),
+    st.builds(Paths, turn=rounds, terms=digests, root=digests, size=whole, members=records),
     st.builds(Close, turn=turns, record=digests),
     st.builds(Signed, turn=turns, device=whole, paid=whole, receipt=digests, signature=signatures),
 )
@@ -104,13 +106,14 @@ EXAMPLES: list[Message] = [
     Wrapped(turn=Turn(1, 2), device=3, ciphertexts=pack({4: b"w" * 100})),
     Wraps(turn=Turn(1, 2), ciphertexts=pack({1: b"w" * 100})),
     Agreed(turn=Turn(1, 2), device=3, session=b"d" * 32),
+    Paths(turn=Turn(1, 2), terms=b"t" * 32, root=b"r" * 32, size=3, members=b"m" * 40),
     Close(turn=Turn(1, 2), record=b"r" * 32),
     Signed(turn=Turn(1, 2), device=3, paid=4, receipt=b"r" * 32, signature=b"s" * 64),
 ]
 
 
 def framed(message: Message) -> bytes:
-    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
+    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close) else b"")
 
 
 def read(frame: bytes) -> tuple[Message, memoryview]:
@@ -127,7 +130,7 @@ def refused(frame: bytes) -> str:
 def test_a_message_comes_back_as_it_was_sent(message):
     again, vector = read(framed(message))
     assert again == message
-    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Upload | Close) else b"")
+    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close) else b"")
 
 
 def test_the_vector_is_a_view_of_the_frame_and_no_copy():
@@ -137,7 +140,7 @@ def test_the_vector_is_a_view_of_the_frame_and_no_copy():
 
 def test_another_version_is_named_as_such():
     frame = bytearray(framed(EXAMPLES[0]))
-    struct.pack_into("<H", frame, 4, AGREEING + 1)
+    struct.pack_into("<H", frame, 4, LISTING + 1)
     assert refused(bytes(frame)) == "CH602"
 
 

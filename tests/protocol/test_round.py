@@ -19,6 +19,7 @@ from choral.protocol.messages import (
 )
 from choral.protocol.muster import Muster
 from choral.protocol.round import Round
+from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import context_of
 from choral.secagg.keys import KEY_SIZE
 from tests.protocol.test_messages import mutated
@@ -36,7 +37,7 @@ def failure_of(action) -> SumError:
     return failure.value
 
 
-def test_too_few_ready_devices_are_told_before_anybody_is_asked_for_an_update(world):
+def test_too_few_ready_devices_are_reported_before_anybody_is_asked_for_an_update(world):
     muster = world.muster(called=range(7))
     failure = failure_of(lambda: Round(muster, world.model.tobytes()))
     assert failure.code == "CH503"
@@ -65,7 +66,7 @@ def test_the_error_says_what_was_missing_and_who_refused_by_which_code(world):
     assert sum(len(ledger.charged) for ledger in world.ledgers) == 7
 
 
-def test_too_few_shares_are_told_as_such(world):
+def test_too_few_shares_are_reported_as_such(world):
     round = world.round()
     world.step(round)
     failure = failure_of(lambda: world.step(round, silent=range(3)))
@@ -221,7 +222,7 @@ def broke(*_turn):
     raise LedgerError("CH401", "the budget is spent.")
 
 
-def test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved(world):
+def test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved(world):
     """An enrolled site answers in another's name: the other is neither ready nor counted as having spent its budget."""
     muster = Muster(world.terms, FIRST, range(10))
     frames = muster.outbox()
@@ -250,7 +251,7 @@ def test_what_a_device_did_not_sign_is_ignored_and_told_as_not_proved(world):
 
 def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
     kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), vectors=kept)
+    round = Round(world.muster(), world.model.tobytes(), work=ServerWork(32, kept))
     world.step(round, silent={1})
     assert len(kept) == 9
     world.step(round, silent={2})
@@ -263,7 +264,7 @@ def test_the_server_keeps_uploads_only_on_its_shelf_and_only_until_final(world):
 def test_the_papers_mode_keeps_no_upload_at_all():
     world = World(SecureSum.of_paper(10))
     kept: dict[int, memoryview] = {}
-    round = Round(world.muster(), world.model.tobytes(), vectors=kept)
+    round = Round(world.muster(), world.model.tobytes(), work=ServerWork(32, kept))
     for number, frame in round.outbox().items():
         round.receive(number, world.devices[number].answer(frame))
     assert kept == {}

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from choral.protocol.terms import Terms
 from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec
 from choral.secagg.keys import Identity, Roster
+from choral.secagg.roster_tree import RosterPart
 
 FIRST = Turn(0, 0)
 TEN = SecureSum(cohort=10, smallest_sum=8, threshold=7, colluders=2)
@@ -90,6 +91,7 @@ class World:
         probes: int = 0,
         opened_turns: int = 0,
         hybrid: bool = False,
+        trees: bool = False,
     ) -> None:
         self.identities, roster = enrolled(secure.cohort if devices is None else devices)
         lane_bits = 21 if secure.lanes == 3 else secure.modulus_bits
@@ -99,17 +101,26 @@ class World:
         )
         self.terms = Terms(
             roster=roster, secure=secure, codec=codec, parameters=parameters, plan="test", probes=probes,
-            opened_turns=opened_turns, hybrid=hybrid,
+            opened_turns=opened_turns, hybrid=hybrid, trees=trees,
         )  # fmt: skip
         self.seed = seed
         self.stores = [MemoryStore() for _ in self.identities]
         self.ledgers = [FakeLedger() for _ in self.identities]
-        for identity, store, pairs in zip(self.identities, self.stores, known_pairs(len(self.identities)), strict=True):
+        known = [{} for _ in self.identities] if trees else known_pairs(len(self.identities))  # bound to the root
+        for identity, store, pairs in zip(self.identities, self.stores, known, strict=True):
             Vault.create(store, Memory(id=identity.id, secret=identity.to_bytes(), pairs=pairs))
         self.devices = [self.start(number) for number in range(len(self.identities))]
         self.model = np.arange(parameters, dtype=np.float32)
         if hybrid:
             self.wire().agree(FIRST, range(len(self.devices)))
+
+    def terms_of(self, number: int) -> Terms:
+        """The terms as a device knows them: where lists are trees, with its own part of the roster only."""
+        if not self.terms.trees:
+            return self.terms
+        tree, own = self.terms.tree, self.identities[number].bundle
+        part = RosterPart(root=tree.root, count=tree.count, number=number, own=own, path=tree.path(number))
+        return replace(self.terms, roster=part)
 
     def start(self, number: int, **changes: object) -> Device:
         """A device over what its store holds, as after a restart."""
@@ -117,7 +128,7 @@ class World:
             "train": lambda _model, round, attempt: self.update(number, round, attempt),
             "charge": self.ledgers[number].charge,
         }
-        return Device(self.terms, Vault.open(self.stores[number]), **(given | changes))  # type: ignore[arg-type]
+        return Device(self.terms_of(number), Vault.open(self.stores[number]), **(given | changes))  # type: ignore[arg-type]
 
     def train_by(self, train: Callable[..., np.ndarray]) -> None:
         """Start every device again, with `train(number, model, round, attempt)` in place of the known updates."""

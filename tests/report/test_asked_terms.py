@@ -14,10 +14,10 @@ def test_devices_have_used_what_is_reserved_for_questions_as_soon_as_one_is_aske
     given = {"epsilon": 4.0, "rounds": 1, "ask": {"epsilon": 1.5, "most": 3}, **SICK}
     inquiry = begun("simulation", frame(), given, out=tmp_path / "run")
     assert not has_questions(read_run(tmp_path / "run")) and reserved(read_run(tmp_path / "run")) == 0
-    told = inquiry.ask(Question(name="count", parameters={"where": [{"column": "age", "at_least": 60}]}))
+    reported = inquiry.ask(Question(name="count", parameters={"where": [{"column": "age", "at_least": 60}]}))
     record = read_run(tmp_path / "run")
-    assert [one.epsilon for one in spent(record)] == [told.privacy.epsilon_in_all] * 3
-    assert 1.49 < told.privacy.epsilon_in_all <= 1.5
+    assert [one.epsilon for one in spent(record)] == [reported.privacy.epsilon_in_all] * 3
+    assert 1.49 < reported.privacy.epsilon_in_all <= 1.5
 
 
 def test_the_page_says_who_approved_and_what(tmp_path):

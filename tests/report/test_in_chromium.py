@@ -1,14 +1,18 @@
 """The report and the live page in a real Chromium: by keyboard, printed, narrow and wide, light and dark."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from choral.report import serve, write_report
+from choral.record import Running, read_run
+from choral.report import report_page, serve, write_report
 from tests.browser import complaints, printed_pages, requested, show, widest
 from tests.report.runs import NASTY, make_run, result, round_line
 from tests.report.test_report_page import KINDS
@@ -56,6 +60,35 @@ def test_a_report_prints_on_two_a4_pages_or_three_with_an_attack_and_never_scrol
     assert sizes == MILLIMETRES_OF_A4
     assert complaints(browser) == []
     assert {urlsplit(address).scheme for address in requested(browser)} <= {"file", "data"}
+
+
+BOTTOM = "return document.getElementById(arguments[0]).closest('section').getBoundingClientRect().bottom"
+
+
+@pytest.mark.parametrize(
+    "kind", ["16 devices", "hostile names", "endless names", "a simulation", "stopped, above limits"]
+)
+def test_the_first_screen_has_the_picture_the_statement_and_the_decision(kind, browser, tmp_path):
+    page = tmp_path / "report.html"
+    if kind in KINDS:
+        page = write_report(make_run(tmp_path / "run", **KINDS[kind]))
+    else:
+        page.write_text(report_page.page(stopped_above_its_limits()))
+    show(browser, page.as_uri(), width=1280)
+    assert browser.execute_script("return innerHeight") == 900
+    picture = browser.find_element(By.CSS_SELECTOR, "figure svg").rect
+    assert 0 < picture["y"] + picture["height"] < browser.execute_script(BOTTOM, "statement")
+    assert browser.execute_script(BOTTOM, "statement") < browser.execute_script(BOTTOM, "signature") <= 900
+
+
+def stopped_above_its_limits():
+    """A deployment whose statement has every sentence that it can have."""
+    record = read_run(Path(__file__).parents[1] / "vectors/present_version/deployment")
+    privacy = record.result.privacy
+    devices = tuple(msgspec.structs.replace(one, epsilon=1.2 * one.limit, retried=2) for one in privacy.devices)
+    running = Running(epsilon=1.23, holds="if nobody chose by the results where to stop")
+    stated = msgspec.structs.replace(privacy, devices=devices, running=running)
+    return replace(record, result=msgspec.structs.replace(record.result, privacy=stated))
 
 
 def test_hostile_names_run_nothing_in_a_report(browser, tmp_path):

@@ -152,14 +152,14 @@ def test_the_stream_follows_the_rounds_and_ends_with_the_run(live, tmp_path):
         assert stream.response.read().strip() == b""
 
 
-def test_a_damaged_line_is_told_and_not_shown(live, tmp_path):
+def test_a_damaged_line_is_reported_and_not_shown(live, tmp_path):
     append(tmp_path / "run", "not json <b>\n")
     with Stream(live) as stream:
         _, fault = stream.until(lambda name, _: name == "fault")
         assert re.match(r"CH802 .*line 3 is not JSON", fault)
 
 
-def test_a_number_that_no_run_could_have_is_told_and_ends_the_page_without_a_traceback(live, tmp_path, caplog):
+def test_a_number_that_no_run_could_have_is_reported_and_ends_the_page_without_a_traceback(live, tmp_path, caplog):
     path = tmp_path / "run" / "run.json"
     path.write_text(path.read_text().replace('"rows": 2440,\n   "limit"', '"rows": 0,\n   "limit"'))
     with Stream(live) as stream:

@@ -27,9 +27,9 @@ def changed(folder, change):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     change(lines)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    told = json.loads(result.read_text())
-    told["files"] = hashes(folder)
-    result.write_text(json.dumps(told))
+    reported = json.loads(result.read_text())
+    reported["files"] = hashes(folder)
+    result.write_text(json.dumps(reported))
 
 
 def test_an_untouched_run_verifies_and_says_that_refusals_follow_from_the_answers(folder):
@@ -65,7 +65,7 @@ def test_what_was_changed_in_the_answers_or_in_what_follows_is_found(folder, cha
             (folder / name).write_bytes(content)
 
 
-def test_suspects_are_told_with_their_evidence_and_nobody_is_said_too(folder, capsys):
+def test_suspects_are_reported_with_their_evidence_and_so_is_nobody(folder, capsys):
     assert main(["server", "suspects", str(folder)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "answered in 3 rounds" in said and "nobody" in said and "only an opened turn is proof" in said

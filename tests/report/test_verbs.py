@@ -70,7 +70,7 @@ def test_a_folder_that_holds_no_run_is_one_line_and_exit_1(verb, tmp_path, capsy
     assert printed.err.count("\n") == 1
 
 
-def test_an_unwritable_folder_is_told(tmp_path, capsys, monkeypatch):
+def test_an_unwritable_folder_is_reported(tmp_path, capsys, monkeypatch):
     folder = make_run(tmp_path / "run")
 
     def full(*_):

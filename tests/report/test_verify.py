@@ -66,9 +66,9 @@ def test_a_changed_plan_is_found(copy):
 def test_a_swapped_model_is_found_by_hash_and_by_signature(copy):
     model = copy / "model.safetensors"
     model.write_bytes(model.read_bytes()[:-4] + b"\0\0\0\0")
-    told = wrong(copy)
-    assert "model.safetensors was changed" in told
-    assert "the signature is not under this record" in told
+    reported = wrong(copy)
+    assert "model.safetensors was changed" in reported
+    assert "the signature is not under this record" in reported
 
 
 def test_a_missing_ledger_is_found(copy):
@@ -78,9 +78,9 @@ def test_a_missing_ledger_is_found(copy):
 
 def test_an_epsilon_typed_by_hand_is_found(copy):
     edit(copy / "result.json", lambda result: result["privacy"]["against_everyone"].update(epsilon=0.1))
-    told = wrong(copy)
-    assert "privacy.against_everyone.epsilon says 0.1" in told
-    assert "report.html does not say what the result says" in told
+    reported = wrong(copy)
+    assert "privacy.against_everyone.epsilon says 0.1" in reported
+    assert "report.html does not say what the result says" in reported
 
 
 def test_a_figure_of_merit_typed_by_hand_is_found_though_the_page_was_made_anew(copy):
@@ -107,9 +107,9 @@ def test_an_epsilon_typed_into_the_page_is_found(copy):
 def test_a_ledger_cut_back_to_a_whole_line_is_found(copy):
     ledger = copy / "ledgers" / "device-0001.ledger"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
-    told = wrong(copy)
-    assert "was changed" in told
-    assert "was released, but not charged" in told
+    reported = wrong(copy)
+    assert "was changed" in reported
+    assert "was released, but not charged" in reported
 
 
 def test_a_ledger_made_anew_with_a_smaller_cost_is_found(copy):

@@ -79,8 +79,8 @@ def test_what_a_device_has_spent_so_far_is_its_own(tmp_path):
     spent = record.rounds[-1].spent
     assert len(set(spent)) > 1
     for number, own in enumerate(spent):
-        told = live_page(record, number)["colluder-table"].replace("\xa0", " ")
-        assert f"Spent so far: ε ≤ {up(own)} against" in told
+        reported = live_page(record, number)["colluder-table"].replace("\xa0", " ")
+        assert f"Spent so far: ε ≤ {up(own)} against" in reported
 
 
 def test_a_device_names_the_rule_of_its_own_ledger_only(tmp_path):

@@ -83,17 +83,17 @@ def test_a_run_whose_noise_can_be_computed_again_is_a_simulation_whatever_it_cal
         name, meaning = words.label(record)
         assert name == "SIMULATION"
         assert "not this run" in meaning
-        told = " ".join(words.statement(record))
-        assert told.startswith("Simulation: ")
-        assert "would be protected, if its noise were unpredictable" in told
-        assert "is protected" not in told
+        reported = " ".join(words.statement(record))
+        assert reported.startswith("Simulation: ")
+        assert "would be protected, if its noise were unpredictable" in reported
+        assert "is protected" not in reported
 
 
 def test_the_statement_says_whose_record_against_whom_and_how_much(run):
-    told = " ".join(words.statement(run())).replace("\xa0", " ")
-    assert "Each record is protected against the server and all other devices" in told
-    assert "(ε, δ) = (2.00, 1e-5) for one record replaced (rule S5" in told
-    assert "at most 88.1 % of the time" in told  # e²/(1 + e²), by hand
+    reported = " ".join(words.statement(run())).replace("\xa0", " ")
+    assert "Each record is protected against the server and all other devices" in reported
+    assert "(ε, δ) = (2.00, 1e-5) for one record replaced (rule S5" in reported
+    assert "at most 88.1 % of the time" in reported  # e²/(1 + e²), by hand
 
 
 def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarantees(run):
@@ -109,7 +109,7 @@ def test_every_colluder_takes_one_honest_device_away_from_what_the_plan_guarante
     assert "no provable extra protection. ε ≤ 2.00 holds" in rows[8][2]
 
 
-def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what_is_spent_so_far(run):
+def test_before_the_end_the_colluders_are_reported_with_the_planned_epsilon_and_what_is_spent_so_far(run):
     record = run(finished=False, done=3)
     rows = by_colluders(record)
     assert len(rows) == record.about.plan.cohort
@@ -121,9 +121,9 @@ def test_before_the_end_the_colluders_are_told_with_the_planned_epsilon_and_what
     )
     assert "no provable extra protection. The plan ends at ε ≤ 2.00 (δ = 1e-5" in rows[9][2].replace("\xa0", " ")
     spent = max(record.rounds[-1].spent)
-    told = words.spent_so_far(record).replace("\xa0", " ")
-    assert told.startswith(f" Spent so far: ε ≤ {up(spent)} against the server and all other devices")
-    assert "δ = 1e-5, one record replaced, rule S5" in told
+    reported = words.spent_so_far(record).replace("\xa0", " ")
+    assert reported.startswith(f" Spent so far: ε ≤ {up(spent)} against the server and all other devices")
+    assert "δ = 1e-5, one record replaced, rule S5" in reported
     assert words.spent_so_far(run()) == ""
 
 
@@ -150,7 +150,7 @@ def test_without_noise_nothing_is_claimed_and_that_is_said(run):
     assert dict(nist.questions(record))["How much? (ε, δ)"] == "no noise was added"
 
 
-def test_the_reason_why_there_is_no_certificate_is_told(run):
+def test_the_reason_why_there_is_no_certificate_is_reported(run):
     record = run(certificate=None)
     privacy = msgspec.structs.replace(record.result.privacy, no_certificate="several local steps")
     record = replace(record, result=msgspec.structs.replace(record.result, privacy=privacy))

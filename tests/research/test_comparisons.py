@@ -1,4 +1,4 @@
-"""What lines are compared with: how it is trained, and how it is drawn and told."""
+"""What lines are compared with: how it is trained, and how it is drawn and described."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_a_panel_of_accuracy_has_levels_and_one_of_another_measure_has_only_curv
         ]
 
 
-def test_a_proved_line_is_told_against_no_privacy_and_named_with_every_noise_that_was_chosen(tmp_path, monkeypatch):
+def test_a_proved_line_is_compared_with_no_privacy_and_named_with_every_noise_that_was_chosen(tmp_path, monkeypatch):
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     measurements, clipped = Measurements(tmp_path, 2), replace(SMALL, sampling="poisson", clip=1.0)

@@ -34,12 +34,15 @@ class Made:
 
 
 def test_each_repeat_is_measured_once_and_read_back_by_the_next_process(tmp_path):
-    made, told = Made(), []
-    assert [curve["test_loss"] for curve in Measurements(tmp_path, 2, tell=told.append).curves(made)] == [[0.0], [1.0]]
-    again = Measurements(tmp_path, 3, tell=told.append)
+    made, reported = Made(), []
+    assert [curve["test_loss"] for curve in Measurements(tmp_path, 2, tell=reported.append).curves(made)] == [
+        [0.0],
+        [1.0],
+    ]
+    again = Measurements(tmp_path, 3, tell=reported.append)
     assert [curve["test_loss"] for curve in again.curves(made)] == [[0.0], [1.0], [2.0]]
-    assert [repeat for _, repeat, _ in made.measured] == [0, 1, 2] and len(told) == 3
-    assert told[0] == "made up τ=2 σ=0.1 repeat 1"
+    assert [repeat for _, repeat, _ in made.measured] == [0, 1, 2] and len(reported) == 3
+    assert reported[0] == "made up τ=2 σ=0.1 repeat 1"
     assert again.alone(made, 0) == 0.25
 
 

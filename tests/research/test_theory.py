@@ -36,10 +36,10 @@ def test_a_regularised_model_adds_half_of_l2_times_the_squared_norm_and_is_the_s
     assert model.widths == ()
 
 
-def test_theorem_2_is_told_beside_the_mean_of_the_gradients_at_the_starts_of_the_rounds(tmp_path):
+def test_theorem_2_is_reported_next_to_the_mean_of_the_gradients_at_the_starts_of_the_rounds(tmp_path):
     measurements = Measurements(tmp_path, 2)
     known = logistic_constants(np.hstack([ROWS, np.ones((500, 1))]), RECORDS.labels[:500], l2=L2)
-    told, lines = theorem_2(measurements, EVERY_ROUND, known, start_loss=float(np.log(2)))
+    reported, lines = theorem_2(measurements, EVERY_ROUND, known, start_loss=float(np.log(2)))
     seen = measurements.curves(EVERY_ROUND)
     # By hand: round 1 starts where the run does, round 4 where round 3 ended.
     norms = [EVERY_ROUND.gradient_at_start(0), *seen[0]["squared_gradient_norm"][:3]]
@@ -47,14 +47,14 @@ def test_theorem_2_is_told_beside_the_mean_of_the_gradients_at_the_starts_of_the
     # By strong convexity no minimum lies below f − ‖∇f‖²/(2λ); of two runs the one that says less is believed.
     least = [max(np.array(one["train_loss"]) - np.array(one["squared_gradient_norm"]) / (2 * L2)) for one in seen]
     assert 0 < min(least) < min(seen[0]["train_loss"])
-    assert told["initial_gap"] == pytest.approx(np.log(2) - min(least))
+    assert reported["initial_gap"] == pytest.approx(np.log(2) - min(least))
     bound = choral.convergence(
-        kind="non_convex", version="corrected", initial_gap=told["initial_gap"], step_size=0.1, noise=0.2, steps=8,
+        kind="non_convex", version="corrected", initial_gap=reported["initial_gap"], step_size=0.1, noise=0.2, steps=8,
         smoothness=known.smoothness, dimension=6, cohort=2, batch=40, local_steps=2,
         gradient_deviation=known.gradient_deviation,
     )  # fmt: skip
-    assert told["Theorem 2, corrected"]["mean"] == pytest.approx(bound.bound, abs=1e-6)
-    assert bounded(told)[0].endswith("holds here, in every repeat; in general only the corrected one does")
+    assert reported["Theorem 2, corrected"]["mean"] == pytest.approx(bound.bound, abs=1e-6)
+    assert bounded(reported)[0].endswith("holds here, in every repeat; in general only the corrected one does")
 
 
 def test_a_bound_holds_only_if_no_repeat_is_above_it():

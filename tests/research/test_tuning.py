@@ -59,12 +59,12 @@ def test_the_choice_is_by_validation_alone_and_only_the_chosen_is_judged(monkeyp
     method = tuned(Measurements(tmp_path, 2), [replace(SMALL, step_size=size) for size in (0.5, 1.0, 2.0)])
     assert judged == [(1.0, 0), (0.5, 1)]
     assert method.accuracy == [1.0, 0.5]
-    told = method.results()
-    assert [one["step_size"] for one in told["chosen"]] == [1.0, 0.5]
-    assert [one["validation_accuracy"] for one in told["tried"]] == [[0.85, 0.85], [0.849, 0.84], [0.84, 0.84]]
+    reported = method.results()
+    assert [one["step_size"] for one in reported["chosen"]] == [1.0, 0.5]
+    assert [one["validation_accuracy"] for one in reported["tried"]] == [[0.85, 0.85], [0.849, 0.84], [0.84, 0.84]]
 
 
-def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_told_without_a_traceback(tmp_path):
+def test_a_folder_that_cannot_be_made_and_a_damaged_file_are_reported_without_a_traceback(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="CH801"):
         Measurements(tmp_path / "file" / "curves", 1)

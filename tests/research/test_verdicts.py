@@ -16,8 +16,8 @@ def test_a_claim_holds_only_where_the_difference_has_its_sign_and_its_size():
 
 def test_a_range_is_named_where_its_places_differ():
     assert judged_over("ε", {"0.5": UP, "1": UP}, "above") == "holds, in every repeat"
-    told = judged_over("ε", {"0.25": UP, "0.5": UP, "1": UP, "2": MIXED, "10": TIE}, "above")
-    assert told == "holds, in every repeat, at ε = 0.25, 0.5 and 1; holds on average only at ε = 2; tie at ε = 10"
+    reported = judged_over("ε", {"0.25": UP, "0.5": UP, "1": UP, "2": MIXED, "10": TIE}, "above")
+    assert reported == "holds, in every repeat, at ε = 0.25, 0.5 and 1; holds on average only at ε = 2; tie at ε = 10"
 
 
 def test_a_range_may_be_named_with_its_symbol_or_without():
@@ -27,17 +27,17 @@ def test_a_range_may_be_named_with_its_symbol_or_without():
 
 
 def test_a_method_that_is_a_tie_with_no_privacy_keeps_the_accuracy_and_another_names_its_side():
-    told = {"test_accuracy": spread([0.85, 0.86])}
-    assert kept({**told, "minus_non_private": TIE})[0] == "keeps the accuracy: tie"
-    assert kept({**told, "minus_non_private": MIXED}) == (
+    reported = {"test_accuracy": spread([0.85, 0.86])}
+    assert kept({**reported, "minus_non_private": TIE})[0] == "keeps the accuracy: tie"
+    assert kept({**reported, "minus_non_private": MIXED}) == (
         "above no privacy on average",
         "0.8550, against no privacy: difference 0.0100 (−0.0100 to 0.0300)",
     )
 
 
-def test_accuracies_are_told_in_the_order_of_their_names():
-    told = {"a": {"test_accuracy": spread([0.5])}, "b": {"test_accuracy": spread([0.75])}}
-    assert reached(told, b="the other", a="one") == "the other 0.7500, one 0.5000"
+def test_accuracies_are_reported_in_the_order_of_their_names():
+    reported = {"a": {"test_accuracy": spread([0.5])}, "b": {"test_accuracy": spread([0.75])}}
+    assert reached(reported, b="the other", a="one") == "the other 0.7500, one 0.5000"
 
 
 def test_a_table_has_a_row_for_each_claim():

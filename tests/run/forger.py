@@ -31,11 +31,11 @@ def write_rounds(folder, lines):
 
 def relabel(folder, **about):
     """The folder as a run of another kind, with nothing left in it that would give it away at once."""
-    edit(folder / "run.json", lambda told: told.update(about))
+    edit(folder / "run.json", lambda reported: reported.update(about))
     if about.get("kind") == "deployment":
         for path in (folder / "ledgers").glob("*"):
             path.unlink()
-        edit(folder / "run.json", lambda told: told.update(study="0" * 64))
+        edit(folder / "run.json", lambda reported: reported.update(study="0" * 64))
     cover_up(folder)
 
 
@@ -60,8 +60,8 @@ def cut(folder, rounds):
         counts.append(sum('"kind":"charge"' in line for line in kept))
         path.write_text("".join(f"{line}\n" for line in kept))
     privacy = privacy_statement(costs_of(record), np.array(counts))
-    told = {"rounds_done": rounds, "test": lines[-1]["test"], "wasted": [], "privacy": privacy.to_dict()}
-    edit(folder / "result.json", lambda result: result.update(told))
+    reported = {"rounds_done": rounds, "test": lines[-1]["test"], "wasted": [], "privacy": privacy.to_dict()}
+    edit(folder / "result.json", lambda result: result.update(reported))
     cover_up(folder)
 
 

@@ -89,7 +89,7 @@ def test_a_run_has_a_name_of_its_own_even_for_the_same_plan_and_devices(consorti
     assert first.terms.digest != second.terms.digest
 
 
-def test_the_codec_is_worked_out_and_not_told_so_a_server_cannot_choose_a_coarse_grid(consortium):
+def test_the_codec_is_computed_and_not_received_so_a_server_cannot_choose_a_coarse_grid(consortium):
     content = tomllib.loads(consortium.agreement.text) | {"codec": {"grid": 1.0}}
     with pytest.raises(ConfigError, match=r"CH102.*codec"):
         Agreement.of(to_toml(content), "study.toml")

@@ -46,7 +46,7 @@ def test_the_result_says_how_sure_its_accuracy_is_and_what_each_class_gets(compa
     assert "always the same answer: " in text and f"recall 0 {measured.recall['0']:.2f}" in text
 
 
-def test_of_many_devices_some_are_drawn_and_their_number_is_told(monkeypatch):
+def test_of_many_devices_some_are_drawn_and_their_number_is_reported(monkeypatch):
     monkeypatch.setattr(baselines, "MOST_ALONE", 2)
     found = baselines.baselines(study())
     assert found.alone_devices == 2
@@ -75,6 +75,10 @@ def test_machines_get_every_figure(tmp_path, monkeypatch, capsys):
         + columns
     )
     assert main(["simulate", "choral.toml", "--compare", "--json", "--out", "one"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert set(told["measured"]["recall"]) == {"no", "yes"} and told["measured"]["error"] > 0 and "auc" in told["test"]
-    assert {"without_privacy", "alone", "alone_devices", "most_common"} == set(told["baselines"])
+    reported = json.loads(capsys.readouterr().out)
+    assert (
+        set(reported["measured"]["recall"]) == {"no", "yes"}
+        and reported["measured"]["error"] > 0
+        and "auc" in reported["test"]
+    )
+    assert {"without_privacy", "alone", "alone_devices", "most_common"} == set(reported["baselines"])

@@ -80,14 +80,14 @@ def test_code_in_the_current_folder_never_runs_because_its_name_is_trusted(
 
 def test_a_file_that_the_site_names_runs_and_its_path_and_hash_are_shown(consortium, tmp_path, capsys):
     own = spy(tmp_path / "checked.py", tmp_path / "it-ran")
-    told = approve(consortium, f"{KIND}={own}")
+    reported = approve(consortium, f"{KIND}={own}")
     assert (tmp_path / "it-ran").exists()
-    assert (told.code_path, told.code_sha256) == (str(own), hashlib.sha256(own.read_bytes()).hexdigest())
+    assert (reported.code_path, reported.code_sha256) == (str(own), hashlib.sha256(own.read_bytes()).hexdigest())
     words = ["device", "approve", consortium.study / "study.toml", "--home", consortium.homes["hill"].path]
     words += ["--data", consortium.tables["hill"], "--max-epsilon", 4, "--delta", 1e-4]
     assert main([*map(str, words), "--trust-model", f"{KIND}={own}"]) == 0
     text = capsys.readouterr().out
-    assert told.code_sha256 in text and str(own) in "".join(text.split())
+    assert reported.code_sha256 in text and str(own) in "".join(text.split())
     assert "STUDY     hearts: ward:build with" in text  # and not the name that the code gives itself
 
 
@@ -108,9 +108,9 @@ def test_an_approval_from_before_code_was_pinned_has_to_be_given_again(consortiu
     approve(consortium, f"{KIND}={own}", record=True)
     (tmp_path / "it-ran").unlink()
     path = consortium.homes["hill"].path / "approval.json"
-    told = json.loads(path.read_text())
-    assert set(told["code"]) == {"name", "path", "sha256"}
-    path.write_text(json.dumps(told | {"code": None}))
+    reported = json.loads(path.read_text())
+    assert set(reported["code"]) == {"name", "path", "sha256"}
+    path.write_text(json.dumps(reported | {"code": None}))
     with pytest.raises(TrustError, match=r"CH603 .*approve"):
         Agent(consortium.homes["hill"])
     assert not (tmp_path / "it-ran").exists()
@@ -137,7 +137,7 @@ def test_what_is_not_installed_as_a_package_needs_its_file(name):
         code.Code.located(name, None)
 
 
-def test_a_file_that_is_not_there_or_has_no_such_function_is_told_without_a_traceback(consortium, tmp_path, capsys):
+def test_a_file_that_is_not_there_or_has_no_such_function_is_reported_without_a_traceback(consortium, tmp_path, capsys):
     words = ["device", "approve", consortium.study / "study.toml", "--home", consortium.homes["hill"].path]
     words += ["--data", consortium.tables["hill"], "--max-epsilon", 4, "--delta", 1e-4, "--trust-model"]
     assert main([*map(str, words), f"{KIND}={tmp_path / 'none.py'}"]) == 2

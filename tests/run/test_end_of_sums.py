@@ -16,21 +16,21 @@ from tests.run.test_sum_study import SICK
 def run(kind, out, **more):
     given = {"epsilon": 3.0, "model": "additive", "rounds": 2, "bins": 3, **SICK, **more}
     inquiry = begun(kind, frame(), given, out=out)
-    told = made(inquiry)
+    reported = made(inquiry)
     write_report(out)
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
 def test_the_folder_has_a_result_that_is_verified_and_a_page_with_the_shape_of_the_model(kind, tmp_path):
-    told = run(kind, tmp_path / "run", seed=None)
+    reported = run(kind, tmp_path / "run", seed=None)
     record, verdict = read_run(tmp_path / "run"), verify(tmp_path / "run")
     assert all(not finding.wrong for finding in verdict.findings)
     assert record.about.model.kind == "additive" and record.about.sums == 3 and record.finished.rounds_done == 0
-    assert record.finished.test == pytest.approx(told.figures, abs=1e-6)
+    assert record.finished.test == pytest.approx(reported.figures, abs=1e-6)
     privacy = record.finished.privacy
-    assert told.privacy.epsilon_in_all <= privacy.against_everyone.epsilon <= 3.0
-    assert privacy.with_secure_sum.epsilon >= told.privacy.epsilon_sum_in_all
+    assert reported.privacy.epsilon_in_all <= privacy.against_everyone.epsilon <= 3.0
+    assert privacy.with_secure_sum.epsilon >= reported.privacy.epsilon_sum_in_all
     assert not privacy.published.valid and "questions" in privacy.published.because
     page = (tmp_path / "run" / "report.html").read_text()
     for part in ("made from 3 sums", "Effect of age on the log-odds", 'class="spread', "Nobody approved them", "auc "):

@@ -60,9 +60,9 @@ def sign_again(folder):
 def test_a_seeded_simulation_relabelled_as_a_deployment_is_not_verified(simulation, capsys):
     relabel(simulation, kind="deployment", seeded=False)
     assert main(["verify", str(simulation)]) == 1
-    told = capsys.readouterr().out
-    assert "the job has a seed, and the run says that it has none" in told
-    assert "nobody signed this run" in told
+    reported = capsys.readouterr().out
+    assert "the job has a seed, and the run says that it has none" in reported
+    assert "nobody signed this run" in reported
 
 
 def test_nor_is_one_whose_seed_was_taken_out_of_the_record(simulation):
@@ -87,7 +87,7 @@ def test_an_accuracy_written_into_a_signed_rehearsal_is_found(rehearsal):
     assert "device 1, device 2, device 3 and 3 more: the signature is not under this record" in wrong(rehearsal)
 
 
-def test_ledgers_cut_and_signed_again_by_fresh_keys_are_told_from_the_run_by_keys_that_came_another_way(
+def test_ledgers_cut_and_signed_again_by_fresh_keys_are_distinguished_from_the_run_by_keys_from_another_source(
     made, rehearsal, capsys
 ):
     before = read_run(rehearsal).result.privacy.against_everyone.epsilon
@@ -98,9 +98,9 @@ def test_ledgers_cut_and_signed_again_by_fresh_keys_are_told_from_the_run_by_key
     assert (round(before, 1), round(after, 1)) == (2.0, 1.1)  # as the review had it: 1.10 shown for 2
     # The folder agrees with itself now, and the last line says what that leaves open.
     assert main(["verify", str(rehearsal)]) == 0
-    told = capsys.readouterr().out
-    assert "can sign it again with other keys" in told.splitlines()[-1]
-    numbers = re.findall(r"KEYS +([\d ]+)\n +([\d ]+)\n", told)
+    reported = capsys.readouterr().out
+    assert "can sign it again with other keys" in reported.splitlines()[-1]
+    numbers = re.findall(r"KEYS +([\d ]+)\n +([\d ]+)\n", reported)
     assert main(["verify", str(made / "rehearsal")]) == 0
     assert re.findall(r"KEYS +([\d ]+)\n +([\d ]+)\n", capsys.readouterr().out) != numbers
     kept = made / "rehearsal" / "signatures.json"
@@ -157,13 +157,13 @@ def test_the_signatures_cover_every_line_of_a_round(rehearsal):
 
 
 def test_signatures_of_the_older_form_are_no_signatures_of_a_newer_run(rehearsal):
-    edit(rehearsal / "signatures.json", lambda told: told.pop("version"))
+    edit(rehearsal / "signatures.json", lambda reported: reported.pop("version"))
     cover_up(rehearsal)
     assert "signatures.json has version 1, which is not that of this run" in wrong(rehearsal)
 
 
 def test_a_newer_kind_of_signature_is_not_guessed_at(rehearsal):
-    edit(rehearsal / "signatures.json", lambda told: told.update(version=3))
+    edit(rehearsal / "signatures.json", lambda reported: reported.update(version=3))
     cover_up(rehearsal)
     assert "signatures.json has version 3" in wrong(rehearsal)
 
@@ -207,10 +207,10 @@ def test_the_last_line_says_what_was_proved_and_what_was_taken_on_trust(made, re
         "NOT verified: 1 of 8 checks found something wrong, so nothing was proved."
     )
     assert main(["verify", str(made / "rehearsal"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["signed"] == [f"device {number}" for number in range(1, 7)]
-    assert (told["not_signed"], told["verified"]) == ({}, True)
-    assert "signed the whole record" in told["proved"] and len(told["keys"].split()) == 12
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["signed"] == [f"device {number}" for number in range(1, 7)]
+    assert (reported["not_signed"], reported["verified"]) == ({}, True)
+    assert "signed the whole record" in reported["proved"] and len(reported["keys"].split()) == 12
 
 
 def test_a_page_by_another_version_is_compared_by_its_figures_and_that_is_said(rehearsal, capsys):
@@ -218,9 +218,9 @@ def test_a_page_by_another_version_is_compared_by_its_figures_and_that_is_said(r
     text = re.sub(r"(?<=generator\" content=\"choral )[^\"]+", "9.9", page.read_text())
     page.write_text(text.replace("Statement", "Declaration"))
     assert main(["verify", str(rehearsal)]) == 0
-    told = capsys.readouterr().out
-    assert "report.html is by choral 9.9: its ε agree, its words were" in told
-    assert "the words of a page that another version wrote" in told.splitlines()[-1]
+    reported = capsys.readouterr().out
+    assert "report.html is by choral 9.9: its ε agree, its words were" in reported
+    assert "the words of a page that another version wrote" in reported.splitlines()[-1]
     page.write_text(re.sub(r"ε\xa0≤\xa0[\d.]+", "ε\xa0≤\xa00.01", text))
     assert "report.html, by choral 9.9, shows another ε than the record" in wrong(rehearsal)
 

@@ -118,8 +118,8 @@ def test_the_noise_of_an_update_is_that_of_all_its_steps(probed):
 
 
 def test_the_report_of_what_left_the_devices_and_what_the_server_sees_names_the_answers(probed):
-    told = [release.what for release in releases(probed.plan, 6, compare=False)]
-    assert any("32 random projections of each device's update" in what for what in told)
+    reported = [release.what for release in releases(probed.plan, 6, compare=False)]
+    assert any("32 random projections of each device's update" in what for what in reported)
     can, cannot = server_sees(probed.secure, probed.plan)
     assert "each device's whole noisy update in at most 2 opened turns" in can
     assert not any("single device" in what for what in cannot)
@@ -151,10 +151,10 @@ def test_probes_are_refused_where_the_secure_sum_is_what_protects(change, kind, 
 
 
 def test_probes_are_asked_for_only_where_the_study_says_so():
-    told = {"devices": 12, "cohort": 12, "colluders": 1}
-    assert study(rows(480, 70), **told).plan.probes == 0
-    assert study(rows(480, 70), **told, robust=True).plan.probes == 32
-    assert study(rows(480, 40), **told, robust=True).plan.probes == 16
+    reported = {"devices": 12, "cohort": 12, "colluders": 1}
+    assert study(rows(480, 70), **reported).plan.probes == 0
+    assert study(rows(480, 70), **reported, robust=True).plan.probes == 32
+    assert study(rows(480, 40), **reported, robust=True).plan.probes == 16
 
 
 def test_a_guard_leaves_enough_devices_for_a_sum():

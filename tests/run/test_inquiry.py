@@ -89,13 +89,13 @@ def test_the_same_question_again_comes_from_the_register_and_costs_nothing(settl
 
 def test_what_is_charged_is_the_price_of_the_study_by_rule_s8(settled, tmp_path):
     asked = inquiry(settled, tmp_path)
-    told = asked.ask(OLD).privacy
+    reported = asked.ask(OLD).privacy
     ledger = Ledger.read(tmp_path / "ledgers" / "device-0003.ledger")
     (charge,) = ledger.balance.charges
     price = asked.terms.price
     assert (charge.rule, charge.event, charge.summed) == ("S8", price.everyone, price.summed)
-    assert told.epsilon == epsilon_of([price.everyone], 1e-4) and told.epsilon_sum < told.epsilon
-    assert 0.999 < told.epsilon_in_all / 2.0 <= 1  # four questions take what [ask] gives them
+    assert reported.epsilon == epsilon_of([price.everyone], 1e-4) and reported.epsilon_sum < reported.epsilon
+    assert 0.999 < reported.epsilon_in_all / 2.0 <= 1  # four questions take what [ask] gives them
     # What is reserved, rounds and questions together, is what [privacy] allows.
     assert 3.9 < ledger.balance.reserved <= 4.0
 

@@ -76,15 +76,15 @@ def test_a_simulation_and_a_rehearsal_make_the_same_model_of_the_same_integers(s
 
 
 def test_the_charge_of_all_rounds_is_the_composition_that_is_printed(settled, tmp_path):
-    told = inquiry(settled, tmp_path).ask(LOGISTIC).privacy
+    reported = inquiry(settled, tmp_path).ask(LOGISTIC).privacy
     for paid in charges(tmp_path):
         assert [charge.round for charge in paid] == [1, 2, 3, 4]  # the counts of cells, and three rounds
-        assert told.epsilon == epsilon_of([charge.event for charge in paid], told.delta)
-        assert told.epsilon_sum == epsilon_of([charge.summed for charge in paid], told.delta)
+        assert reported.epsilon == epsilon_of([charge.event for charge in paid], reported.delta)
+        assert reported.epsilon_sum == epsilon_of([charge.summed for charge in paid], reported.delta)
     # Gaussians of one μ add up in squares; a closed form that the code does not use.
     price = inquiry(settled, tmp_path).terms.price
     assert math.isclose(math.hypot(*[price.mu] * 4), price.mu * 2)
-    assert (told.sums, told.asked, told.from_register) == (4, 4, False)
+    assert (reported.sums, reported.asked, reported.from_register) == (4, 4, False)
 
 
 def test_a_model_predicts_rows_that_it_was_not_made_from_and_is_kept(settled, tmp_path):

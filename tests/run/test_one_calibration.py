@@ -22,10 +22,10 @@ SHAPES = {
 def test_the_planner_and_a_run_solve_the_same_noise_for_the_same_numbers(shape, epsilon, delta):
     numbers = {"epsilon": epsilon, "delta": delta, "step_size": 0.5, "clip": 1.0, **SHAPES[shape]}
     run = study(rows(240), **numbers).plan
-    told = plan_for(rows=run.rows, features=4, **numbers)
-    assert told.plan.noise == run.noise
-    assert told.plan == run
-    assert told.plan.digest == run.digest
+    reported = plan_for(rows=run.rows, features=4, **numbers)
+    assert reported.plan.noise == run.noise
+    assert reported.plan == run
+    assert reported.plan.digest == run.digest
 
 
 def test_the_demos_numbers_have_the_noise_that_runs_always_had():

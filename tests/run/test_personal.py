@@ -50,13 +50,13 @@ def sites(tmp_path, monkeypatch):
 def test_every_site_is_shown_side_by_side_and_no_file_of_the_run_holds_a_personal_model(sites, capsys):
     assert main(["simulate", "choral.toml", "--personal", "--json", "--out", "run"]) == 0
     out = capsys.readouterr().out
-    told = json.loads(out)["personal"]
-    assert [site["name"] for site in told["sites"]] == [f"site{number}" for number in range(6)]
-    assert told["mean"]["personal"]["loss"] < told["mean"]["shared"]["loss"]  # the sites contradict each other
-    assert told["mean"]["alone"]["accuracy"] == pytest.approx(
-        np.mean([site["alone"]["accuracy"] for site in told["sites"]])
+    reported = json.loads(out)["personal"]
+    assert [site["name"] for site in reported["sites"]] == [f"site{number}" for number in range(6)]
+    assert reported["mean"]["personal"]["loss"] < reported["mean"]["shared"]["loss"]  # the sites contradict each other
+    assert reported["mean"]["alone"]["accuracy"] == pytest.approx(
+        np.mean([site["alone"]["accuracy"] for site in reported["sites"]])
     )
-    assert told["gain_over_shared"] == 1.0 and 0 <= told["gain_over_alone"] <= 1
+    assert reported["gain_over_shared"] == 1.0 and 0 <= reported["gain_over_alone"] <= 1
 
     from choral import config
     from choral.run.study import settle
@@ -86,18 +86,18 @@ def test_the_table_for_people_has_a_line_for_each_site_and_the_mean(sites, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "change", "told"),
+    ("words", "change", "reported"),
     [
         (["--kappa", "1"], "", "CH104 --kappa without --personal"),
         (["--personal", "--kappa", "0"], "", "CH200 kappa = 0"),
         (["--personal"], "test = 0.0", "no rows are kept to judge by"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_before_anything_is_trained(sites, capsys, words, change, told):
+def test_what_cannot_be_judged_is_refused_before_anything_is_trained(sites, capsys, words, change, reported):
     if change:
         (sites / "choral.toml").write_text(JOB.replace("test = 0.2", change))
     assert main(["simulate", "choral.toml", *words, "--out", "run"]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not (sites / "run").exists()
 
 
@@ -136,8 +136,8 @@ def test_sites_that_predict_different_columns_share_a_model_and_have_personal_on
     job = JOB.replace("[run]", "[data.labels]\nsite1 = 'returned'\nsite3 = 'returned'\nsite5 = 'returned'\n[run]")
     (sites / "choral.toml").write_text(job)
     assert main(["simulate", "choral.toml", "--personal", "--json", "--out", "run"]) == 0
-    told = json.loads(capsys.readouterr().out)["personal"]
-    assert told["mean"]["personal"]["accuracy"] > told["mean"]["shared"]["accuracy"] + 0.1
+    reported = json.loads(capsys.readouterr().out)["personal"]
+    assert reported["mean"]["personal"]["accuracy"] > reported["mean"]["shared"]["accuracy"] + 0.1
     (sites / "choral.toml").write_text(JOB)
     assert main(["simulate", "choral.toml", "--json"]) != 0
     assert "CH302" in capsys.readouterr().err

@@ -85,8 +85,8 @@ def run_of(folder, kind, **settings):
 
 def test_every_place_that_names_what_is_protected_says_person(tmp_path, capsys):
     folder = run_of(tmp_path, "rehearse", **PERSONS | ONCE)
-    told = capsys.readouterr().out
-    assert "192 persons to train on" in told and "one record replaced" not in told and PERSON in told
+    reported = capsys.readouterr().out
+    assert "192 persons to train on" in reported and "one record replaced" not in reported and PERSON in reported
     record = read_run(folder)
     assert record.about.plan.to_dict()["rows_per_person"] == 5
     assert record.finished.privacy.adjacency == PERSON == record.about.planned.adjacency
@@ -167,10 +167,14 @@ def test_a_site_trains_on_the_persons_of_its_table_and_sees_that_in_what_it_appr
     name = rows[1].split(",")[1]
     sites.tables["hill"].write_text("\n".join([*rows[:3], rows[3].replace(rows[3].split(",")[1], name), *rows[4:]]))
     study, policy = sites.study / "study.toml", Policy(epsilon=4.0, delta=1e-4)
-    told = sites.homes["hill"].approve(study, policy, sites.tables["hill"], record=True)
-    assert (told.rows, told.unit, told.adjacency) == (79, "person", "one person replaced (all of at most 2 rows)")
+    reported = sites.homes["hill"].approve(study, policy, sites.tables["hill"], record=True)
+    assert (reported.rows, reported.unit, reported.adjacency) == (
+        79,
+        "person",
+        "one person replaced (all of at most 2 rows)",
+    )
     reserved = Ledger.read(sites.homes["hill"].ledger_path).entries[-1]
-    assert reserved["adjacency"] == told.adjacency
+    assert reserved["adjacency"] == reported.adjacency
     changed = study.read_text().replace('unit = "person"', 'unit = "record"').replace("rows_per_person = 2", "")
     (tmp_path / "changed.toml").write_text(changed)
     with pytest.raises(ChoralError, match=r"CH10|CH204"):

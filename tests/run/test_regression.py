@@ -36,19 +36,19 @@ LEARNING = {**SETTINGS, **BOUNDS, "epsilon": 50.0, "rounds": 20}
 def test_one_step_without_noise_is_the_step_of_least_squares_by_hand():
     rows, labels = numbers()
     settings = {"epsilon": None, "noise": 0.0, "sampling": "partition", "clip": 1e6, "local_steps": 1, "rounds": 1}
-    told = study((rows, labels), **BOUNDS, **settings, cohort=6, batch=32, step_size=0.25)
-    run = Run("simulation", told)
+    reported = study((rows, labels), **BOUNDS, **settings, cohort=6, batch=32, step_size=0.25)
+    run = Run("simulation", reported)
     run.finish()
-    train = told.split.train
+    train = reported.split.train
     steps = []
     for device in range(6):
         x, y = train.features_of(device).astype(np.float64), train.labels_of(device)
         assert len(x) == 32  # 80 % of 40 rows, so the batch is all of them
         # f = ½(x·w + b − y)² at w = b = 0 has the gradient −y·(x, 1); y is the label on the scale from −1 to 1.
         steps.append(0.25 * np.append(y @ x, y.sum()) / 32)
-    assert np.allclose(run.parameters, np.mean(steps, axis=0), atol=6 * told.codec.grid)
+    assert np.allclose(run.parameters, np.mean(steps, axis=0), atol=6 * reported.codec.grid)
     scaled = (labels - LOW) / (HIGH - LOW) * 2 - 1
-    assert sorted(told.data.records.labels) == pytest.approx(sorted(scaled), abs=1e-6)
+    assert sorted(reported.data.records.labels) == pytest.approx(sorted(scaled), abs=1e-6)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -83,9 +83,9 @@ def test_predict_and_score_are_in_the_labels_unit_and_score_is_r2(model):
 
 
 def test_the_test_metrics_are_those_of_the_hold_out_in_the_labels_unit():
-    told = study(numbers(), **LEARNING)
-    result = Run("simulation", told).finish()
-    held = told.split.test
+    reported = study(numbers(), **LEARNING)
+    result = Run("simulation", reported).finish()
+    held = reported.split.test
     weights, bias = result.parameters[:-1].astype(np.float64), float(result.parameters[-1])
     error = (held.features @ weights + bias - held.labels) * (HIGH - LOW) / 2
     labels = held.labels * (HIGH - LOW) / 2
@@ -230,11 +230,11 @@ def test_label_skew_gives_devices_different_parts_of_the_range():
 
 
 def test_the_planner_knows_the_shape_of_least_squares():
-    told = plan_for(epsilon=2.0, devices=8, rows=1000, features=27, model="linear", sampling="partition")
+    reported = plan_for(epsilon=2.0, devices=8, rows=1000, features=27, model="linear", sampling="partition")
     # Rows of length 27^(1/3) = 3: the Hessian xxᵀ has the length 9, so steps are stable up to 2/9; labels spread
     # evenly over −1…1 have the mean square 1/3, so a record's gradient has about the length √(1/3)·3 = 1.73.
-    assert told.plan.step_size <= 0.23
-    assert told.plan.clip == 1.7
+    assert reported.plan.step_size <= 0.23
+    assert reported.plan.clip == 1.7
     network = plan_for(epsilon=2.0, devices=8, rows=1000, features=27, model="mlp", classes=0, sampling="partition")
     assert network.plan.clip == 1.7
     for wrong in ({"model": "logistic", "classes": 0}, {"model": "mlp", "classes": 1}):

@@ -63,10 +63,10 @@ def clinics(tmp_path, monkeypatch):
 
 def test_a_toml_is_simulated_into_a_folder_that_verifies(clinics, capsys):
     assert main(["simulate", "choral.toml", "--out", "out", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["kind"] == "simulation"
-    assert told["seeded"]
-    assert told["privacy"]["against_everyone"]["epsilon"] <= 4.0
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["kind"] == "simulation"
+    assert reported["seeded"]
+    assert reported["privacy"]["against_everyone"]["epsilon"] <= 4.0
     assert {path.name for path in (clinics / "out").iterdir()} >= {
         "run.json", "rounds.jsonl", "result.json", "model.safetensors", "model.json", "report.html", "privacy.yaml",
         "ledgers",
@@ -86,7 +86,7 @@ def test_the_terminal_output_fits_80_columns_and_names_rule_adjacency_and_advers
     assert main(["rehearse", "choral.toml", "--out", "out"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert "seeded: the noise can be foreseen" in text
+    assert "seeded: the noise can be predicted" in text
     assert "rule S5" in text
     assert "one record replaced" in text
     assert "against the server and all other devices together" in text
@@ -209,9 +209,9 @@ BAD = {
 def test_bad_input_is_one_line_with_a_code(case, capsys):
     words, code, status = BAD[case]
     assert main(words) == status
-    told = capsys.readouterr().err
-    assert told.startswith(code)
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert reported.startswith(code)
+    assert reported.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_a_model_of_ones_own_is_found_beside_the_toml_and_can_be_resumed(verb, m
         stopped.setattr(Run, "conclude", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         assert main([verb, f"{mine.name}/choral.toml", "--out", out, "--quiet"]) == 130
     assert main(["resume", out, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["test"]["accuracy"] > 0.5
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["test"]["accuracy"] > 0.5
     assert main(["verify", out]) == 0
 
 

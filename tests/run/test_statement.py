@@ -149,11 +149,11 @@ def test_each_claim_is_the_largest_of_all_devices():
     once = Plan(devices=16, cohort=8, rounds=4, rows=200, batch=100, step_size=0.5, clip=1.0, noise=0.9, local_steps=9,
                 sampling="poisson", noise_is_added="once", row_length=2.0)  # fmt: skip
     costs, rounds = unequal(plan=once), np.array([2] * 8 + [4] * 8)
-    told = privacy_statement(costs, rounds)
+    reported = privacy_statement(costs, rounds)
     alone = [costs.spent_against_everyone(device, int(rounds[device]), 1e-5) for device in (0, 8)]
     summed = [costs.epsilon_of_sums(costs.exposure(device, int(rounds[device])), 1e-5) for device in (0, 8)]
-    assert told.against_everyone.epsilon == max(alone)
-    assert told.with_secure_sum.epsilon == max(summed)
+    assert reported.against_everyone.epsilon == max(alone)
+    assert reported.with_secure_sum.epsilon == max(summed)
 
 
 def test_the_figure_for_the_planned_colluders_is_the_claim_itself_and_questions_are_in_every_figure():

@@ -23,7 +23,7 @@ def test_the_question_names_all_declared_columns_except_the_label():
     assert (shape_of(job).parameters, sums_of(job)) == (1 + 6 + 2 + 1, 21)
 
 
-def test_the_noise_of_a_cell_is_told_with_the_proposal():
+def test_the_noise_of_a_cell_is_reported_with_the_proposal():
     job = job_of(epsilon=2.0, model="additive", **SICK)
     study = settle(job, frame())
     # By hand: 2·0.7·√3·24·√3/(μ·480), where ε = 2 at δ = 1e-4 is μ = 0.5766; four fifths of 600 rows are trained on.

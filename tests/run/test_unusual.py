@@ -38,7 +38,7 @@ seed = 3
 """
 
 
-def test_who_trains_on_every_row_is_told_that_nothing_was_measured(tmp_path, monkeypatch, capsys):
+def test_a_run_on_every_row_says_that_nothing_was_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "choral.toml").write_text(JOB)
     (tmp_path / "rows.csv").write_text("age,label\n" + "".join(f"{n % 90},{n % 90 // 45}\n" for n in range(240)))
@@ -93,7 +93,7 @@ def test_one_ledger_in_use_leaves_the_others_free_for_the_next_try(tmp_path):
     assert caught.value.code == "CH404"  # and it is kept till here, as a notebook keeps the last error
 
 
-def test_batches_of_all_rows_are_charged_and_told_by_the_rule_that_knows_no_sampling():
+def test_batches_of_all_rows_are_charged_and_reported_by_the_rule_that_knows_no_sampling():
     result = choral.simulate(rows(), **{**SETTINGS, "batch": 32})
     assert result.privacy.against_everyone.rule == "S1"
     assert "rule S1: every noisy step counted on its own" in ledger_terms(result.record)

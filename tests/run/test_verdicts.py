@@ -41,7 +41,7 @@ def test_a_federation_of_one_is_not_left_over():
         settle(config.job_of(**JOB, rows=500), FRAME)
 
 
-def test_a_file_with_small_sites_is_told_what_leaving_them_out_gains(tmp_path, monkeypatch, capsys):
+def test_a_file_with_small_sites_is_shown_what_leaving_them_out_gains(tmp_path, monkeypatch, capsys):
     """√5/1,200 against √2/936: the noise falls by 19 %."""
     monkeypatch.chdir(tmp_path)
     FRAME.to_csv("rows.csv", index=False)
@@ -51,9 +51,9 @@ def test_a_file_with_small_sites_is_told_what_leaving_them_out_gains(tmp_path, m
         f"delta = 1e-4\n{declared}"
     )
     assert cli.main(["plan", "choral.toml"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "without the 3 smallest the noise on the model falls by 19%: rows = 336 in [federation]" in told
-    assert "VERDICT If sites are alike, expect a model" in told
+    reported = " ".join(capsys.readouterr().out.split())
+    assert "without the 3 smallest the noise on the model falls by 19%: rows = 336 in [federation]" in reported
+    assert "VERDICT If sites are alike, expect a model" in reported
 
 
 @pytest.mark.parametrize(("figure", "kind"), [(0.83, "better"), (0.81, "on par"), (0.79, "on par"), (0.77, "worse")])
@@ -90,7 +90,7 @@ def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(
     write_report(tmp_path / "run")
     assert "a site alone" in (tmp_path / "run" / "report.html").read_text()
     assert all(not finding.wrong for finding in verify(tmp_path / "run"))
-    edit(tmp_path / "run" / "result.json", lambda told: told["verdict"].update(kind="better", gain=0.5))
+    edit(tmp_path / "run" / "result.json", lambda reported: reported["verdict"].update(kind="better", gain=0.5))
     assert any("another verdict" in line for finding in verify(tmp_path / "run") for line in finding.wrong)
 
 

@@ -39,8 +39,8 @@ def test_the_sparse_graphs_have_the_degrees_and_bits_of_the_document(row):
     assert (secure.neighbours, secure.threshold) == (k, s)
     privacy, liveness = failure_bits(n, k, s, secure.colluders, n - secure.smallest_sum)
     least, _ = failure_bits(secure.smallest_sum, k, s, secure.colluders, 0)
-    told = [float(cell.split()[0].replace("∞", "inf")) for cell in row[3:]]
-    assert told == [round(privacy, 1), round(least, 1), round(liveness, 1)]
+    reported = [float(cell.split()[0].replace("∞", "inf")) for cell in row[3:]]
+    assert reported == [round(privacy, 1), round(least, 1), round(liveness, 1)]
 
 
 @pytest.mark.parametrize("row", rows("| words | bytes per parameter |"), ids=lambda row: row[0])

@@ -10,7 +10,7 @@ from scipy.stats import hypergeom
 
 from choral.errors import PlanError
 from choral.plan import SecureSum
-from choral.secagg.graph import Graph, failure_bits, require_private, sparse
+from choral.secagg.graph import Circle, Graph, failure_bits, require_private, sparse
 
 
 def names(count):
@@ -129,3 +129,41 @@ def test_a_complete_graph_needs_no_such_bound():
 def test_no_sparse_graph_is_found_where_none_is_safe():
     with pytest.raises(PlanError, match="CH205 no sparse graph on 10"):
         sparse(10, colluding=0.5, dropping=0.4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 60), st.data())
+def test_a_graph_by_positions_is_regular_symmetric_and_sorted(count, data):
+    degree = 2 * data.draw(st.integers(1, (count - 1) // 2))
+    graph = Circle(count, data.draw(st.binary(max_size=8)), degree)
+    near = [graph.neighbours(position) for position in range(count)]
+    for position, others in enumerate(near):
+        assert len(set(others)) == degree and list(others) == sorted(others) and position not in others
+        assert all(position in near[other] for other in others)
+
+
+def test_every_order_of_positions_is_about_equally_likely():
+    seen = [Circle(4, number.to_bytes(4, "big"), 2).neighbours(0) for number in range(3000)]
+    counts = [seen.count(pair) for pair in ((1, 2), (1, 3), (2, 3))]
+    assert sum((count - 1000) ** 2 / 1000 for count in counts) < 13.8  # chi-square of two degrees: one in a thousand
+
+
+def test_words_that_are_equal_are_drawn_again_so_that_no_position_is_preferred(monkeypatch):
+    drawn = iter(([5, 5, 1, 2], [4, 3, 2, 1], [1, 2, 3, 4]))
+
+    class Fixed:
+        def __init__(self, key):
+            pass
+
+        def words(self, count, bits):
+            assert (count, bits) == (4, 64)
+            return np.array(next(drawn), np.uint64)
+
+    monkeypatch.setattr("choral.secagg.graph.Stream", Fixed)
+    assert Circle(4, b"ctx", 2).neighbours(0) == (1, 3) and next(drawn) == [1, 2, 3, 4]
+
+
+def test_a_degree_that_no_circle_has_is_refused():
+    for degree in (0, 3, 8, 9):
+        with pytest.raises(PlanError, match="CH200"):
+            Circle(8, b"ctx", degree)

@@ -42,8 +42,8 @@ BAD = {
 def frames():
     for name, data in (GOOD | BAD).items():
         given = {"frame": data.hex(), "vector_bytes": len(VECTOR), "records_bytes": 680}
-        told = {"gives": first_probes.frame(**given)} if name in GOOD else {"refused": "CH600"}
-        yield vector("frame", name, given, told) | ORIGIN
+        reported = {"gives": first_probes.frame(**given)} if name in GOOD else {"refused": "CH600"}
+        yield vector("frame", name, given, reported) | ORIGIN
 
 
 def probes():

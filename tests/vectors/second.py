@@ -147,7 +147,7 @@ def frame(frame, vector_bytes, records_bytes):
     data, kind = unhex(frame), little(unhex(frame)[4:6])
     most = 10 + 256 + max(records_bytes, 4096 * (kind == 4))
     assert 10 <= len(data) <= most + 7 + vector_bytes and data[:4] == b"chrl", "CH600"
-    assert kind in (3, 4, 5), "CH602"
+    assert kind in range(3, 8), "CH602"
     start = (end := 10 + little(data[6:10])) + -end % 8
     assert end <= most and start <= len(data) and not any(data[end:start]), "CH600"
     tag = msgpack.decode(data[10:end], type=Tagged).tag

@@ -31,12 +31,12 @@ def probed(terms, devices, exchanges):
     (_, _, listed), watched = frame(first, 4 * size, 9999).values()
     rows = list(struct.iter_unpack(f"{size}b", unhex(watched)))
     uploads = [(n, ids[n], sent[n]["vector"]) for n in records(listed, 32)]
-    told = probe(sent[uploads[0][0]]["header"][3], uploads, rows, terms["probes"], summed["integers"])
-    assert told["digests"] == {str(n): digest for n, digest in records(listed, 32).items()}, "CH605"
+    reported = probe(sent[uploads[0][0]]["header"][3], uploads, rows, terms["probes"], summed["integers"])
+    assert reported["digests"] == {str(n): digest for n, digest in records(listed, 32).items()}, "CH605"
     said = {n: struct.unpack(f"<{terms['probes'] + len(rows)}q", numbers(reply)) for n, _, reply in asked if reply}
     given = [said[ids.index(id)] for id in summed["included"]]
-    assert [sum(column) for column in zip(*given, strict=True)] == told["answers"], "CH505"
-    return summed | {"seed": told["seed"]}
+    assert [sum(column) for column in zip(*given, strict=True)] == reported["answers"], "CH505"
+    return summed | {"seed": reported["seed"]}
 
 
 def probing(row):

@@ -58,7 +58,7 @@ class ModelRound(Protocol):
 
     @property
     def state_length(self) -> int:
-        """How many numbers the public state has that it is asked at."""
+        """How many numbers the public state has at which it is asked."""
 
     def at(self, state: NDArray[np.float64] | None) -> "ModelRound":
         """The sum at this state, or CH102."""

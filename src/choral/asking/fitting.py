@@ -1,6 +1,6 @@
 """What takes several sums: which one is asked for next, given those that were opened, until the result is there.
 
-Nothing here is private: every state follows from opened sums alone, so each is public, and can be worked out again.
+Nothing here is private: every state follows from opened sums alone, so each is public, and can be computed again.
 """
 
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ from choral.asking.question import Question
 from choral.asking.summand import Rows
 
 Vector: TypeAlias = NDArray[np.float64]
-_GRID = 2.0**20  # states are whole multiples of 1/2^20, so that other machines work out the very same ones
+_GRID = 2.0**20  # states are whole multiples of 1/2^20, so that other machines compute exactly the same ones
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

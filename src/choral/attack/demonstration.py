@@ -1,4 +1,4 @@
-"""What a server reads off an update, shown on a public row: ordinary, with masks, and as an opened noisy sum."""
+"""What a server reads from an update, shown on a public row: ordinary, with masks, and as an opened noisy sum."""
 
 from collections import Counter
 from collections.abc import Callable

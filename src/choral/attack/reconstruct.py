@@ -1,4 +1,4 @@
-"""Rows read off an update in closed form: a dense layer's weight gradient over its bias gradient is its input.
+"""Rows read from an update in closed form: a dense layer's weight gradient over its bias gradient is its input.
 
 For one example the gradient of a first layer is the outer product of the row and the slope at the layer's output, and
 the bias gradient is that slope alone (Phong et al. 2017). In a small batch it still holds for every unit that only one

@@ -1,8 +1,8 @@
 """A plan's worst-case canary, trained by the engine itself: a record whose clipped gradient never turns.
 
 Least squares with a label so far off that its gradient is ±G wherever the model is; all other records are zeros. The
-plan is run in small: batches of a few records, but its own noise multiplier, steps, rounds and sampling, and so the
-same ε. What the other devices add is noise of a known law, drawn as such.
+plan is run on a small scale: batches of a few records, but its own noise multiplier, steps, rounds and sampling, and
+so the same ε. What the other devices add is noise of a known law, drawn as such.
 """
 
 import math
@@ -184,9 +184,9 @@ def _evidence(tally: Tally, threshold: float, trainings: int) -> dict[str, float
 
 
 def others_noise(plan: Plan, honest_noises: int, rounds: int, sight: Sight) -> float:
-    """The standard deviation of what the other honest devices add to a score of the plan in small.
+    """The standard deviation of what the other honest devices add to a score of the small plan.
 
-    A server that colludes with all others subtracts theirs. Otherwise the worst others forget all noise but their last
+    A server that colludes with all others subtracts theirs. Otherwise the worst others lose all noise except their last
     (where the clip leaves room for that), and the final model holds that of every round.
     """
     steps = 1 if plan.noise <= plan.clip / 10 else plan.local_steps

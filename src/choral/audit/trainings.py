@@ -36,7 +36,7 @@ class Construction:
     """A federation in which all but one record is known: what an adversary against that record may arrange.
 
     `device` holds plan.rows − 1 records and one of `worlds`; the other devices of the cohort hold `others`. It takes
-    part in every round of the plan, whose batches are all of its records: nothing is left to chance but the noise.
+    part in every round of the plan, whose batches are all of its records: nothing is random except the noise.
     """
 
     plan: Plan

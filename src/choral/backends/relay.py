@@ -201,7 +201,7 @@ def _length(connection: socket.socket, most_bytes: int, end: float) -> int:
     """The length of the frame that comes next; CH600 if it is more than is taken here."""
     length: int = _LENGTH.unpack(_exactly(connection, _LENGTH.size, end))[0]
     if length > most_bytes:
-        raise DeploymentError("CH600", f"a relayed frame of {length:,} bytes; at most {most_bytes:,} are taken.")
+        raise DeploymentError("CH600", f"a relayed frame of {length:,} bytes; at most {most_bytes:,} are accepted.")
     return length
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from choral.backends.crew import Crew, Resources, SharedWork
 from choral.protocol.device import Device
 from choral.protocol.findings import Findings
 from choral.protocol.key_round import KeyRound
@@ -17,9 +18,8 @@ from choral.protocol.muster import Muster
 from choral.protocol.probing import AskedProbes, Probes
 from choral.protocol.respondent import Respondent
 from choral.protocol.round import Round, Sum
+from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
-
-MOST_BYTES_IN_MEMORY = 256 * 2**20
 
 
 class Transport(Protocol):
@@ -52,11 +52,13 @@ class Wire:
     """Sums over a transport; every attempt at a round has its own masks, noise and charge.
 
     `findings` are those of the last attempt. A device that was `named` in any attempt, because it broke the protocol,
-    is not called again.
+    is not called again. `resources` are what the server may use of its machine; the environment says, if nobody does.
     """
 
-    def __init__(self, terms: Terms, transport: Transport) -> None:
+    def __init__(self, terms: Terms, transport: Transport, resources: Resources | None = None) -> None:
         self.terms, self.transport = terms, transport
+        self._resources = resources or Resources.of_environment()
+        self._crew: Crew | None = self._resources.crew_for(terms)
         self.findings = Findings(terms=terms)
         self.named: dict[int, str] = {}
         self.uploaded: tuple[int, ...] = ()  # who has sent an update in the last attempt, and was charged for it
@@ -99,8 +101,10 @@ class Wire:
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
-        with UploadStore(MOST_BYTES_IN_MEMORY) as store:
-            return self._run(Round(muster, vector, following=ahead, vectors=store, inquiry=inquiry))
+        with UploadStore(self._resources.memory) as store:
+            bits, crew = self.terms.codec.word_bits, self._crew
+            work = ServerWork(bits, store) if crew is None else SharedWork(crew, store)
+            return self._run(Round(muster, vector, following=ahead, work=work, inquiry=inquiry))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:
         gathered, self._gathered = self._gathered, None
@@ -129,7 +133,7 @@ class Wire:
 
 
 class UploadStore(MutableMapping[int, Vector]):
-    """Masked updates laid aside: in memory up to a limit, beyond it in a file without a name.
+    """Masked updates that are kept: in memory up to a limit, beyond it in an unnamed file.
 
     >>> with UploadStore(limit=3) as store:
     ...     store[1] = b"ab"; store[2] = b"cd"

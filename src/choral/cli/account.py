@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", type=kind, required=True, metavar="N", help=text)
     parser.add_argument("--sampling", choices=SAMPLINGS, default="poisson", help="how a batch is drawn (poisson)")
     parser.add_argument("--passes", choices=PASSES, default="continue", help="what a partition does between rounds")
-    parser.add_argument("--law", choices=LAWS, default="gaussian", help="of the noise (gaussian)")
+    parser.add_argument("--law", choices=LAWS, default="gaussian", help="law of the noise (gaussian)")
     parser.add_argument(
         "--secure-sum",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether the server sees sums only (yes)",
+        help="whether the server sees only sums (yes)",
     )
     parser.add_argument(
         "--colluders", type=int, default=0, metavar="N", help="devices of a cohort that help the server"
@@ -57,12 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rows-per-person", type=int, default=0, metavar="N", help="rows of a person that are used, with --unit person"
     )
     parser.add_argument(
-        "--clip-quantile", type=float, default=0.0, metavar="Q", help="of an adaptive clip, with --unit device"
+        "--clip-quantile", type=float, default=0.0, metavar="Q", help="quantile of an adaptive clip, with --unit device"
     )
     parser.add_argument(
         "--together", type=int, default=EXAMPLE, metavar="N", help=f"rows of one person, for their cost ({EXAMPLE})"
     )
-    parser.add_argument("--convex", action="store_true", help="clipped steps are those of a convex loss")
+    parser.add_argument("--convex", action="store_true", help="the loss is convex, also after clipping")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -101,7 +101,7 @@ def _devices(preview: "Preview") -> list[str]:
 def _keys(preview: "Preview") -> list[str]:
     if preview.hybrid:
         return ["KEYS      X25519 with ML-KEM-768, erased after every turn"]
-    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads, noise and all"]
+    return ["KEYS      X25519 from the cards: whoever steals this home later may read past uploads with their noise"]
 
 
 def _reads(preview: "Preview") -> list[str]:

@@ -27,8 +27,21 @@ examples:
   choral ask study count --where sex=female
   choral ask study km --time days --event died --by arm --plan
   choral ask study logistic age smoker --target sick --rounds 20"""
-_TEXTS = ("time", "event", "occurred", "target")
-_NUMBERS = ("until", "power", "bins", "rounds", "clip", "weight", "radius")
+_TEXTS = {
+    "time": "km, hazard: how long each row was observed",
+    "event": "km, hazard: whether the event occurred",
+    "occurred": "km, hazard: the level of --event that means yes",
+    "target": "models and moments: what to predict",
+}
+_NUMBERS = {
+    "until": "km, hazard: the last time that counts",
+    "power": "km: bin k ends at until·(k/bins)^power",
+    "bins": "how many bins a column or the time has",
+    "rounds": "models: how many sums to take after the first",
+    "clip": "models: the longest gradient of one row",
+    "weight": "additive: the weight of cells",
+    "radius": "hazard: the longest row",
+}
 _NAMED = ("time", "value", "level")  # numbers that say what a row is about; the others are in --json
 _ONE_COLUMN = ("mean", "cdf", "quantiles", "percentiles")  # questions about one column; others take a list
 
@@ -39,17 +52,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="QUESTION", help="count, table, mean, km, …, or a model: logistic, linear, additive, hazard"
     )
-    parser.add_argument("columns", metavar="COLUMN", nargs="*", help="what it is about")
+    parser.add_argument("columns", metavar="COLUMN", nargs="*", help="the columns that the question is about")
     parser.add_argument("--by", action="append", metavar="COLUMN", help="one answer for each of its levels")
     parser.add_argument("--where", action="append", metavar="CONDITION", help="age>=60, age<80 or sex=female")
-    for name in _TEXTS:
-        parser.add_argument(f"--{name}", metavar="COLUMN" if name != "occurred" else "LEVEL")
-    for name in _NUMBERS:
-        parser.add_argument(f"--{name}", type=float, metavar="NUMBER")
+    for name, line in _TEXTS.items():
+        parser.add_argument(f"--{name}", metavar="COLUMN" if name != "occurred" else "LEVEL", help=line)
+    for name, line in _NUMBERS.items():
+        parser.add_argument(f"--{name}", type=float, metavar="NUMBER", help=line)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="any other parameter")
-    parser.add_argument("--plan", action="store_true", help="what it would cost and tell; asks nothing")
+    parser.add_argument("--plan", action="store_true", help="show its cost and the width of its intervals; ask nothing")
     parser.add_argument("--rehearse", action="store_true", help="with keys, masks and every message (a new run only)")
-    parser.add_argument("--seed", type=int, help="repeat a run: its noise can then be foreseen (a new run only)")
+    parser.add_argument("--seed", type=int, help="make a new run repeatable; its noise is then predictable")
     parser.add_argument("--out", type=Path, help="the folder of a new run (default runs/<time>-<name>)")
 
 

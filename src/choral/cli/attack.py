@@ -1,10 +1,10 @@
-"""What an ordinary federated server reads off one update, and what ours reads.
+"""Show what an ordinary federated server reads from one update, and what choral's reads.
 
 The row shown is from the public UCI Adult data that comes with choral; nobody's
 own data is read.
 
-With --run it is also kept in that run's folder and becomes a section of its
-report:
+With --run the result is also kept in that run's folder and becomes a section of
+its report:
 
     choral attack --run RUN && choral report RUN --open
 
@@ -35,13 +35,11 @@ _WIDTH = 16  # five columns of a terminal of 80
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
-    parser.add_argument(
-        "--epsilon", type=float, default=2.0, help="choral's plan keeps each device within (default: 2)"
-    )
+    parser.add_argument("--epsilon", type=float, default=2.0, help="the ε of choral's plan (default: 2)")
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated run (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated run (default: 0)")
     parser.add_argument("what", nargs="?", choices=CASES, help="what is tried (default: row)")
-    parser.add_argument("--case", choices=CASES, help="the same as a flag")
+    parser.add_argument("--case", choices=CASES, help="the same, as a flag")
     parser.add_argument("--kind", choices=POISONS, help="with poison: one attack only (default: all of them)")
     parser.add_argument("--attackers", type=int, metavar="N", help="with poison: how many of 16 (default: 1)")
     parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
@@ -137,7 +135,7 @@ def _poison(args: argparse.Namespace) -> int:
     lines += [
         "",
         f"ε ≤ {args.epsilon:g} with and without probes (δ = {terms['delta']:g}, rule {by.rule}, {by.adjacency},",
-        f"against {by.adversary}). Simulated: the noise can be foreseen.",
+        f"against {by.adversary}). Simulated: the noise can be predicted.",
     ]
     print("\n".join(lines))
     return 0

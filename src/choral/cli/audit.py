@@ -74,12 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", nargs="?", metavar="PLAN", help="a choral.toml")
     parser.add_argument("--case", metavar="CASE", help=f"a documented worst case: {', '.join(CASES)}")
     parser.add_argument(
-        "--epsilon", type=float, default=1.0, help="of a case: what Theorem 1 or the case's rule claims (default: 1)"
+        "--epsilon", type=float, default=1.0, help="with --case: what Theorem 1 or the rule claims (default: 1)"
     )
-    parser.add_argument("--rows", type=int, help="of float-sum: records in the batch (default: 65536)")
+    parser.add_argument("--rows", type=int, help="with float-sum: records in the batch (default: 65536)")
     parser.add_argument("--trainings", type=int, help="trainings of each world (default: what a minute allows)")
-    parser.add_argument("--confidence", type=float, default=0.99, help="of the lower bound (default: 0.99)")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated noise (default: 0)")
+    parser.add_argument("--confidence", type=float, default=0.99, help="confidence of the lower bound (default: 0.99)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated noise (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:

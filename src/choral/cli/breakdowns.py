@@ -19,7 +19,7 @@ Found = dict[str, "list[GroupFigures]"]
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flag."""
     parser.add_argument(
-        "--by", action="append", metavar="NAME", help='also the figures per "site", or per level of a column'
+        "--by", action="append", metavar="NAME", help='also print figures per "site", or per level of a column'
     )
 
 

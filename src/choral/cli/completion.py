@@ -29,7 +29,7 @@ Words = Mapping[str, list[tuple[str, str]]]  # what has been typed so far -> eac
 
 
 def _words() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Every verb and phase with the words that may follow it, read off their parsers."""
+    """Every verb and phase with the words that may follow it, read from their parsers."""
     from choral.cli import VERBS, verb_parser
 
     yield "", list(VERBS.items())

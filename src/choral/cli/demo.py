@@ -1,7 +1,7 @@
 """Train on UCI Adult over 250 small devices in one process, with real keys, masks and noise, and show what it cost.
 
 Each device has about 195 rows, too few to learn well alone. Nothing is downloaded. The run folder, with a report for
-people, lands under runs/. With --paper it is the setting of the paper: 16 devices, noise in every step.
+people, is written to runs/. --paper uses the setting of the paper: 16 devices, noise in every step.
 """
 
 import argparse

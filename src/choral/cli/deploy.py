@@ -1,8 +1,9 @@
 """Try a deployment on this machine: a real Flower SuperLink and real SuperNodes on loopback, with TLS and keys.
 
 Every site is a separate process with its own keys, table, ledger and limit. Nothing
-is downloaded, nothing listens on anything but 127.0.0.1, and everything is stopped and
-removed at the end. A deployment between machines: choral server, choral device.
+is downloaded, nothing listens except on 127.0.0.1, and everything is stopped and
+removed at the end. For a deployment between machines, see choral server and choral
+device.
 """
 
 import argparse
@@ -39,9 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="choral.toml",
-        help="what to run; its csv is dealt over the sites, or one a site",
+        help="what to run; one csv is divided among the sites, or each has its own",
     )
-    parser.add_argument("--local", type=int, required=True, metavar="N", help="how many sites, 3 at the least")
+    parser.add_argument("--local", type=int, required=True, metavar="N", help="how many sites, at least 3")
     parser.add_argument(
         "--demo", action="store_true", help="UCI Adult, which comes with choral, instead of a choral.toml"
     )
@@ -52,14 +53,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=("superlink", "simulation"), default="superlink",
         help="Flower's SuperLink and SuperNodes (default), or its simulation engine without TLS and node keys",
     )  # fmt: skip
-    parser.add_argument("--as-root", action="store_true", help="with --engine simulation: run it as root, and mean it")
+    parser.add_argument("--as-root", action="store_true", help="with --engine simulation: allow it to run as root")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the study, the sites and all logs in this new folder"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set up, run, tell, and clear away."""
+    """Set up, run, report, and clean up."""
     if args.demo == (args.job is not None):
         raise ConfigError("CH104", "a choral.toml or --demo: one of them.", fix="choral deploy --local 4 --demo")
     from choral.deploy import local

@@ -1,8 +1,8 @@
 """Take part in a study with a table that never leaves this machine.
 
-Keys are made here; the site's own limit always wins over what a server asks for;
-connections go out only. Everything of a site lies in its home, a folder that
-only its owner can read.
+Keys are made here. The site's own limit always takes precedence over what a server
+asks for. All connections are outgoing. All files of a site are in its home, a
+folder that only its owner can read.
 """
 
 import argparse
@@ -37,10 +37,10 @@ in this order:
 
 
 FORMAT = {
-    "delimiter": "what separates its cells",
-    "decimal": '"." or ","',
-    "encoding": "utf-8, utf-16, cp1252, latin-1, …",
-    "dates": '"day first" or "month first"',
+    "delimiter": "what separates the table's cells",
+    "decimal": 'its decimal point, "." or ","',
+    "encoding": "its encoding: utf-8, utf-16, cp1252, latin-1, …",
+    "dates": 'its dates: "day first" or "month first"',
 }
 
 
@@ -51,30 +51,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     join.add_argument("invitation", type=Path, help="the coordinator's invitation.toml")
     join.add_argument("--name", required=True, help="this site's name in the study")
     join.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
-    join.add_argument("--again", action="store_true", help="keep this home's keys and ledger, follow a new invitation")
-    join.add_argument("--plain-card", action="store_true", help="a card for a coordinator who has choral 0.1")
+    join.add_argument(
+        "--again", action="store_true", help="keep this home's keys and ledger, and follow a new invitation"
+    )
+    join.add_argument("--plain-card", action="store_true", help="make a card for a coordinator with choral 0.1")
     approve = phase("approve", _approve, "show what a study would cost and send; with --yes, approve it")
     approve.add_argument("study", type=Path, help="the coordinator's study.toml")
     approve.add_argument(
-        "--max-epsilon", type=float, required=True, metavar="X", help="ε that this data may lose in all"
+        "--max-epsilon", type=float, required=True, metavar="X", help="ε that this data may lose in all studies"
     )
     approve.add_argument(
-        "--max-epsilon-sum", type=float, metavar="X", help="ε that a server which sees only sums may learn in all"
+        "--max-epsilon-sum", type=float, metavar="X", help="the same against a server that sees only sums"
     )
     approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
     for name, what in FORMAT.items():
-        approve.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
-    approve.add_argument("--outcome", metavar="COLUMN", help="the table's own column in the place of the study's label")
+        approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
+    approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")
     approve.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
     )
     approve.add_argument("--delta", type=float, metavar="X", help="δ (1e-5)")
-    approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must hold (2)")
+    approve.add_argument("--smallest-crowd", type=int, metavar="N", help="honest devices that any sum must contain (2)")
     approve.add_argument(
         "--colluders", type=int, metavar="N", help="devices that the study must count as colluding (0)"
     )
     approve.add_argument(
-        "--strike", action="append", metavar="NAME", help="a question or a column that this site does not answer about"
+        "--strike", action="append", metavar="NAME", help="a question or column that this site does not answer"
     )
     approve.add_argument(
         "--allow-probes", action="store_true", help="let the server ask about this device's own noisy updates"
@@ -84,41 +86,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--trust-model",
         action="append",
         metavar="NAME=FILE",
-        help="run module:function of FILE, or of what is installed",
+        help="run module:function from FILE, or from an installed package",
     )
     approve.add_argument(
-        "--allow-card-keys", action="store_true", help="take the keys of the cards, where a site has no others"
+        "--allow-card-keys", action="store_true", help="accept the older keys of the cards, if a site has no others"
     )
-    approve.add_argument("--second-home", action="store_true", help="a table that another home here has approved")
-    approve.add_argument("--label", default="", help="what you call this data; shown here only")
+    approve.add_argument(
+        "--second-home", action="store_true", help="approve a table that another home on this machine has approved"
+    )
+    approve.add_argument("--label", default="", help="a name for this data, which is shown only here")
     approve.add_argument("--yes", action="store_true", help="record the approval without asking")
     approve.add_argument(
-        "--run", action="store_true", dest="then_run", help="once approved, answer for this site until it is over"
+        "--run", action="store_true", dest="then_run", help="once approved, take part until the study is over"
     )
     compare = phase("compare", _compare, "compare the study with the other sites, in one call")
     compare.add_argument("numbers", nargs="*", metavar="NAME=NUMBER", help="the six digits of each other site")
-    run = phase("run", _run, "answer for this site until stopped")
-    run.add_argument("--agent-only", action="store_true", help="without Flower's node, which then runs elsewhere")
+    roots = phase("roots", site_checks.show_roots, "in studies of thousands: did others see the same cohorts?")
+    roots.add_argument("--out", type=Path, metavar="FILE", help="where to write this site's roots (HOME/roots.json)")
+    roots.add_argument("--compare", type=Path, nargs="+", default=[], metavar="FILE", help="roots of other sites")
+    run = phase("run", _run, "take part for this site, until the study is over")
+    run.add_argument("--agent-only", action="store_true", help="do not start Flower's node, which runs elsewhere")
     service.configure(run)
-    status = phase("status", _status, "what is approved, what is spent, whether it runs")
+    status = phase("status", _status, "show what is approved and spent, and whether it runs")
     doctor = phase("doctor", site_checks.examine_site, "check address, proxy, certificate, clock, table and disk")
-    result = phase("result", site_checks.show_result, "the end of a study: the model, and a page to sign")
-    result.add_argument("--check", type=Path, metavar="PAGE", help="compare such a page with this home")
-    metrics = phase("metrics", site_checks.show_metrics, "the log and the ledger in numbers, as Prometheus text")
-    metrics.add_argument("--out", type=Path, metavar="FILE", help="write a file for a collector in place of printing")
-    questions = phase("questions", _questions, "every question that this site was asked, in words")
-    ledger = phase("ledger", _ledger, "every charge of this site, every line checked")
+    result = phase("result", site_checks.show_result, "show the model of a finished study, and write the page to sign")
+    result.add_argument("--check", type=Path, metavar="PAGE", help="check such a page against this home")
+    metrics = phase("metrics", site_checks.show_metrics, "print figures of the log and the ledger as Prometheus text")
+    metrics.add_argument("--out", type=Path, metavar="FILE", help="write a file for a collector instead of printing")
+    questions = phase("questions", _questions, "list every question that this site was asked")
+    ledger = phase("ledger", _ledger, "show every charge of this site, and check every line")
     ledger.add_argument("--last", type=int, default=20, metavar="N", help="entries to list (20); 0 for all of them")
-    rotate = phase("rotate", _rotate, "make new keys for this site, between studies; the ledger goes on")
+    rotate = phase("rotate", _rotate, "make new keys for this site, between studies; the ledger stays")
     rotate.add_argument("--card", type=Path, metavar="FILE", help="where to write the card (NAME.card)")
-    own = phase("personal", _personal, "make a model of this site, near the shared one; it stays here")
+    own = phase("personal", _personal, "make a personal model near the shared one; it stays here")
     personal.configure_own(own)
     predict = phase("predict", _predict, "predict for new rows, by the shared model or the personal one")
     personal.configure_predict(predict)
-    for one in (join, approve, compare, run, status, doctor, result, metrics, questions, ledger, rotate, own, predict):
+    all_phases = (join, approve, compare, roots, run, status, doctor, result, metrics, questions, ledger, rotate, own)
+    for one in (*all_phases, predict):
         one.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"this site's folder ({HOME})")
-    for one in (join, approve, run, doctor, result, ledger, rotate, own, predict):
-        one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="holds the passphrase of the vault")
+    for one in (join, approve, roots, run, doctor, result, ledger, rotate, own, predict):
+        one.add_argument("--passphrase-file", type=Path, metavar="FILE", help="a file with the passphrase of the vault")
 
 
 def run(args: argparse.Namespace) -> int:

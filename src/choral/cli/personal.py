@@ -76,8 +76,8 @@ def configure_own(parser: argparse.ArgumentParser) -> None:
 def configure_predict(parser: argparse.ArgumentParser) -> None:
     """The flags of `choral device predict`."""
     parser.add_argument("rows", type=Path, help="a table with the study's columns; no label is needed")
-    parser.add_argument("--personal", action="store_true", help="by the personal model in place of the shared one")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file in place of printing it")
+    parser.add_argument("--personal", action="store_true", help="use the personal model instead of the shared one")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file instead of printing it")
     configure_model(parser)
 
 

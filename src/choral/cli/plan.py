@@ -1,7 +1,7 @@
 """Propose a plan for a budget, with the reason for every number.
 
 Give ε, the devices, the rows of the smallest device and the features of the
-model; every other flag fixes a number that would else be proposed. No record is
+model; every other flag fixes a number that would otherwise be proposed. No record is
 read: everything follows from these public numbers. Nothing is written.
 
 Or give a choral.toml: its data is read for the rows of each device and the
@@ -47,13 +47,13 @@ _NEEDED = {
     "epsilon": (float, "X", "ε that no device may pass"),
     "devices": (int, "N", "devices enrolled"),
     "rows": (int, "N", "records of the smallest device"),
-    "features": (int, "N", "inputs of the model, one-hot counted"),
+    "features": (int, "N", "inputs of the model, with one per level of a category"),
 }
 _WORDS: dict[str, tuple[Sequence[str], str]] = {
     "model": (MODELS, "what is trained (logistic)"),
     "sampling": (SAMPLINGS, "how batches are drawn (poisson; partition if strict)"),
-    "law": (LAWS, "of the noise (gaussian); the others are the strict mode"),
-    "against": (AGAINST, "whom ε must hold against (everyone)"),
+    "law": (LAWS, "law of the noise (gaussian); the others are the strict mode"),
+    "against": (AGAINST, "against whom ε must hold (everyone)"),
     "noise_is_added": (NOISE_IS_ADDED, "where noise goes (once for convex models)"),
 }
 
@@ -63,8 +63,8 @@ _WHOLE = {
     "rounds": "rounds of the whole run",
     "local_steps": "steps on a device between two sums",
     "batch": "rows per step",
-    "colluders": "of a cohort, may tell the server all they know (a fifth)",
-    "dropouts": "of a cohort, may drop out (a fifth)",
+    "colluders": "devices of a cohort that may help the server (a fifth)",
+    "dropouts": "devices of a cohort that may drop out (a fifth)",
 }
 _NUMBERS = {
     "delta": "δ (1e-5, or less for many rows)",

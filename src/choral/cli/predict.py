@@ -1,7 +1,7 @@
 """Predict for new rows with the model of a finished run: each row's class and the probability of every class.
 
 The table needs the columns that the model reads, and no label. A label that is a number is predicted in its own unit.
-Predictions say something about the rows that they are made for, so a file of them is for its owner's eyes only. For a
+Predictions say something about the rows that they are made for, so only its owner can read a file of them. For a
 model that is your own code, use choral.open in Python.
 """
 
@@ -15,17 +15,17 @@ examples:
   choral predict runs/first new.csv
   choral predict runs/first new.csv --json
   choral predict runs/first new.parquet --out predicted.csv"""
-FORMAT = {"delimiter": "what separates cells", "decimal": "the decimal point", "encoding": "the encoding of text"}
+FORMAT = {"delimiter": "delimiter", "decimal": "decimal point", "encoding": "encoding"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The run's folder and the table."""
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
     parser.add_argument("rows", type=Path, help="a table with the columns of the run, CSV or Parquet")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file in place of printing it")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file instead of printing it")
     parser.add_argument("--encoder", type=Path, metavar="FILE", help="the run's encoder, if it has moved")
     for name, what in FORMAT.items():
-        parser.add_argument(f"--{name}", metavar="X", help=f"of the table's file: {what} (as the file shows)")
+        parser.add_argument(f"--{name}", metavar="X", help=f"the table's {what} (default: found from the file)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("paper"), help="the folder for results (default: paper)")
     parser.add_argument("--repeats", type=int, default=5, help="splits of the data, each trained on (default: 5)")
     parser.add_argument("--quick", action="store_true", help="2 repeats and fewer settings")
-    parser.add_argument("--quiet", action="store_true", help="no progress, and only where the results are")
+    parser.add_argument("--quiet", action="store_true", help="print only where the results are")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Coordinate a study between organisations: invite sites, enrol them, run the rounds.
 
-The server learns sums, and where devices are probed a part of each noisy update;
-what it needs from a site is its public card. Everything of a study lies in one folder that only its owner can read.
+The server learns sums and, where devices are probed, a part of each noisy update.
+From each site it needs only the public card. All files of a study are in one folder that only its owner can read.
 """
 
 import argparse
@@ -38,27 +38,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--address", required=True, metavar="HOST:PORT", help="where sites reach this server")
     init.add_argument("--certificate", type=Path, metavar="PEM", help="the server's certificate, if there is one")
     init.add_argument("--key", type=Path, metavar="PEM", help="its private key")
-    init.add_argument("--authority", type=Path, metavar="PEM", help="the certificate of who issued it")
-    enrol = phase("enrol", _enrol, "make the study of these cards; exactly these sites can take part")
+    init.add_argument("--authority", type=Path, metavar="PEM", help="the certificate of its issuer")
+    enrol = phase("enrol", _enrol, "make a study from these cards; only these sites can take part")
     enrol.add_argument("study", type=Path, help="the study's folder")
     enrol.add_argument("cards", type=Path, nargs="+", metavar="CARD", help="the cards that the sites sent")
-    run = phase("run", _run, "run the rounds; goes on where it stopped")
+    run = phase("run", _run, "run the rounds, and continue where a run stopped")
     run.add_argument("study", type=Path, help="the study's folder")
     run.add_argument("--listen", metavar="HOST:PORT", help="where to listen, if not at the study's address")
     run.add_argument("--test", type=Path, metavar="FILE", help="a public table to measure the model on")
-    run.add_argument("--as-root", action="store_true", help="run it as root, and mean it")
+    run.add_argument("--as-root", action="store_true", help="allow it to run as root")
     service.configure(run)
-    status = phase("status", _status, "where the run stands, who took part, who refused")
+    status = phase("status", _status, "show how far the run is, who took part and who refused")
     status.add_argument("study", type=Path, help="the study's folder")
-    suspects = phase("suspects", _suspects, "what devices' answers to probes say about them")
+    suspects = phase("suspects", _suspects, "show what devices' answers to probes say about them")
     suspects.add_argument("folder", type=Path, metavar="RUN", help="the run's folder")
-    for name, help_ in (("exclude", "leave a device out of the rounds to come"), ("readmit", "take it back")):
+    for name, help_ in (("exclude", "leave a device out of later rounds"), ("readmit", "let it take part again")):
         decision = phase(name, _decide, help_)
         decision.add_argument("study", type=Path, help="the study's folder")
         decision.add_argument("device", help="the device's name")
         decision.add_argument("--because", type=Path, required=True, metavar="FILE", help="a file that says why")
         decision.set_defaults(excluded=name == "exclude")
-    stop = phase("stop", _stop, "end after the round under way, with the model so far")
+    stop = phase("stop", _stop, "end after the present round, and keep the model")
     stop.add_argument("study", type=Path, help="the study's folder")
 
 
@@ -118,6 +118,8 @@ def _enrol(args: argparse.Namespace) -> int:
 def _keys(study: "Agreement") -> str:
     if study.hybrid:
         return "X25519 with ML-KEM-768, erased after every turn"
+    if study.trees:
+        return "those of the cards, which every site must allow: there are too many devices for others"
     older = ", ".join(device.id for device in study.file.devices if not device.offers)
     keys = f"those of the cards, which every site must allow; no others are offered by {older}"
     if all(not device.offers for device in study.file.devices):

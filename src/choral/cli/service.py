@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def configure(phase: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     way = phase.add_mutually_exclusive_group()
-    way.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing")
-    way.add_argument("--install-service", action="store_true", help="write that unit to where systemd looks for it")
-    phase.add_argument("--user", action="store_true", help="with either: a service for your user, without root")
+    way.add_argument("--systemd", action="store_true", help="print a systemd unit that does this, and do nothing else")
+    way.add_argument("--install-service", action="store_true", help="write that unit where systemd looks for it")
+    phase.add_argument("--user", action="store_true", help="with either: make a service of your user, without root")
 
 
 def asked(args: argparse.Namespace) -> bool:
@@ -39,7 +39,7 @@ def command(*words: str | Path, **flags: str | Path | None) -> tuple[str, ...]:
 
 
 def show(args: argparse.Namespace, service: "Service") -> int:
-    """Print the unit, or install it and tell what to type next."""
+    """Print the unit, or install it and show what to type next."""
     if args.systemd:
         print(service.unit(user=args.user), end="")
         return 0

@@ -8,7 +8,7 @@ from choral.cli import personal, training
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of a run by a file, and personal models."""
     training.configure_file(parser)
-    parser.add_argument("--personal", action="store_true", help="also a personal model for every site, side by side")
+    parser.add_argument("--personal", action="store_true", help="also make and compare a personal model for every site")
     parser.add_argument("--kappa", type=float, metavar="X", help="how far personal models may go from the shared one")
 
 

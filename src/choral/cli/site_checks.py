@@ -86,3 +86,36 @@ def show_metrics(args: argparse.Namespace) -> int:
         text = f"{args.out}\n"
     print(json.dumps({"metrics": text}) if args.json else text, end="\n" if args.json else "")
     return 0
+
+
+def show_roots(args: argparse.Namespace) -> int:
+    """Write the roots that this site was shown, signed, and compare them with those of others; 1 if any differ."""
+    from choral.deploy.enrolment import keep_json
+    from choral.deploy.root_log import FILE, read_root_log, root_log_of
+    from choral.deploy.site import Home
+
+    own, path = root_log_of(Home(args.home), passphrase(args)), args.out or args.home / FILE
+    others = [read_root_log(one) for one in args.compare]
+    for other in others:
+        other.check(own)
+    keep_json(path, own)
+    differ = {other.id: other.differs_from(own) for other in others}
+    if args.json:
+        turns = {id: [[turn.round, turn.attempt] for turn in found] for id, found in differ.items()}
+        shown = {"device": own.id, "roster": own.roster, "safety_number": own.safety_number, "file": str(path)}
+        print(json.dumps({**shown, "roots": len(own.roots), "differs": turns}))
+        return 1 if any(differ.values()) else 0
+    terminal.say(
+        f"ROSTER    {own.safety_number}",
+        f"ROOTS     of {len(own.roots):,} turns, signed, in {path}: send it to other sites, and compare theirs",
+    )
+    for other in others:
+        common, found = len(other.by_turn.keys() & own.by_turn.keys()), differ[other.id]
+        if found:
+            terminal.say(
+                escaped(f"DIFFERS   {other.id}: {len(found)} of {common} turns, the first is round {found[0].round}. ")
+                + "The server had two cohorts there: stop, and keep both files (CH616)"
+            )
+        else:
+            terminal.say(escaped(f"AGREES    {other.id}: {common} turns in which both took part"))
+    return 1 if any(differ.values()) else 0

@@ -78,7 +78,7 @@ def _follow(inquiry: "Inquiry", args: argparse.Namespace) -> int:
 
     show, study = shows(args), inquiry.study
     if show:
-        kind = LABELS[inquiry.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
+        kind = LABELS[inquiry.kind] + (", seeded: the noise can be predicted" if study.seeded else "")
         terminal.say(
             f"choral {__version__} · {study.name} · {study.source}, {inquiry.rows:,} rows on {study.plan.devices:,} "
             "devices",

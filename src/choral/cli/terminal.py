@@ -20,7 +20,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def width() -> int:
-    """The columns to write in: those of the terminal, 80 at the most."""
+    """The columns to write in: those of the terminal, at most 80."""
     return min(80, shutil.get_terminal_size().columns)
 
 

@@ -43,8 +43,10 @@ def configure_file(parser: argparse.ArgumentParser) -> None:
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags of every verb that trains."""
     parser.add_argument("--out", type=Path, help="the run folder (default runs/<time>-<name>)")
-    parser.add_argument("--seed", type=int, help="repeat a run: its noise can then be foreseen, and it says so")
-    parser.add_argument("--drop", type=float, default=0.0, metavar="SHARE", help="devices that fall silent, 0 to 1")
+    parser.add_argument("--seed", type=int, help="make the run repeatable, with predictable noise")
+    parser.add_argument(
+        "--drop", type=float, default=0.0, metavar="SHARE", help="share of devices that drop out, 0 to 1"
+    )
     parser.add_argument("--open", action="store_true", help="watch it live in a browser, on this machine only")
     configure_following(parser)
 
@@ -163,7 +165,7 @@ def headline(privacy: "Statement") -> str:
 def head(run: "Run") -> str:
     """What is about to run: the kind of run, the data and the plan."""
     study, plan = run.study, run.study.plan
-    kind = LABELS[run.kind] + (", seeded: the noise can be foreseen" if study.seeded else "")
+    kind = LABELS[run.kind] + (", seeded: the noise can be predicted" if study.seeded else "")
     lines = [
         f"choral {__version__} · {study.name} · {study.source}, "
         f"{len(study.data.records.labels):,} rows on {plan.devices:,} devices",

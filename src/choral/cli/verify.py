@@ -1,10 +1,10 @@
-"""Work every claim of a run out again: each ε from the ledgers, every hash, every
+"""Compute every claim of a run again: each ε from the ledgers, every hash, every
 signature.
 
-A folder can't prove whose keys signed it. --roster compares them with keys that
-came another way, --receipts with what sites kept when they signed. The last line
-says what was proved and what was taken on trust. Exit status 0 if the run is as it
-says, 1 if anything is not.
+A folder can't prove whose keys signed it. --roster compares them with keys
+from another source, --receipts with what sites kept when they signed. The last line
+says what was proved and what was taken on trust. The exit status is 0 if all of it
+agrees, and 1 if anything does not.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="the devices' keys as they came another way: study.toml, cards, an earlier signatures.json",
+        help="the devices' keys from another source: study.toml, cards, an earlier signatures.json",
     )
     parser.add_argument(
         "--receipts", nargs="+", default=[], metavar="FILE", help="receipts of sites: HOME/receipts/*.json"

@@ -1,13 +1,13 @@
 """Follow a run on a live page in the browser, on this machine only.
 
 The page shows the curve, each device's budget, who is in the round, and what
-the server can and can't see; with --as only what one side of the run truly has:
+the server can and can't see; with --as, only what one side of the run knows:
 
     choral watch RUN --as server
     choral watch RUN --as "device:device 02"
 
-Its address holds a random token: keep it to
-yourself. Ctrl-C ends the page; the run goes on.
+The address contains a random token: do not share
+it. Ctrl-C ends the page; the run goes on.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from choral.report import serve
 def configure(parser: argparse.ArgumentParser) -> None:
     """The run's folder, the port, and whether to open a browser."""
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
-    parser.add_argument("--as", dest="side", metavar="SIDE", help="only what the server or device:NAME truly has")
+    parser.add_argument("--as", dest="side", metavar="SIDE", help="show only what the server or device:NAME knows")
     parser.add_argument("--port", type=int, default=0, help="a port of this machine; 0 takes any (default)")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
 

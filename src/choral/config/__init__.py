@@ -205,7 +205,7 @@ def _job(content: Mapping[str, Any], origin: SettingsSource, *, text: str) -> Jo
         if name not in _TABLES or not isinstance(value, dict):
             raise ConfigError(
                 "CH101",
-                f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" stands outside any table.',
+                f'unknown table "[{name}]".' if isinstance(value, dict) else f'key "{name}" is outside any table.',
                 where=origin.where(name),
                 fix=_did_you_mean(name, _TABLES, _owner(name)),
             )

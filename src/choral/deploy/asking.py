@@ -35,7 +35,7 @@ WAITING, LAST = "waiting", "asked.json"  # the questions that nobody has asked y
 
 
 def ask_terms(study: Agreement) -> AskTerms:
-    """What the study may ask, as the server and every site work it out."""
+    """What the study may ask, as the server and every site compute it."""
     return AskTerms.of(study.job, run=study.run_name, devices=len(study.roster))
 
 

@@ -96,7 +96,7 @@ def check_dates(*certificates: str) -> None:
                 f"a certificate is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and this machine's "
                 f"clock says {now:%Y-%m-%d %H:%M}.",
                 where=one.subject.rfc4514_string(),
-                fix="If the clock is wrong, set it, for good by NTP. If it is right, the coordinator makes another "
+                fix="If the clock is wrong, set it and use NTP. If it is right, the coordinator makes another "
                 "certificate (choral server init, in a new folder), and the sites join again with --again.",
             )
 

@@ -69,7 +69,7 @@ def close(
 
 def _ask(terms: Terms, transport: Connected, message: Close, model: bytes, *, most: int) -> list[Signer]:
     """An entry for every device; who does not sign is named with the reason, and costs its signature only."""
-    bundles = terms.roster.bundles
+    bundles = terms.whole.bundles
     entries = [entry_of(bundle, why=SILENT) for bundle in bundles]
     frame = encode(message, model)
     try:
@@ -85,7 +85,7 @@ def _ask(terms: Terms, transport: Connected, message: Close, model: bytes, *, mo
 
 def _answered(terms: Terms, sender: int, reply: Vector, record: bytes, model: bytes, *, most: int) -> Signer:
     said, _ = decode(reply, vector_bytes=0, records_bytes=terms.records_bytes)
-    bundle = terms.roster.bundles[sender]
+    bundle = terms.whole.bundles[sender]
     if isinstance(said, Refusal):
         return entry_of(bundle, why=said.code)
     if not isinstance(said, Signed) or said.device != sender or said.paid > most:

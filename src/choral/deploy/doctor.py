@@ -109,7 +109,7 @@ def _proxy(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
 
 
 def _server(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
-    """The certificate, the clock and the way out: one knock tells them apart."""
+    """The certificate, the clock and the way out: one connection distinguishes them."""
     from choral.backends.flower import reach  # Flower is an extra
 
     address, authority = home.joined.server.address, home.path / AUTHORITY

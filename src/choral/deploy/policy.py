@@ -102,18 +102,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f'the study has hybrid keys, and the card of "{lacking[0]}" does not offer them.',
                     fix="Refused: let the coordinator enrol again.",
                 )
-        elif not lacking:
+        elif not lacking and not study.trees:
             raise TrustError(
                 "CH610",
                 "all devices offer keys with ML-KEM-768, and the study has the older keys of the cards.",
                 fix="Refused: ask the coordinator by phone who changed it.",
             )
         elif not self.card_keys:
+            because = "it has too many devices for others" if study.trees else f'"{lacking[0]}" offers no others'
+            others = "" if study.trees else "That site can install this choral and join again; or "
             raise TrustError(
                 "CH610",
-                f'the study has the older keys of the cards, since "{lacking[0]}" offers no others.',
+                f"the study has the older keys of the cards, since {because}.",
                 why="A stolen vault opens past uploads with them, and so may a later quantum computer.",
-                fix="Refused. That site can install this choral and join again; or allow it: --allow-card-keys.",
+                fix=f"Refused. {others}{'A' if study.trees else 'a'}llow it: --allow-card-keys.",
             )
 
 

@@ -48,10 +48,10 @@ def standing(name: str, presence: Presence, refused: Mapping[str, str], excluded
     >>> standing("moor", seen, {}, ())
     'missing: has not connected since the server was started'
     >>> standing("lake", seen, {"lake": "CH401"}, ())
-    'refused for good: CH401'
+    'refused permanently: CH401'
     """
     if name in refused:
-        return f"refused for good: {refused[name]}"
+        return f"refused permanently: {refused[name]}"
     if name in excluded:
         return "excluded by the coordinator"
     if name in presence["connected"]:

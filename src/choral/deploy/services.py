@@ -187,7 +187,7 @@ def attend(
                 children.check()
             if not door.is_alive():
                 raise next(
-                    iter(closed), DeploymentError("CH900", "the agent's door has closed.", fix="Start it again.")
+                    iter(closed), DeploymentError("CH900", "the agent's socket has closed.", fix="Start it again.")
                 )
             begun()
             begun = unheard

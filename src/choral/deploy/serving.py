@@ -35,7 +35,7 @@ from choral.run.runs import Run
 STATE, TURN, STOP = "state.json", "turn.json", "stop"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
-CAUGHT = "CH606"  # a device that contradicted what it had laid down itself: it is called no more
+CAUGHT = "CH606"  # a device that contradicted what it had sent itself: it is not called again
 # A device that says one of these will say it again: asking changes neither its budget, its table nor its approval.
 LASTING = frozenset(
     {"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603", "CH611"}
@@ -47,7 +47,7 @@ class ServerState(TypedDict, total=False):
 
     state: str
     at: str
-    gone: dict[str, str]  # sites that have refused for good, and their codes
+    gone: dict[str, str]  # sites that have refused permanently, and their codes
     code: str
     reason: str
     not_proved: dict[str, str]
@@ -105,7 +105,7 @@ class Deployed(Place):
         self.names = self.terms.ids
         self.folder = folder
         self.out: set[int] = set()  # the gone, and whom the coordinator has excluded
-        self.gone: dict[int, str] = {}  # who has refused for good, by code; asked again only when the server restarts
+        self.gone: dict[int, str] = {}  # the code of who has refused permanently, until the server restarts
         self.findings = Findings(terms=self.terms)  # since the last round that is over
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
         self.counts = np.zeros(len(self.names), dtype=np.int64)
@@ -173,7 +173,7 @@ class Deployed(Place):
     # The rounds
 
     def may_join(self) -> NDArray[np.bool_]:
-        """Who can be called now: connected, and not gone for good. Waits while too few are connected."""
+        """Who can be called now: connected, and has not refused permanently. Waits while too few are connected."""
         excluded = excluded_by(self.folder, self.agreement)
         self.out = {number for number, name in enumerate(self.names) if name in excluded} | self.gone.keys()
         left = [number for number in range(len(self.names)) if number not in self.out]
@@ -315,7 +315,7 @@ class Deployed(Place):
         )
 
     def refused(self) -> dict[str, str]:
-        """The code by which each site has refused for good."""
+        """The code by which each site has refused permanently."""
         return self._named(self.gone)
 
     def _named(self, codes: Mapping[int, str]) -> dict[str, str]:

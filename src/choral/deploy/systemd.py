@@ -146,7 +146,7 @@ def _word(text: str, *, quote: bool = True) -> str:
     if re.search(r'[\x00-\x1f\x7f"\\]', text):
         raise ConfigError(
             "CH102",
-            f"{text!r} can't stand in a systemd unit.",
+            f"{text!r} can't be used in a systemd unit.",
             fix="Use a path without quotation marks and backslashes.",
         )
     text = text.replace("%", "%%")

@@ -87,7 +87,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         return self.devices or min(USUAL_DEVICES, max(2, rows // USUAL_ROWS))
 
     def _seed(self) -> int | None:
-        """A seed, if the fit is to be repeated: its noise can then be foreseen."""
+        """A seed, if the fit is to be repeated: its noise can then be predicted."""
         if self.random_state is None:
             return None
         return int(check_random_state(self.random_state).randint(2**31 - 1))

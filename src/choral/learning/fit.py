@@ -52,7 +52,7 @@ def require_rows(model: Model, plan: Plan, features: NDArray[np.float32], labels
         raise TableError(
             "CH312",
             f"features {features.shape} and labels {labels.shape}, the model takes {by(model.row)} features.",
-            fix="Give one label a row, and the columns that the plan names.",
+            fix="Give one label per row, and the columns that the plan names.",
         )
     if len(labels) < plan.least_rows:
         raise TableError(

@@ -109,7 +109,7 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 
 
 def secure_normal(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Standard Gaussians that nobody can foresee: exact inversion, in double precision, of a cryptographic stream.
+    """Standard Gaussians that nobody can predict: exact inversion, in double precision, of a cryptographic stream.
 
     The tail probability has 52 bits behind its leading one, however small it is, so numbers far out lie as close as
     numbers near 0: only float32 spaces them, by 2^-24 of themselves or less. Low bits of floating-point Gaussians can

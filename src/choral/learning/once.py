@@ -251,7 +251,7 @@ def with_noise(
 
 
 class OnceTraining:
-    """One device's records and its uploads, with noise that nobody can foresee; what `LocalTraining` is for steps."""
+    """One device's records and its uploads, with noise that nobody can predict; what `LocalTraining` is for steps."""
 
     def __init__(
         self, *, model: Model, plan: Plan, features: NDArray[np.float32], labels: Labels, rounds: int = 0

@@ -93,7 +93,7 @@ def model_of_units(model: Model, plan: Plan) -> Model:
         raise PlanError(
             "CH204",
             f'unit = "{plan.unit}" with rows of {by(model.row)}.',
-            why="Whose a row is stands in a column of a table, and only tables have columns.",
+            why="A column says whose row it is, and only tables have columns.",
             fix='Use unit = "record" or "device", or tables.',
         )
     if plan.adaptive:

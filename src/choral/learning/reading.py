@@ -108,7 +108,7 @@ def _closest(name: str, known: list[str]) -> str:
 
 
 def _named_twice(source: str) -> TableError:
-    return TableError("CH302", "has a column name that is empty or stands twice.", where=source, fix="Rename it.")
+    return TableError("CH302", "has a column name that is empty or occurs twice.", where=source, fix="Rename it.")
 
 
 def _open_bytes(path: Path) -> IO[bytes]:

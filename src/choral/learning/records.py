@@ -49,7 +49,7 @@ class Records:
             raise TableError(
                 "CH312",
                 f"features {self.features.shape}, labels {self.labels.shape} and {len(self.names)} devices do not fit.",
-                fix="Give one label a row, and offsets that start at 0 and end at the number of rows.",
+                fix="Give one label per row, and offsets that start at 0 and end at the number of rows.",
             )
 
     @classmethod

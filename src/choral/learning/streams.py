@@ -57,7 +57,7 @@ def jump(key: Words, places: NDArray[np.integer]) -> Words:
 
 
 def secure_words(shape: tuple[int, ...]) -> Words:
-    """Words that nobody can foresee: AES-256 in counter mode under a key that the operating system just made.
+    """Words that nobody can predict: AES-256 in counter mode under a key that the operating system just made.
 
     >>> secure_words((2, 3)).shape
     (2, 3)

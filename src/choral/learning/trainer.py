@@ -1,4 +1,4 @@
-"""A device on its own machine: batches and noise that nobody can foresee, local steps by any framework."""
+"""A device on its own machine: batches and noise that nobody can predict, local steps by any framework."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

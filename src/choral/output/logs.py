@@ -181,7 +181,7 @@ class RunLog:
 
 def _about(study: "Study") -> dict[str, str]:
     """What is run, in public numbers, and what the ε of the log mean."""
-    seeded = "seeded: the noise can be foreseen" if study.seeded else "not seeded"
+    seeded = "seeded: the noise can be predicted" if study.seeded else "not seeded"
     epsilon = "no noise was added: nothing is protected"
     if study.costs.private:
         by = study.costs.limited_by(0)

@@ -16,12 +16,12 @@ Columns = Literal["narrow", "wide", "raw"]
 NAMES: dict[Kind, str] = {"logistic": "Logistic regression", "network": "Network 32-16"}
 DEVICES, COHORT = 16, 10
 COLLUDERS = 2  # of a cohort, wherever the secure sum is counted on
-ROWS = 2440  # the 2441 of 80 % of 3052 is prime: no batch but the whole would divide it
+ROWS = 2440  # the 2441 of 80 % of 3052 is prime: no batch except the whole would divide it
 HIDDEN = (32, 16)
 L2 = 0.01  # λ of the regularised logistic regression, whose constants Theorem 2 needs
 
-# Narrow: ranges that hold most working people, declared, not computed; who lies outside counts as the nearer end.
-# Wide is what comes with choral, which holds everybody. Raw: the whole range on a linear scale, and then undone.
+# Narrow: ranges that include most working people, declared, not computed; a value outside counts as the nearer end.
+# Wide is what comes with choral, which includes everybody. Raw: the whole range on a linear scale, and then undone.
 RANGES = {
     "age": ((15, 65), (0, 100)),
     "fnlwgt": ((0, 400_000), (0, 1_500_000)),

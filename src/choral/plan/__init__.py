@@ -176,7 +176,7 @@ class Plan:
             raise PlanError(
                 "CH204",
                 f"{self.probes} probes of updates without noise.",
-                why="Without noise the secure sum is all that protects an update, and answers would pass it by.",
+                why="Without noise the secure sum is all that protects an update, and answers would bypass it.",
                 fix="Use robust = false, or set epsilon in [privacy].",
             )
 
@@ -229,7 +229,7 @@ class Plan:
             raise PlanError(
                 "CH204",
                 f'parts = {self.parts} with pull = {self.pull:g}, sampling = "{self.sampling}", unit = "{self.unit}".',
-                why="Rule S7 is proved for parts of all rows, without a pull home, where a unit is one row.",
+                why="Rule S7 is proved for parts of all rows, without a pull, where a unit is one row.",
                 fix="Use parts = 1, or leave pull, sampling and unit out.",
             )
 

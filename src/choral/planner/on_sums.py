@@ -35,13 +35,13 @@ def advice_on_sums(task: PlanningTask, against: Against) -> tuple[str, ...]:
     honest = 1 if against == "everyone" or secure is None else secure.honest_noises(secure.adversary)
     rows, length = devices * task.draft.rows, task.shape.length
     kappa = noise_of_a_cell(task.spendable, devices=devices, rows=rows, row_length=length, honest_noises=honest)
-    return (beside_training(kappa),)
+    return (instead_of_training(kappa),)
 
 
-def beside_training(kappa: float) -> str:
+def instead_of_training(kappa: float) -> str:
     """Whether an additive model may learn more than training does, with κ.
 
-    >>> beside_training(0.05)
+    >>> instead_of_training(0.05)
     'Training is proposed, and no model on sums: the noise of a cell would be κ = 0.05, above 0.02, ...
     """
     if kappa <= WORTH:

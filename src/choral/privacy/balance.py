@@ -113,7 +113,7 @@ class Balance:
         fixed, later = self._fixed, self._later
         prices = [counted(uploads, currency_of(fixed), share * LEAK * self.limit.delta) for share in _SLACKS]
         small, large = (self._composed(fixed, [*later, price]) for price in prices)
-        # Worked out before the first upload, so either may be taken; the larger leak only where it is worth it.
+        # Computed before the first upload, so either may be taken; the larger leak only where it is worth it.
         return (large, prices[1]) if large < 0.99 * small else (small, prices[0])
 
     def _fixes(self, plan: str) -> bool:
@@ -184,7 +184,7 @@ class Balance:
         return study.open and not study.charged and (study.counted is not None or not self.charges)
 
     def admit(self, reservation: Reservation, price: Gaussian | Zcdp | None) -> None:
-        """Note a reservation that was admissible, with what it counts as; without a price that is worked out again."""
+        """Note a reservation that was admissible, with what it counts as; without a price that is computed again."""
         plan, uploads = reservation.plan, reservation.uploads
         if price is None:
             price = self._with(plan, uploads)[1]
@@ -286,7 +286,7 @@ class Balance:
 
     @property
     def adversaries(self) -> tuple[str, ...]:
-        """Against whom the charges were worked out; ε holds against the one that all of them name."""
+        """Against whom the charges were computed; ε holds against the one that all of them name."""
         return tuple(dict.fromkeys(charge.adversary for charge in self.charges)) or (EVERYONE,)
 
     @property

@@ -16,7 +16,7 @@ Price = Gaussian | Zcdp | None
 
 
 class Balances:
-    """The balance against everyone, and the one of sums, which is worked out when somebody asks for it or limits it.
+    """The balance against everyone, and the one of sums, which is computed when somebody asks for it or limits it.
 
     >>> both = Balances(device="site-a", limit=Budget(epsilon=4.0, delta=1e-5), sum_epsilon=1.0)
     >>> both.take(Charge(rule="S2", plan="9f3c", round=1, event=Gaussian(mu=0.8), summed=Gaussian(mu=0.2)))

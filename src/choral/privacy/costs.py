@@ -1,4 +1,4 @@
-"""What rounds cost the devices of a plan, from public numbers alone: so that anybody can work it out again."""
+"""What rounds cost the devices of a plan, from public numbers alone: so that anybody can compute it again."""
 
 import math
 from collections.abc import Callable

@@ -238,7 +238,7 @@ _APPLIED: dict[str, Callable[[Balances, Body], None]] = {
 
 
 def _counted(price: Price, of_sums: Price) -> Body:
-    """What a later study counts as, kept with it: it is worked out once, before its first upload."""
+    """What a later study counts as, kept with it: it is computed once, before its first upload."""
     both = {"counted": price, "counted_sum": of_sums}
     return {name: events.to_dict(one) for name, one in both.items() if one is not None}
 

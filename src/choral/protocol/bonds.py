@@ -1,8 +1,8 @@
-"""What each device of a turn lays down about each neighbour when it uploads, so that a later lie names the liar.
+"""What each device of a turn commits to about each neighbour when it uploads, so that a later lie names the liar.
 
 For every key that it may have to reveal a device publishes a fingerprint. Both ends of a pair derive the same keys, so
 their fingerprints agree, or one of them lies and the server leaves one of them out. From then on a false key, a false
-envelope or a false share contradicts what its sender itself has laid down; nobody has to be believed.
+envelope or a false share contradicts what its sender itself has committed to; nobody has to be believed.
 
 The check lanes hold 1 and 0 for everybody, so what masks add to them may be shown: words elsewhere stay as hidden.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from choral.errors import TrustError
@@ -21,6 +22,7 @@ from choral.protocol.terms import ENVELOPE_BYTES, Cohort, Terms
 from choral.secagg.codec import CHECKS
 from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, PairSecret, digest, envelope_key, fingerprint, unseal
 from choral.secagg.masks import Mask, Words, mask_words, ring
+from choral.secagg.shares import commitment, recover
 
 
 class Bond(NamedTuple):
@@ -54,27 +56,49 @@ class Bond(NamedTuple):
         prints = f"{FINGERPRINT_SIZE}s" * 3
         return cls._make(struct.unpack(f"{ENVELOPE_BYTES}s{prints}{terms.check_bytes}s", data))
 
+    @classmethod
+    def read_all(cls, terms: Terms, data: bytes, expected: set[int]) -> dict[int, Self]:
+        """The bonds of an upload, one for each neighbour, or CH600."""
+        records = unpack_for(data, terms.bond_bytes, expected)
+        return {number: cls.read(terms, record) for number, record in records.items()}
 
-def read_bonds(terms: Terms, data: bytes, expected: set[int]) -> dict[int, Bond]:
-    """The bonds of an upload, one for each neighbour, or CH600."""
-    records = unpack_for(data, terms.bond_bytes, expected)
-    return {number: Bond.read(terms, record) for number, record in records.items()}
 
+class SealedSecret(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A device's self secret as some of its neighbours hold it: who they are, their points, and keys to its envelopes.
 
-def shares_for(
-    cohort: Cohort,
-    owner: int,
-    bonds: Mapping[int, Bond],
-    keys: Mapping[int, Mapping[int, bytes]],
-    holders: Iterable[int],
-) -> dict[int, bytes]:
-    """The shares that a device has sealed for these holders, by their points, as far as their envelopes open."""
-    ids, context, shares = cohort.terms.ids, cohort.context, {}
-    for holder in holders:
-        envelope, key = bonds[holder].envelope, keys[holder][owner]
-        with contextlib.suppress(TrustError):
-            shares[cohort.point(holder)] = unseal(key, context, ids[owner], ids[holder], envelope)
-    return shares
+    It is all that opening the secret needs, so that another process can do it.
+    """
+
+    owner: str
+    context: bytes
+    commitment: bytes
+    threshold: int
+    shares: tuple[tuple[int, str, bytes, bytes], ...]  # point, holder, key, envelope
+
+    @classmethod
+    def of(
+        cls,
+        cohort: Cohort,
+        owner: int,
+        commitment: bytes,
+        bonds: Mapping[int, Bond],
+        keys: Mapping[int, Mapping[int, bytes]],
+        holders: Iterable[int],
+    ) -> Self:
+        """The secret of a device as it has sealed it for these holders."""
+        ids = cohort.terms.ids
+        shares = ((cohort.point(one), ids[one], keys[one][owner], bonds[one].envelope) for one in holders)
+        return cls(ids[owner], cohort.context, commitment, cohort.terms.secure.threshold, tuple(shares))
+
+    def opened(self) -> bytes | None:
+        """The secret that its owner committed to, or None if no tried set of the shares gives it."""
+        shares = {}
+        for point, holder, key, envelope in self.shares:
+            with contextlib.suppress(TrustError):
+                shares[point] = unseal(key, self.context, self.owner, holder, envelope)
+        return recover(
+            shares, self.threshold, lambda secret: commitment(secret, self.context, self.owner) == self.commitment
+        )
 
 
 def edge_key(masks: Iterable[Mask]) -> bytes:
@@ -109,7 +133,7 @@ def lanes_hold(terms: Terms, words: Words, checks: Iterable[bytes]) -> bool:
 
 
 def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple[int, int]]:
-    """The pairs of which one end lies: they lay down different keys, or masks that do not cancel in the check lanes.
+    """The pairs of which one end lies: their keys differ, or their masks do not cancel in the check lanes.
 
     Nobody else can say which end it is.
     """
@@ -122,7 +146,7 @@ def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple
 
 
 def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:
-    """What each neighbour must have laid down, its envelope apart, if it agrees with these bonds."""
+    """What each neighbour must have committed to, except for its envelope, if it agrees with these bonds."""
     added = np.frombuffer(b"".join(bond.checks for bond in bonds.values()), ring(terms.codec.word_bits))
     size, checks = terms.check_bytes, np.negative(added).tobytes()
     return {

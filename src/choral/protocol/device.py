@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.errors import ChoralError, LedgerError, SumError, TrustError
+from choral.errors import ChoralError, LedgerError, SumError
 from choral.protocol.bonds import Bond, check_words, edge_key
 from choral.protocol.end_of_run import END, Account, ChargeReceipt, SignedEnd, sign_end
 from choral.protocol.findings import ready_fields, signed_refusal
@@ -29,6 +29,7 @@ from choral.protocol.messages import (
     Open,
     OpenedKeys,
     Opening,
+    Paths,
     Probe,
     ProbeAnswer,
     Ready,
@@ -46,8 +47,9 @@ from choral.protocol.messages import (
     unpack,
 )
 from choral.protocol.pairing import CardPairs, ChainPairs, Offering, Pairs
+from choral.protocol.paths import MOST_ROOTS, PartOfCohort, Shown, only_root
 from choral.protocol.probing import Kept, SeedOf, answer_to
-from choral.protocol.terms import MOST_CHARGED, Cohort, Terms, another_charge, context_of, refused
+from choral.protocol.terms import MOST_CHARGED, Cohort, Terms, another_charge, refused, whole_cohort
 from choral.protocol.vault import Vault
 from choral.secagg.keys import Identity, PairSecret, envelope_key, seal
 from choral.secagg.masks import Mask, Stream, Words, add_masks, pair_masks, ring, self_mask
@@ -68,7 +70,7 @@ Payable = Callable[[int, int], None]
 class _Live:
     """A turn between UPLOAD and FINAL; it lives in memory only, so a restart in mid-turn is a drop-out."""
 
-    cohort: Cohort
+    cohort: Cohort | PartOfCohort
     pairs: Mapping[int, PairSecret]
     dropped: frozenset[int] = frozenset()
     kept: Kept | None = None  # until it has answered its probes
@@ -101,15 +103,9 @@ class Device:
         seed_of: SeedOf | None = None,
     ) -> None:
         identity = Identity(vault.memory.id, vault.memory.secret)
-        if not any(identity.has_keys_of(bundle) for bundle in terms.roster):
-            raise TrustError(
-                "CH601",
-                f'the roster does not hold the keys of device "{identity.id}" as they are.',
-                fix="Enrol again; never take part under keys that somebody else made.",
-            )
+        number = terms.number_of(identity)  # refuses a roster without its keys
         vault.pin(roster=terms.roster_digest, terms=terms.within or terms.digest)
-        self.terms, self.vault = terms, vault
-        self.number = terms.numbers[identity.id]
+        self.terms, self.vault, self.number = terms, vault, number
         self.refusal: ChoralError | None = None
         self.signed: SignedEnd | None = None
         self._account, self._check, self._seed_of = account, check, seed_of
@@ -123,6 +119,7 @@ class Device:
         self._offering = Offering(terms, identity, vault)
         self._ready: tuple[Turn, bytes] | None = None
         self._live: _Live | None = None
+        self._root: tuple[Turn, bytes] | None = None  # the last cohort that it was shown by its root
         self._finished: _Live | None = None  # the last turn that was opened as a sum, until the next upload
 
     def __repr__(self) -> str:
@@ -148,7 +145,7 @@ class Device:
             case Call():
                 nonce, signature = self._get_ready(message.turn)
                 return encode(Ready(turn=message.turn, device=self.number, nonce=nonce, signature=signature))
-            case Omega():
+            case Omega() | Paths():
                 return self._upload(message, vector)
             case Probe():
                 return encode(self._answer(message, vector))
@@ -207,7 +204,7 @@ class Device:
 
     # OMEGA -> UPLOAD
 
-    def _upload(self, message: Omega, model: memoryview) -> bytearray:
+    def _upload(self, message: Omega | Paths, model: memoryview) -> bytearray:
         cohort = self._check_cohort(message, model)
         start = np.frombuffer(model, self.terms.model_type)
         if self._check is None or not self.terms.question:
@@ -250,10 +247,12 @@ class Device:
         receipt = self._charge(turn.round, turn.attempt)
         attempts = self._charged(turn.round) + 1
         kept: dict[str, Any] = {"asked": turn} if turn.asks else {"turn": turn, "attempts": attempts}
+        if self._root is not None:
+            kept["roots"] = (*self.vault.memory.roots, self._root)[-MOST_ROOTS:]
         kept["opened"], memory = self.vault.opened_after(receipt.entries), self._pairs.stepped(self.vault.memory, turn)
         self.vault.put(msgspec.structs.replace(memory, **kept, receipt=(receipt.entries, receipt.seal)))
 
-    def _check_cohort(self, message: Omega, model: memoryview) -> Cohort:
+    def _check_cohort(self, message: Omega | Paths, model: memoryview) -> Cohort | PartOfCohort:
         ready, self._ready = self._ready, None
         self._refuse_old(message.turn)
         self._refuse_another_charge(message.turn)
@@ -261,15 +260,12 @@ class Device:
             raise refused("this device did not say that it is ready for the turn, or was restarted since.")
         if message.terms != self.terms.digest:
             raise refused("the server's plan is not the one that was approved here.", code="CH603")
-        secure = self.terms.secure
-        nonces = unpack(message.cohort, NONCE_BYTES, most=secure.cohort)
-        if len(nonces) < secure.smallest_sum:
-            raise refused(f"a cohort of {len(nonces)}, the plan needs {secure.smallest_sum}.")
-        if max(nonces) >= len(self.terms.ids):
-            raise refused("a cohort with devices that are not enrolled.")
-        if nonces.get(self.number) != ready[1]:
-            raise refused("a cohort without this device as it announced itself.", code="CH604")
-        return Cohort(self.terms, message.turn, nonces, context_of(self.terms, message.turn, model, nonces))
+        if isinstance(message, Paths) != self.terms.trees:
+            raise refused("a list of another form than the plan's.")
+        if isinstance(message, Omega):
+            return whole_cohort(self.terms, message, model, self.number, ready[1])
+        self._root = only_root([*self.vault.memory.roots, *filter(None, [self._root])], message)
+        return Shown(self.terms, message, model, self._identity).cohort(ready[1])
 
     def _check_model(self, model: NDArray[np.float32]) -> None:
         """Refuse a model so large that rounding would take the noise out of the steps that start from it."""
@@ -288,7 +284,7 @@ class Device:
     def _bonds(
         self,
         secret: bytes,
-        cohort: Cohort,
+        cohort: Cohort | PartOfCohort,
         pairs: Mapping[int, PairSecret],
         paired: Mapping[int, tuple[Mask, ...]],
     ) -> Mapping[int, bytes]:
@@ -318,7 +314,7 @@ class Device:
         left = len(live.cohort) - len(dropped)
         if self.number in dropped:
             raise refused("the server counts this device as dropped.")
-        if not dropped <= live.cohort.places.keys():
+        if not live.cohort.may_hold(dropped):
             raise refused("the server counts devices as dropped that are not in the cohort.")
         if not live.dropped <= dropped:
             raise refused("a device came back after it had dropped out.")

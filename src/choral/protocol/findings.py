@@ -56,7 +56,7 @@ class Findings:
     """Notes about devices, by number; what a device says about another is reported as its claim and never acted upon.
 
     `refusals` are codes: what a device said, or what the server found wrong with its message. `named` are devices that
-    contradicted what they had laid down themselves, with what they did: proof, whoever else lies. `quarrels` are pairs
+    contradicted what they had sent themselves, with what they did: proof, whoever else lies. `quarrels` are pairs
     of which one end lies. `unproved` are messages under a device's name that its identity key did not sign.
     """
 
@@ -82,7 +82,7 @@ class Findings:
         else:
             fields, what = refusal_fields(message.turn, message.code, message.cause), message.code
         try:
-            self.terms.roster.bundles[sender].check(message.signature, *fields)
+            self.terms.whole.bundles[sender].check(message.signature, *fields)
         except TrustError:
             self.unproved[sender] = what
             return False

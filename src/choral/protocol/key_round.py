@@ -60,7 +60,7 @@ class KeyRound:
         elif isinstance(message, self._asked):
             if isinstance(message, Offer):
                 fields = offer_fields(self.terms, self.turn, message.key)
-                self.terms.roster.bundles[sender].check(message.signature, *fields)
+                self.terms.whole.bundles[sender].check(message.signature, *fields)
                 check_public(message.key)  # or every other device would refuse the agreement for its sake
             elif isinstance(message, Wrapped):
                 unpack_for(message.ciphertexts, WRAPPED_SIZE, {one for one in self._offers if one > sender})

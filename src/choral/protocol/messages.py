@@ -20,6 +20,7 @@ VERSION = 3
 ASKING = 4  # the version of every frame that is about a question; a choral that knows none of them says so (CH602)
 PROBING = 5  # the version of the frames that probes came with
 AGREEING = 6  # the version of the frames by which devices agree on keys, and of the studies that have such keys
+LISTING = 7  # the version of the frames with paths into trees, and of the studies whose lists are trees
 QUESTIONS = 2**31  # the number of the first question's turn: rounds of training are below
 QUESTION_BYTES = 4096
 MAGIC = b"chrl"
@@ -205,6 +206,15 @@ class Agreed(_Message, frozen=True, tag=22):
     session: Digest
 
 
+class Paths(_Message, frozen=True, tag=23):
+    """Server to device in place of OMEGA: the cohort's root and size, and the device and its neighbours with paths."""
+
+    terms: Digest
+    root: Digest
+    size: Whole
+    members: bytes
+
+
 # The end of a run has its own tags, apart from those of a turn.
 
 
@@ -225,7 +235,7 @@ class Signed(_Message, frozen=True, tag=21):
 
 Probing = Probe | ProbeAnswer | Open | OpenedKeys
 Agreeing = Gather | Offer | Offers | Wrapped | Wraps | Agreed
-OfATurn = Call | Ready | Omega | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing
+OfATurn = Call | Ready | Omega | Paths | Upload | Drop | Edges | Final | Opening | Refusal | Inquire | Probing
 Message = OfATurn | Agreeing | Close | Signed
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -269,6 +279,8 @@ def _version(message: Message) -> int:
         return PROBING
     if isinstance(message, Agreeing):
         return AGREEING
+    if isinstance(message, Paths):
+        return LISTING
     return ASKING if message.turn.asks else VERSION
 
 
@@ -311,7 +323,7 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     magic, version, header_bytes = _PREFIX.unpack_from(view)
     if magic != MAGIC:
         raise malformed("it does not begin like one")
-    if version not in (VERSION, ASKING, PROBING, AGREEING):
+    if version not in (VERSION, ASKING, PROBING, AGREEING, LISTING):
         raise TrustError(
             "CH602",
             f"the other side speaks protocol version {version}, this one {VERSION}.",
@@ -326,11 +338,11 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
-    training_only, asking_only = isinstance(message, Probing | Agreeing), isinstance(message, Inquire)
+    training_only, asking_only = isinstance(message, Probing | Agreeing | Paths), isinstance(message, Inquire)
     if _version(message) != version or (training_only if message.turn.asks else asking_only):
         raise malformed("its turn is of another kind than its version")
     vector = view[start:]
-    expected = vector_bytes if isinstance(message, Omega | Upload | Close) else 0
+    expected = vector_bytes if isinstance(message, Omega | Paths | Upload | Close) else 0
     # What a server watches may have any length up to a model's; the device counts it in its own parameters.
     if len(vector) != expected and not (isinstance(message, Probe) and len(vector) <= vector_bytes):
         raise malformed(f"a vector of {len(vector):,} bytes, expected {expected:,}")

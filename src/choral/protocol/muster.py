@@ -13,11 +13,12 @@ class Muster:
 
     def __init__(self, terms: Terms, turn: Turn, called: Iterable[int]) -> None:
         self.terms, self.turn, self.called = terms, turn, tuple(sorted(set(called)))
-        if len(self.called) > terms.secure.cohort or not set(self.called) <= set(range(len(terms.ids))):
+        outside = self.called and not 0 <= self.called[0] <= self.called[-1] < terms.enrolled
+        if len(self.called) > terms.secure.cohort or outside:
             raise PlanError(
                 "CH204",
                 f"{len(self.called)} devices were called, by numbers up to {max(self.called)}.",
-                fix=f"The plan has cohorts of at most {terms.secure.cohort}, of devices 0 to {len(terms.ids) - 1}.",
+                fix=f"The plan has cohorts of at most {terms.secure.cohort}, of devices 0 to {terms.enrolled - 1}.",
             )
         self.nonces: dict[int, bytes] = {}
         self.findings = Findings(terms=terms)

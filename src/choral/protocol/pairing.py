@@ -20,10 +20,11 @@ from choral.protocol.messages import (
     pack,
     unpack,
 )
+from choral.protocol.paths import PartOfCohort
 from choral.protocol.terms import OFFER_BYTES, Cohort, Terms, refused
 from choral.protocol.vault import Memory, Vault
 from choral.secagg.hybrid import PUBLIC_SIZE, WRAPPED_SIZE, HybridKey, pair_roots
-from choral.secagg.keys import Identity, PairSecret, digest
+from choral.secagg.keys import Bundle, Identity, PairSecret, digest
 from choral.secagg.ratchet import Chains, no_keys, pair_of_turn
 
 
@@ -32,7 +33,7 @@ class Pairs(Protocol):
 
     blamed: int | None
 
-    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours in a turn; nothing is durable yet."""
 
     def stepped(self, memory: Memory, turn: Turn) -> Memory:
@@ -47,24 +48,23 @@ class CardPairs:
         self._terms, self._identity = terms, identity
         self._agreed = {peer: PairSecret.read(identity.id, peer, data) for peer, data in memory.pairs.items()}
 
-    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours."""
-        own = self._terms.numbers[self._identity.id]
-        return {peer: self._pair(peer) for peer in cohort.neighbours(own)}
+        own = self._terms.number_of(self._identity)
+        return {peer: self._pair(peer, cohort.bundle(peer)) for peer in cohort.neighbours(own)}
 
     def stepped(self, memory: Memory, turn: Turn) -> Memory:  # noqa: ARG002 - they are the same in every turn
         """The memory with all that was agreed so far."""
         return msgspec.structs.replace(memory, pairs={peer: pair.data for peer, pair in self._agreed.items()})
 
-    def _pair(self, peer: int) -> PairSecret:
-        id = self._terms.ids[peer]
-        if id not in self._agreed:
+    def _pair(self, peer: int, bundle: Bundle) -> PairSecret:
+        if bundle.id not in self._agreed:
             try:
-                self._agreed[id] = self._identity.pair(self._terms.roster.bundles[peer], self._terms.roster_digest)
+                self._agreed[bundle.id] = self._identity.pair(bundle, self._terms.roster_digest)
             except TrustError:
                 self.blamed = peer
                 raise
-        return self._agreed[id]
+        return self._agreed[bundle.id]
 
 
 class ChainPairs:
@@ -75,7 +75,7 @@ class ChainPairs:
         self._terms, self._id, self._vault = terms, identity.id, vault
         self._after: tuple[Turn, Chains] | None = None
 
-    def of_turn(self, cohort: Cohort) -> dict[int, PairSecret]:
+    def of_turn(self, cohort: Cohort | PartOfCohort) -> dict[int, PairSecret]:
         """The secrets with all neighbours; CH612 where nothing was agreed with one of them."""
         memory, turn, ids = self._vault.memory, cohort.turn, self._terms.ids
         chains = memory.asking if turn.asks else memory.chains
@@ -87,7 +87,7 @@ class ChainPairs:
         return {peer: pair_of_turn(self._id, ids[peer], keys[ids[peer]]) for peer in neighbours}
 
     def stepped(self, memory: Memory, turn: Turn) -> Memory:
-        """The memory with the chains after the turn: from now on nobody can work out its keys from the vault."""
+        """The memory with the chains after the turn: from now on nobody can compute its keys from the vault."""
         prepared, self._after = self._after, None
         if prepared is None or prepared[0] != turn:
             raise no_keys("the turn's keys were not taken.")  # it must not be paid for, or its keys could be used twice
@@ -114,7 +114,7 @@ class Offering:
 
     def __init__(self, terms: Terms, identity: Identity, vault: Vault) -> None:
         self._terms, self._identity, self._vault = terms, identity, vault
-        self.number = terms.numbers[identity.id]
+        self.number = terms.number_of(identity)
         self.blamed: int | None = None
         self._under_way: _Offered | None = None
 
@@ -151,7 +151,7 @@ class Offering:
         if keys.get(self.number) != key.public:
             raise refused("an agreement without this device's key as it offered it.", code="CH604")
         for number, offer in offers.items():
-            terms.roster.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))
+            terms.whole.bundles[number].check(offer[PUBLIC_SIZE:], *offer_fields(terms, message.turn, keys[number]))
         wrapped, inner = {}, {}
         for number in (number for number in keys if number > self.number):
             self.blamed = number

@@ -9,6 +9,7 @@ import numpy as np
 from choral.errors import SumError
 from choral.protocol.bonds import edge_masks
 from choral.protocol.messages import DIGEST_BYTES, Probe, ProbeAnswer, Turn, Vector, malformed, unpack
+from choral.protocol.paths import PartOfCohort
 from choral.protocol.terms import Cohort, Terms, refused
 from choral.secagg.codec import Integers
 from choral.secagg.masks import Mask, Words, add_masks, ring
@@ -38,14 +39,19 @@ class Kept:
 
 
 def answer_to(
-    message: Probe, watched: memoryview, kept: Kept, cohort: Cohort, number: int, seed_of: SeedOf | None
+    message: Probe,
+    watched: memoryview,
+    kept: Kept,
+    cohort: Cohort | PartOfCohort,
+    number: int,
+    seed_of: SeedOf | None,
 ) -> ProbeAnswer:
     """A device's answer, or CH605 for a PROBE that no honest server sends."""
     terms = cohort.terms
     digests = unpack(message.digests, DIGEST_BYTES, most=len(cohort))
     if digests.get(number) != kept.upload:
         raise refused("probes that were drawn without this device's upload as it sent it.")
-    if not digests.keys() <= cohort.places.keys():
+    if not cohort.may_hold(digests.keys()):
         raise refused("probes that were drawn from uploads of devices outside the cohort.")
     if len(digests) < terms.secure.smallest_sum:
         raise refused(
@@ -144,7 +150,7 @@ def faults(
 
 
 def _fault(asked: AskedProbes | None, terms: Terms, number: int, words: Words, masks: list[Mask]) -> str | None:
-    """What is wrong with an opened upload, or None: its masks are those that both ends of each pair laid down."""
+    """What is wrong with an opened upload, or None: its masks are those that both ends of each pair committed to."""
     own = words.copy()
     add_masks(own, [mask.undone() for mask in masks])
     try:

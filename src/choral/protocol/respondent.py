@@ -42,7 +42,7 @@ class Respondent:
     def __init__(self, terms: Terms, vault: Vault, prepare: Prepare) -> None:
         self.terms, self.vault, self._prepare = terms, vault, prepare
         self._identity = Identity(vault.memory.id, vault.memory.secret)
-        self.number = terms.numbers[self._identity.id]
+        self.number = terms.number_of(self._identity)
         self.refusal: ChoralError | None = None
         self._device: Device | None = None
 

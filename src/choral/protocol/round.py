@@ -1,13 +1,13 @@
 """The server's half of a turn: it adds what comes, and ends in a sum or an error. It has no I/O and no secrets."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from choral.errors import ChoralError, SumError
-from choral.protocol.bonds import Bond, check_words, edge_masks, lanes_hold, left_out, quarrels, read_bonds, shares_for
+from choral.protocol.bonds import Bond, SealedSecret, check_words, edge_masks, lanes_hold, left_out, quarrels
 from choral.protocol.findings import Findings
 from choral.protocol.messages import (
     NONCE_BYTES,
@@ -15,7 +15,6 @@ from choral.protocol.messages import (
     Edges,
     Final,
     Message,
-    Omega,
     Open,
     OpenedKeys,
     Opening,
@@ -33,12 +32,13 @@ from choral.protocol.messages import (
     unpack_for,
 )
 from choral.protocol.muster import Muster, read, where
+from choral.protocol.paths import announced
 from choral.protocol.probing import AskedProbes, Probes, faults
+from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Cohort, context_of
 from choral.secagg.codec import Integers
 from choral.secagg.keys import KEY_SIZE, fingerprint
-from choral.secagg.masks import Mask, Words, add_masks, ring, self_mask
-from choral.secagg.shares import commitment, recover
+from choral.secagg.masks import Mask, ring, self_mask
 
 Stage = Literal["upload", "probe", "edges", "final", "open", "done"]
 
@@ -65,8 +65,8 @@ class Round:
     """One turn: send the outbox, feed what comes back, advance when time is up, until there is a sum.
 
     What a late, silent or faulty device does is normal and only noted in `findings`; what ends the turn is raised by
-    `advance`. Uploads are added as they come and kept in `vectors`, from where one is taken back if its device was
-    shown another round, or falls silent before its masks can be removed.
+    `advance`. Uploads are added as they come and laid aside in `work`, which takes one back if its device was shown
+    another round, or falls silent before its masks can be removed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Round:
         model: Vector,
         *,
         following: Muster | None = None,
-        vectors: MutableMapping[int, Vector] | None = None,
+        work: ServerWork | None = None,
         inquiry: Probes | None = None,
     ) -> None:
         muster.close()
@@ -91,8 +91,7 @@ class Round:
         self._uploads: dict[int, Upload] = {}
         self._bonds: dict[int, dict[int, Bond]] = {}
         self._broken: set[int] = set()  # whose check lanes are not what they must be
-        self._vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors
-        self._total: Words = np.empty(0, ring(self.terms.codec.word_bits))  # the first upload becomes it
+        self._work = work or ServerWork(self.terms.codec.word_bits)
         self._edges: dict[int, dict[int, bytes]] = {}
         self._keys: dict[int, dict[int, bytes]] = {}  # to envelopes: by holder, then by who sealed them
         self._left_out: set[int] = set()  # before the probes
@@ -100,8 +99,7 @@ class Round:
         self._pairs: dict[int, dict[int, bytes]] = {}  # the pair keys of a turn that is opened
         self._held: Sum | None = None  # until an audit is over
         self._failed: SumError | None = None
-        omega = Omega(turn=self.turn, terms=self.terms.digest, cohort=pack(muster.nonces))
-        self._outbox: dict[int, bytes] = dict.fromkeys(self._cohort.numbers, encode(omega, model))
+        self._outbox = announced(self.terms, self.turn, self._nonces, model)
 
     @property
     def included(self) -> tuple[int, ...]:
@@ -148,7 +146,7 @@ class Round:
                 self.findings.refuse(sender, message)
 
     def _take_edges(self, sender: int, message: Edges) -> None:
-        """Keep the pair keys that a device reveals, if they are those that it laid down; else it has dropped out."""
+        """Keep the pair keys that a device reveals, if they are those that it committed to; else it has dropped out."""
         dropped = set(self._cohort.neighbours(sender)) & self._dropped
         edges = unpack_for(message.keys, self.terms.edge_bytes, dropped)
         for other, key in edges.items():
@@ -160,7 +158,7 @@ class Round:
         self._edges[sender] = edges
 
     def _take_keys(self, sender: int, message: Opening) -> None:
-        """Keep the envelope keys that a device reveals, as far as they are those that it has laid down."""
+        """Keep the envelope keys that a device reveals, as far as they are those that it committed to."""
         keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
         mine = self._bonds[sender]
         right = {
@@ -177,19 +175,14 @@ class Round:
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
         expected = set(self._cohort.neighbours(sender)) if self.terms.self_masked else set()
-        bonds = read_bonds(self.terms, message.bonds, expected)
+        bonds = Bond.read_all(self.terms, message.bonds, expected)
         if len(message.checks) != self.terms.check_bytes:
             raise malformed("check lanes of another size than the words")
-        words = np.frombuffer(vector, self._total.dtype)
+        words = np.frombuffer(vector, ring(self.terms.codec.word_bits))
         if not lanes_hold(self.terms, words, [message.checks, *(bond.checks for bond in bonds.values())]):
             self._broken.add(sender)
-        if self._uploads:
-            np.add(self._total, words, out=self._total)
-        else:
-            self._total = words.copy()  # the vector itself belongs to the transport and to `vectors`
+        self._work.add(sender, vector, keep=self.terms.self_masked)
         self._uploads[sender], self._bonds[sender] = message, bonds
-        if self.terms.self_masked:
-            self._vectors[sender] = vector
 
     def advance(self) -> None:
         """Time is up for this step: go on with those who answered, or raise SumError."""
@@ -214,7 +207,7 @@ class Round:
         left = [number for number in self._cohort.numbers if number not in self._left_out]
         if len(left) < self.terms.secure.smallest_sum:
             raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        self.asked = AskedProbes.of(self._cohort, {number: self._vectors[number] for number in left}, self.inquiry)
+        self.asked = AskedProbes.of(self._cohort, {number: self._work.vectors[number] for number in left}, self.inquiry)
         probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
         self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
 
@@ -240,7 +233,7 @@ class Round:
             self.sum, self.stage, self._outbox = self._held, "done", {}
 
     def _take_pairs(self, sender: int, message: OpenedKeys) -> None:
-        """Keep the pair keys that a device shows, as far as they are those that both ends have laid down."""
+        """Keep the pair keys that a device shows, as far as they are those that both ends committed to."""
         keys = unpack_for(message.keys, self.terms.edge_bytes, set(self._cohort.neighbours(sender)))
         laid, context = self._bonds[sender], self._cohort.context
         right = {other: key for other, key in keys.items() if fingerprint(key, context) == laid[other].edge}
@@ -249,13 +242,13 @@ class Round:
         self._pairs[sender] = right
 
     def _take_apart(self) -> None:
-        """Name whose upload or answers are false by keys that it has laid down itself; then raise what went wrong."""
+        """Name whose upload or answers are false by keys that it committed to itself; then raise what went wrong."""
         found = faults(
-            self.asked, self._cohort, self.included, self._vectors, self._own_masks, self._edges, self._pairs
+            self.asked, self._cohort, self.included, self._work.vectors, self._own_masks, self._edges, self._pairs
         )
         for number, fault in found.items():
             self.findings.name(number, fault)
-        self._vectors.clear()
+        self._work.vectors.clear()
         named = self.findings.named.keys() & set(self.included)
         self.stage, self._outbox = "done", {}
         if self._failed is None and not named:
@@ -302,8 +295,7 @@ class Round:
         if len(included) < self.terms.secure.smallest_sum:
             raise self._too_few(len(included), len(self._nonces), self.terms.secure.smallest_sum, did)
         for number in silent & self._uploads.keys():
-            upload = np.frombuffer(self._vectors.pop(number), self._total.dtype)
-            np.subtract(self._total, upload, out=self._total)
+            self._work.take_back(number)
         if silent:
             # Asked again of everybody: D has grown, and each device must know all of it before it opens anything.
             self.stage, self._edges = "edges", {}
@@ -311,7 +303,7 @@ class Round:
         elif self.terms.self_masked:
             self.stage, self._outbox = "final", self._final_outbox()
             if not self.terms.opened_turns:
-                self._vectors.clear()
+                self._work.vectors.clear()
         else:
             self.stage = "final"
             self.advance()
@@ -335,11 +327,10 @@ class Round:
         if terms.self_masked:
             self._own_masks = self._self_masks()
             added += self._own_masks.values()
-        add_masks(self._total, [mask.undone() for mask in added])
-        count = len(self.included)
-        spoilt = terms.codec.contain(self._total, terms.parameters, count=count)
+        total, count = self._work.unmasked([mask.undone() for mask in added]), len(self.included)
+        spoilt = terms.codec.contain(total, terms.parameters, count=count)
         try:
-            integers = terms.codec.decode(self._total, terms.parameters, count=count, consume=True)
+            integers = terms.codec.decode(total, terms.parameters, count=count, consume=True)
         except SumError as error:
             # All keys are right, so nothing says whose words are false.
             what = f"{error.what} Some device sent false words; masks hide which, so nobody can be named;"
@@ -350,8 +341,12 @@ class Round:
         return Sum(turn=self.turn, integers=integers, included=included, spoilt=spoilt)
 
     def _self_masks(self) -> dict[int, Mask]:
-        """The self masks of all that are included, or CH504 with everybody whose self mask is not what it laid down."""
-        found = {owner: self._self_mask(owner) for owner in self.included}
+        """The self masks of all included devices, or CH504 with those whose self mask is not what they committed to."""
+        holders = {owner: self._opened_by(owner) for owner in self.included}
+        enough = self.terms.secure.threshold
+        secrets = self._work.opened([self._sealed(owner, able[:enough]) for owner, able in holders.items()])
+        known = dict(zip(holders, secrets, strict=True))
+        found = {owner: self._self_mask(owner, able, known[owner]) for owner, able in holders.items()}
         masks = {owner: mask for owner, mask in found.items() if mask is not None}
         if len(masks) == len(found):
             return masks
@@ -361,25 +356,27 @@ class Round:
             fix="Try the round again without the devices that broke the protocol.",
         )
 
-    def _self_mask(self, owner: int) -> Mask | None:
-        """A device's self mask, or None: all that can be wrong with it now is what the device itself has laid down."""
-        context, id, threshold = self._cohort.context, self.terms.ids[owner], self.terms.secure.threshold
-        holders = sorted(self._holders(owner) & {holder for holder, keys in self._keys.items() if owner in keys})
-        if len(holders) < threshold:
-            raise self._too_few(len(holders), len(self._holders(owner)), threshold, "opened its share of a self mask")
-        upload, mine = self._uploads[owner], self._bonds[owner]
+    def _opened_by(self, owner: int) -> list[int]:
+        """Who has opened a device's share, or CH503 if they are too few."""
+        holders, threshold = self._holders(owner), self.terms.secure.threshold
+        able = sorted(holder for holder in holders if owner in self._keys.get(holder, ()))
+        if len(able) < threshold:
+            raise self._too_few(len(able), len(holders), threshold, "opened its share of a self mask")
+        return able
 
-        def accepts(secret: bytes) -> bool:
-            return commitment(secret, context, id) == upload.commitment
+    def _sealed(self, owner: int, holders: list[int]) -> SealedSecret:
+        promise = self._uploads[owner].commitment
+        return SealedSecret.of(self._cohort, owner, promise, self._bonds[owner], self._keys, holders)
 
-        secret = recover(shares_for(self._cohort, owner, mine, self._keys, holders[:threshold]), threshold, accepts)
+    def _self_mask(self, owner: int, holders: list[int], secret: bytes | None) -> Mask | None:
+        """A device's self mask, or None: all that can be wrong with it now is what the device itself committed to."""
         if secret is None:  # some of the shares that it has dealt are wrong, perhaps not all
-            secret = recover(shares_for(self._cohort, owner, mine, self._keys, holders), threshold, accepts)
+            secret = self._sealed(owner, holders).opened()
             self.findings.name(owner, "sealed shares that do not open what it committed to")
         if secret is None:
             return None
-        mask = self_mask(secret, context, id)
-        if check_words(self.terms, [mask]).tobytes() != upload.checks:
+        mask = self_mask(secret, self._cohort.context, self.terms.ids[owner])
+        if check_words(self.terms, [mask]).tobytes() != self._uploads[owner].checks:
             self.findings.name(owner, "sent check lanes that do not say 1 and 0")
             return None
         return mask

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -10,18 +10,44 @@ import numpy as np
 
 from choral.errors import PlanError, TrustError
 from choral.plan import SecureSum
-from choral.protocol.messages import QUESTION_BYTES, SIGNATURE_BYTES, VERSION, Turn, Vector, most_frame_bytes
+from choral.protocol.messages import (
+    NONCE_BYTES,
+    QUESTION_BYTES,
+    SIGNATURE_BYTES,
+    VERSION,
+    Omega,
+    Turn,
+    Vector,
+    most_frame_bytes,
+    unpack,
+)
 from choral.secagg.codec import CHECKS, Codec
-from choral.secagg.graph import Graph, require_private
+from choral.secagg.graph import Circle, Graph, require_private
 from choral.secagg.hybrid import HYBRID, PUBLIC_SIZE
-from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, NONCE_SIZE, Roster, digest
-from choral.secagg.masks import ring, round_context
+from choral.secagg.keys import (
+    FINGERPRINT_SIZE,
+    KEY_SIZE,
+    LONGEST_ID,
+    MOST_OFFERS,
+    NONCE_SIZE,
+    Bundle,
+    Identity,
+    Roster,
+    digest,
+)
+from choral.secagg.masks import ring, round_context, tree_context
 from choral.secagg.probes import ANSWER_BYTES, MOST_WATCHED
+from choral.secagg.roster_tree import RosterPart, cohort_tree, roster_tree, without_keys_of
 from choral.secagg.shares import SHARE_SIZE
+from choral.secagg.tree import HASH_SIZE, Tree
 
 MODEL_TYPE, STATE_TYPE = "<f4", "<f8"  # the numbers of a model that is trained | of a model on sums
 ENVELOPE_BYTES = NONCE_SIZE + SHARE_SIZE + 16  # the last are AES-GCM's tag
 OFFER_BYTES = PUBLIC_SIZE + SIGNATURE_BYTES
+# Up to so many devices a list is shown whole: everybody then sees who takes part, and hybrid keys can be agreed on.
+# Above it, a device would need an offer of 1.3 kB of every other device, and lists are trees.
+WHOLE_LISTS = 4096
+_MEMBER_BYTES = 256 + (1 + MOST_OFFERS) * (LONGEST_ID + 4)  # of one device that another is shown, without its paths
 MOST_CHARGED = 2  # attempts of one round: a device pays for no more, whoever spoils them
 
 
@@ -43,7 +69,7 @@ class Terms:
     Devices are known by number: the place of their id in the sorted roster, so numbers order like ids.
     """
 
-    roster: Roster
+    roster: Roster | RosterPart  # whole, or a device's own part of it
     secure: SecureSum
     codec: Codec
     parameters: int
@@ -54,6 +80,7 @@ class Terms:
     probes: int = 0  # that each device answers in a round
     opened_turns: int = 0  # the most turns of which a device shows its pair keys
     hybrid: bool = False  # keys are agreed in the run, with ML-KEM-768, and erased turn by turn
+    trees: bool = False  # roster and cohorts are known by the roots of trees, and devices are shown paths
 
     def __post_init__(self) -> None:
         if len(self.roster) < self.secure.smallest_sum:
@@ -63,6 +90,14 @@ class Terms:
                 fix="Enrol more devices, or plan for a smaller cohort.",
             )
         secure, codec = self.secure, self.codec
+        if self.trees and (self.hybrid or self.probes):
+            raise PlanError(
+                "CH204",
+                "lists as trees with hybrid keys or probes, for which every device must see all others.",
+                fix=f"Use lists as trees only, or at most {WHOLE_LISTS:,} devices and whole lists.",
+            )
+        if isinstance(self.roster, RosterPart) and not self.trees:
+            raise PlanError("CH204", "a whole list is needed, and only a part of it is known.", fix="Use trees=True.")
         if self.probes and not secure.self_masked:
             raise PlanError(
                 "CH204",
@@ -83,15 +118,43 @@ class Terms:
 
     def asked(self, question: bytes, *, secure: SecureSum, codec: Codec, length: int, state: int = 0) -> "Terms":
         """The terms of the turns that answer a question: every mask is bound to it, and to these terms."""
+        if self.trees:
+            raise PlanError("CH204", "questions need whole lists, and this study has trees.", fix="Ask another study.")
         alone = replace(self, probes=0, opened_turns=0)  # of a question only the sum is ever seen
         return replace(
             alone, secure=secure, codec=codec, parameters=length, question=question, within=self.digest, state=state
         )
 
+    @property
+    def enrolled(self) -> int:
+        """How many devices there are."""
+        return len(self.roster)
+
+    @property
+    def whole(self) -> Roster:
+        """The roster with everybody in it, or CH601 on a device that knows its own part only."""
+        if isinstance(self.roster, RosterPart):
+            raise refused("this device knows its own part of the roster only.", code="CH601")
+        return self.roster
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree over the whole roster."""
+        return roster_tree(self.whole)
+
+    def number_of(self, identity: Identity) -> int:
+        """The number of the device with these keys, or CH601."""
+        if isinstance(self.roster, RosterPart):
+            return self.roster.number_of(identity)
+        number = self.numbers.get(identity.id)
+        if number is None or not identity.has_keys_of(self.whole.bundles[number]):
+            raise without_keys_of(identity)
+        return number
+
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """The id of every device number."""
-        return tuple(bundle.id for bundle in self.roster)
+        return tuple(bundle.id for bundle in self.whole)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -117,13 +180,15 @@ class Terms:
             described |= {"probes": self.probes, "opened_turns": self.opened_turns}
         if self.hybrid:
             described |= {"keys": HYBRID}
+        if self.trees:
+            described |= {"lists": "trees"}
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return digest("terms", text.encode(), self.roster_digest)
 
     @cached_property
     def roster_digest(self) -> bytes:
-        """The roster's own digest, computed once."""
-        return self.roster.digest
+        """The roster's own digest, or the root of its tree, computed once."""
+        return self.tree.root if self.trees and isinstance(self.roster, Roster) else self.roster.digest
 
     @cached_property
     def words(self) -> int:
@@ -150,7 +215,15 @@ class Terms:
         """The most that the records of one header may take."""
         answers = ANSWER_BYTES * (self.probes + MOST_WATCHED) if self.probes else 0
         offers = len(self.roster) * (4 + OFFER_BYTES) if self.hybrid else 0
-        return max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers, offers)
+        most = max(self.secure.cohort * (4 + max(self.bond_bytes, 2 * KEY_SIZE)), answers, offers)
+        return max(most, self._members_bytes) if self.trees else most
+
+    @property
+    def _members_bytes(self) -> int:
+        """The most that a device's part of a cohort may take: itself and its neighbours, each with two paths."""
+        levels = (self.enrolled - 1).bit_length() + (self.secure.cohort - 1).bit_length()
+        shown = 1 + (self.secure.cohort - 1 if self.secure.neighbours is None else self.secure.neighbours)
+        return shown * (_MEMBER_BYTES + HASH_SIZE * levels)
 
     @property
     def bond_bytes(self) -> int:
@@ -181,13 +254,21 @@ class Terms:
 
 
 @lru_cache(maxsize=4)
-def _graph(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
+def graph_of(ids: tuple[str, ...], context: bytes, degree: int | None) -> Graph:
     """The turn's graph, drawn once where many devices live in one process."""
     return Graph(ids, context, degree)
 
 
+@lru_cache(maxsize=4)
+def circle_of(size: int, context: bytes, degree: int | None) -> Circle:
+    """The same where devices are known by their positions."""
+    return Circle(size, context, degree)
+
+
 def context_of(terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, bytes]) -> bytes:
     """ctx of a turn: everything that its devices must have seen alike."""
+    if terms.trees:
+        return context_by_root(terms, turn, model, cohort_tree(nonces).root)
     return round_context(
         config=terms.digest,
         roster=terms.roster_digest,
@@ -198,6 +279,18 @@ def context_of(terms: Terms, turn: Turn, model: Vector, nonces: Mapping[int, byt
     )
 
 
+def context_by_root(terms: Terms, turn: Turn, model: Vector, root: bytes) -> bytes:
+    """The same where lists are trees: a root binds the whole cohort."""
+    return tree_context(
+        config=terms.digest,
+        roster=terms.roster_digest,
+        round_number=turn.round,
+        attempt=turn.attempt,
+        model=hashlib.sha256(model).digest(),
+        cohort=root,
+    )
+
+
 class Cohort:
     """Ω of one turn under the context that binds the turn's keys: who is whose neighbour, and where shares lie."""
 
@@ -205,8 +298,6 @@ class Cohort:
         self.terms, self.turn, self.context = terms, turn, context
         self.numbers = tuple(sorted(numbers))
         self.places = {number: place for place, number in enumerate(self.numbers)}
-        ids = tuple(terms.ids[number] for number in self.numbers)
-        self._graph = _graph(ids, context, terms.secure.neighbours)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -216,9 +307,40 @@ class Cohort:
 
     def neighbours(self, number: int) -> tuple[int, ...]:
         """Who shares a mask with this device, ascending."""
-        numbers = self.terms.numbers
-        return tuple(numbers[id] for id in self._graph.neighbours(self.terms.ids[number]))
+        terms, graph = self.terms, self._graph
+        if isinstance(graph, Circle):
+            return tuple(self.numbers[position] for position in graph.neighbours(self.places[number]))
+        return tuple(terms.numbers[id] for id in graph.neighbours(terms.ids[number]))
+
+    @cached_property
+    def _graph(self) -> Graph | Circle:
+        """Who is whose neighbour: by ids where everybody sees the whole list, by positions where lists are trees."""
+        degree = self.terms.secure.neighbours
+        if self.terms.trees:
+            return circle_of(len(self), self.context, degree)
+        return graph_of(tuple(self.terms.ids[number] for number in self.numbers), self.context, degree)
+
+    def bundle(self, number: int) -> Bundle:
+        """The card of a device."""
+        return self.terms.whole.bundles[number]
+
+    def may_hold(self, numbers: Set[int]) -> bool:
+        """Whether all of these are in the cohort."""
+        return numbers <= self.places.keys()
 
     def point(self, number: int) -> int:
         """Where this device's shares lie on the polynomials: its place in the cohort, from 1."""
         return self.places[number] + 1
+
+
+def whole_cohort(terms: Terms, message: Omega, model: Vector, number: int, nonce: bytes) -> Cohort:
+    """The cohort of OMEGA as the device of this number and ν may take part in it, or CH600, CH604 or CH605."""
+    secure = terms.secure
+    nonces = unpack(message.cohort, NONCE_BYTES, most=secure.cohort)
+    if len(nonces) < secure.smallest_sum:
+        raise refused(f"a cohort of {len(nonces)}, the plan needs {secure.smallest_sum}.")
+    if max(nonces) >= terms.enrolled:
+        raise refused("a cohort with devices that are not enrolled.")
+    if nonces.get(number) != nonce:
+        raise refused("a cohort without this device as it announced itself.", code="CH604")
+    return Cohort(terms, message.turn, nonces, context_of(terms, message.turn, model, nonces))

@@ -18,8 +18,8 @@ from choral.protocol.messages import Digest, Turn
 from choral.secagg.ratchet import Chains
 
 # Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
-# since 5 it has chains of keys.
-VERSION = 5
+# since 5 it has chains of keys, since 6 it keeps the roots of cohorts.
+VERSION = 6
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
@@ -35,7 +35,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `attempts` is how many attempts of the last turn's round were charged: at least one, where nobody has counted.
     `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
     turns under these terms it has shown its pair keys. `chains` and `asking` are the keys of rounds and of questions to
-    come, where they are agreed in the run: those of past turns do not follow from them.
+    come, where they are agreed in the run: those of past turns do not follow from them. `roots` are the cohorts that it
+    was shown by their roots under these terms, for comparing with what others were shown.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -53,6 +54,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     opened: int = 0
     chains: Chains | None = None
     asking: Chains | None = None
+    roots: tuple[tuple[Turn, Digest], ...] = ()
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -235,7 +237,15 @@ class Vault:
             self.change(roster=roster, pairs=pairs)
         else:  # nothing of what was approved before needs its keys any more
             self.change(
-                roster=roster, terms=terms, pairs=pairs, turn=None, asked=None, opened=0, chains=None, asking=None
+                roster=roster,
+                terms=terms,
+                pairs=pairs,
+                turn=None,
+                asked=None,
+                opened=0,
+                chains=None,
+                asking=None,
+                roots=(),
             )
 
     def renew(self, secret: bytes) -> None:

@@ -107,7 +107,7 @@ class SpentByDevice(Record, frozen=True, kw_only=True):
     """What one device has used of its limit; `full` if one more round would pass it.
 
     `rounds` are the uploads that it has paid for, `retried` those of them that are in no sum, and `planned` the most
-    that plan and limit foresee; runs from before this field was added have none.
+    that plan and limit allow; runs from before this field was added have none.
     """
 
     name: str

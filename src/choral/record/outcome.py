@@ -105,7 +105,7 @@ class Release(Record, frozen=True, kw_only=True):
 class Outcome(Record, frozen=True, kw_only=True):
     """The result of a run; `files` are the SHA-256 of the files that it vouches for.
 
-    A server says in `claim` what its ε mean, and in `refused` which devices have refused for good.
+    A server says in `claim` what its ε mean, and in `refused` which devices have refused permanently.
     """
 
     finished: str

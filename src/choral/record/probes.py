@@ -6,7 +6,7 @@ from choral.record.fields import Record
 
 
 class ProbeLine(Record, frozen=True, kw_only=True):
-    """The probes of one turn that ended in a sum; `choral verify` works out `refused`, `spared` and `named` again.
+    """The probes of one turn that ended in a sum; `choral verify` computes `refused`, `spared` and `named` again.
 
     `seed` follows from `context`, the uploads' `digests` and what was watched; in a run that can be repeated it follows
     from the run's seed, and both are left out. `answers` are P·x and, where a direction was watched, ⟨v, x⟩.

@@ -1,4 +1,4 @@
-"""What a record says about devices' answers to probes, worked out again from the answers themselves."""
+"""What a record says about devices' answers to probes, computed again from the answers themselves."""
 
 import math
 from dataclasses import asdict, dataclass

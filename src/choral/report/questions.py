@@ -1,4 +1,4 @@
-"""The questions of a run on its page, and checked: each noise and charge is worked out again from the question."""
+"""The questions of a run on its page, and checked: each noise and charge is computed again from the question."""
 
 import math
 
@@ -142,7 +142,7 @@ def _question(terms: AskTerms, one: AnsweredQuestion) -> list[str]:
 
 
 def _models(record: RunRecord, terms: AskTerms) -> list[str]:
-    """What is wrong with the models on sums: each is worked out again from the register, state by state."""
+    """What is wrong with the models on sums: each is computed again from the register, state by state."""
     register, wrong = AnswerRegister(record.folder), list[str]()
     for line in read_sum_models(record.folder):
         question = Question.read(line.question.encode())

@@ -125,8 +125,8 @@ def static(name: str) -> str:
 def _body(record: RunRecord, data: str | None) -> Markup:
     sections = (
         _section("statement", "Statement", _statement(record)),
-        _section("uncovered", "What it does not cover", _uncovered(record)),
         _section("signature", "Decision", _decision(record)),
+        _section("uncovered", "What it does not cover", _uncovered(record)),
         _section("claims", "Annex: how much privacy is lost at most", parts.claims_table(record, slice(2))),
         element(
             "div",
@@ -289,8 +289,8 @@ def _check(record: RunRecord) -> Markup:
     command = element("code", "choral verify RUN")
     source = "the rounds" if record.about.traits.deployed else "the devices' ledgers"
     text = (
-        f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if all agrees, "
-        "else with 1. The figures for machines: result.json, privacy.yaml. "
+        f" computes every ε again from {source}, compares all hashes and signatures, and ends with 0 if everything "
+        "agrees, and with 1 otherwise. result.json and privacy.yaml have the figures for machines. "
     )
     hashes = record.result.files if record.result else {}
     own = {name: digest for name, digest in hashes.items() if not name.startswith("ledgers/")}
@@ -333,12 +333,14 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _decision(record: RunRecord) -> Markup:
+    asked = element("p", words.signed_before(record))
+    if not words.can_be_signed(record):
+        return asked
+    choices = [element("span", choice, class_="choice") for choice in ("accepted", "not accepted")]
     lines = [
         element("div", element("span", name), class_="line")
         for name in ("name and role", "place and date", "signature")
     ]
-    choices = [element("span", choice, class_="choice") for choice in ("accepted", "not accepted")]
     return together(
-        element("p", *choices, words.signed_before(record)),
-        element("div", *lines, class_="signature"),
+        element("div", asked, element("p", *choices), class_="decision"), element("div", *lines, class_="signature")
     )

@@ -1,4 +1,4 @@
-"""Every claim of a finished run, worked out again from its ledgers, hashes and signatures."""
+"""Every claim of a finished run, computed again from its ledgers, hashes and signatures."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -280,7 +280,7 @@ def _epsilons(record: RunRecord) -> list[str]:
 
 
 def differences(recorded: object, worked_out: object, where: str = "privacy") -> list[str]:
-    """Where a value of the result differs from the one that was worked out again.
+    """Where a value of the result differs from the one that was computed again.
 
     >>> differences({"epsilon": 1.0}, {"epsilon": 2.0})
     ['privacy.epsilon says 1.0, but 2.0 follows from the ledgers']

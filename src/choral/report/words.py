@@ -11,7 +11,7 @@ from choral.planner.worth_joining import in_words
 from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
-from choral.record import About, Outcome, RunRecord, Statement, merit
+from choral.record import About, Outcome, RunRecord, SpentByDevice, Statement, merit
 
 ALWAYS = (
     "A device's own computer: its operating system, its memory, its data file.",
@@ -86,9 +86,9 @@ def label(record: RunRecord) -> tuple[str, str]:
         )
     if record.about.traits.deployed:
         return "DEPLOYMENT", (
-            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This is what "
-            "the server can tell: ε is the most that a device can have lost by what the server was sent. What a device "
-            "has spent in all is in its own ledger, which stays with it."
+            "Every device ran at its own site, with its own keys, noise and ledger, and no row left it. This page is "
+            "the view of the server: ε is the most that a device can have lost by what the server was sent. What a "
+            "device has spent in all is in its own ledger, which stays with it."
         )
     return "REHEARSAL", (
         "Real keys, real masks and unpredictable noise, but every device ran in one process on one machine: "
@@ -260,15 +260,18 @@ def statement(record: RunRecord) -> tuple[str, ...]:
     verb = "would be" if about.predictable else "is"
     meaning = (
         f"In plain words: whoever must say which of two equally likely {plan.protects.guessed}, and sees "
-        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50 %."
+        f"everything that left the devices, {verb} right at most {chance} of the time, instead of 50\xa0%."
     )
     if (running := record.result.privacy.running) is not None:
         meaning += (
             f" The run was stopped by choice, so this is the figure of all rounds that plan and limits allow. For the "
             f"rounds that were done it would be ε\xa0≤\xa0{up(running.epsilon)}, which holds {running.holds}."
         )
-    if above := above_limits(record):
-        meaning += f" {above}"
+    if above := len(_above(record)):
+        meaning += (
+            f" This bound of the server also counts attempts that failed, so it is above the limit of "
+            f"{count(above, 'device')}; no ledger passes its own limit (see \u201cBudget of each device\u201d)."
+        )
     return what, promise, meaning
 
 
@@ -282,6 +285,11 @@ def guessed_right(record: RunRecord, right: int) -> str:
     )
 
 
+def can_be_signed(record: RunRecord) -> bool:
+    """Whether there is anything for an officer to accept: a run that has ended, with noise that nobody can predict."""
+    return record.result is not None and not record.about.predictable
+
+
 def signed_before(record: RunRecord) -> str:
     """What the privacy officer confirms by signing, and by when."""
     if record.result is None:
@@ -289,8 +297,8 @@ def signed_before(record: RunRecord) -> str:
     if record.about.predictable:
         return "There is nothing to sign: a simulation protects nobody, and its model is not to be released."
     return (
-        "The privacy officer signs before the model is released or used. I have read the statement and what it does "
-        "not cover, and choral verify RUN ended with 0."
+        "The privacy officer signs before the model is released or used, and confirms: \u201cI have read the statement "
+        "and what it does not cover, and choral verify RUN ended with 0.\u201d"
     )
 
 
@@ -310,18 +318,22 @@ def of_several(privacy: Statement) -> tuple[str, ...]:
     )
 
 
+def _above(record: RunRecord) -> list[SpentByDevice]:
+    """The devices whose figure, as the server bounds it, is above their limit."""
+    return [device for device in (record.result.privacy.devices or ()) if device.above] if record.result else []
+
+
 def above_limits(record: RunRecord) -> str:
     """Why a server shows a figure above a device's limit, where it does: what it counts is a bound, not a ledger."""
-    devices = (record.result.privacy.devices or ()) if record.result else ()
-    above = [device for device in devices if device.above]
-    if not above:
+    if not (above := _above(record)):
         return ""
     retried = sum(device.retried for device in above)
     return (
-        f"A figure above a limit, here of {count(len(above), 'device')}, is the most that the server can tell, and no "
-        "site's spending: the server counts every upload that it was sent or may have been sent at the rows that the "
-        f"plan names, {retried:,} of them in attempts that failed and were retried. A site with more rows spends less, "
-        "and its own ledger refuses every upload that would pass the limit which the site has set."
+        f"A figure above a limit, here of {count(len(above), 'device')}, is an upper bound of the server, and not what "
+        "a site has spent: the server counts every upload that it was sent or may have been sent, at the number of "
+        f"rows that the plan names; {retried:,} of them were in attempts that failed and were retried. A site with "
+        "more rows spends less, and its own ledger refuses every upload that would pass the limit that the site has "
+        "set."
     )
 
 

@@ -133,7 +133,7 @@ class Experiment:
             )
 
     def plan(self) -> Plan:
-        """The plan of the run; where nothing is clipped its clip stands for nothing."""
+        """The plan of the run; where nothing is clipped, its clip has no meaning."""
         return Plan(
             devices=self.task.devices,
             cohort=self.cohort,

@@ -29,8 +29,8 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_labels, read_one
 from choral.learning.text_cells import Cells
 from choral.plan import Plan, SecureSum
-from choral.protocol.messages import AGREEING, QUESTION_BYTES, VERSION, most_frame_bytes
-from choral.protocol.terms import Terms
+from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
+from choral.protocol.terms import WHOLE_LISTS, Terms
 from choral.run.code import Maker
 from choral.run.deployable import check_deployable, check_names, columns_of, inputs_of
 from choral.run.enrolled import Enrolled
@@ -92,7 +92,7 @@ class Agreement:
             name=job.run.name,
             run=run,
             choral=__version__,
-            protocol=AGREEING if all(HYBRID in device.offers for device in devices) else VERSION,
+            protocol=protocol_of(job, devices),
             address=address,
             deadline=job.federation.deadline,
             certificate=certificate,
@@ -120,13 +120,20 @@ class Agreement:
     def of(cls, text: str, where: str) -> Self:
         """The agreement that a text describes; another format or protocol is refused (CH602)."""
         content = config.read_toml(text, source=where, fix=ASK_AGAIN)
-        for name, known in (("format", (FORMAT,)), ("protocol", (VERSION, AGREEING))):
+        for name, known in (("format", (FORMAT,)), ("protocol", (VERSION, AGREEING, LISTING))):
             if content.get(name, known[0]) not in known:
                 own = " and ".join(map(str, known))
                 raise other_version(f"the study has {name} {content[name]}, this choral has {own}", where)
         agreement = cls(file=converted(content, StudyFile, where))
         check_run(agreement.file.run, where)
         check_deployable(agreement.job)
+        if agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING:
+            raise PlanError(
+                "CH204",
+                f"the study has lists as trees for {len(agreement.file.devices):,} devices.",
+                where=where,
+                fix=f"Lists are trees above {WHOLE_LISTS:,} devices, without questions and probes. {ASK_AGAIN}",
+            )
         if not (agreement.plan.devices == len(agreement.roster) and agreement.secure.cohort >= agreement.plan.cohort):
             raise PlanError(
                 "CH204",
@@ -182,6 +189,11 @@ class Agreement:
     def hybrid(self) -> bool:
         """Whether keys are agreed in the run, with ML-KEM-768, and erased turn by turn: if all cards offer it."""
         return self.file.protocol == AGREEING
+
+    @property
+    def trees(self) -> bool:
+        """Whether cohorts are shown by paths, with the keys of the cards: in studies of very many devices."""
+        return self.file.protocol == LISTING
 
     @cached_property
     def columns(self) -> tuple[Numeric | Categorical, ...]:
@@ -302,7 +314,7 @@ class Agreement:
 
     @cached_property
     def terms(self) -> Terms:
-        """What every turn is bound to; the codec is not given but worked out, so no server can choose a coarse grid."""
+        """What every turn is bound to; the codec is not given but computed, so no server can choose a coarse grid."""
         return Terms(
             roster=self.roster,
             secure=self.secure,
@@ -312,6 +324,7 @@ class Agreement:
             probes=self.plan.probes,
             opened_turns=self.plan.opened_turns,
             hybrid=self.hybrid,
+            trees=self.trees,
         )
 
     @property
@@ -322,6 +335,16 @@ class Agreement:
             return terms.frame_bytes
         records = max(terms.records_bytes, QUESTION_BYTES)
         return max(terms.frame_bytes, most_frame_bytes(vector_bytes=8 * LONGEST_ANSWER, records_bytes=records))
+
+
+def protocol_of(job: Job, devices: Sequence[Enrolled]) -> int:
+    """The protocol of a study: lists as trees if it is large enough and nothing in it needs whole ones, else by cards.
+
+    Above so many devices they can't agree on hybrid keys either: each would need an offer of every other.
+    """
+    if len(devices) > WHOLE_LISTS and not (job.ask.allowed or job.federation.robust):
+        return LISTING
+    return AGREEING if all(HYBRID in device.offers for device in devices) else VERSION
 
 
 def check_run(run: str, where: str) -> None:

@@ -72,7 +72,7 @@ def _check_encoder(job: Job) -> None:
         "CH103",
         f"[data] has an encoder and no {'embeddings' if data.encoder_sha256 else 'encoder_sha256'}.",
         where=job.where("data", "encoder"),
-        why="Every site must use the very file that it approved.",
+        why="Every site must use exactly the file that it approved.",
         fix="Set embeddings, how many numbers it gives per row." if data.encoder_sha256 else f"Set {digest}.",
     )
 

@@ -61,7 +61,7 @@ class Guard:
     longest: float = math.inf  # how many times as long as its noise an update could be by the codec's range alone
     evidence: Evidence = field(default_factory=Evidence)
     direction: Direction | None = None
-    audited: int = 0  # the round that is opened although its sum is right; nobody foresees it
+    audited: int = 0  # the round that is opened although its sum is right; nobody can predict it
     _judged: Judgement = field(default_factory=lambda: Judgement(refused={}))
 
     @classmethod

@@ -161,7 +161,7 @@ def fit(
 
 
 def from_register(model: SumModel, terms: AskTerms, register: AnswerRegister) -> MadeModel | None:
-    """The model, if the register has all of its sums: it follows from them, so anybody can work it out again."""
+    """The model, if the register has all of its sums: it follows from them, so anybody can compute it again."""
 
     def ask(_checked: CheckedQuestion, _state: State) -> AnsweredQuestion:
         raise LookupError

@@ -130,7 +130,7 @@ class Place(ABC):
         return charged_rounds(lines, self.study.plan.devices, wasted)
 
     def refused(self) -> dict[str, str] | None:
-        """The code by which each device has refused for good; None where the ledgers are here and can be asked."""
+        """The code by which each device has refused permanently; None where the ledgers are here and can be asked."""
         return None
 
     @abstractmethod

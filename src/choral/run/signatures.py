@@ -33,10 +33,10 @@ def _fresh(name: str) -> Memory:
 
 
 def signs(kind: KindName, *, seeded: bool, ledgers: bool) -> bool:
-    """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can foresee.
+    """Whether devices sign a run: a deployment, or a rehearsal with ledgers whose noise nobody can predict.
 
     Keys are never made from a seed, so a signature is one thing that a seeded run could not repeat; and a run with
-    noise that can be foreseen, or without any, protects nobody.
+    predictable noise, or without any, protects nobody.
 
     >>> signs("rehearsal", seeded=False, ledgers=True), signs("rehearsal", seeded=True, ledgers=True)
     (True, False)

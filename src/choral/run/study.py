@@ -44,8 +44,8 @@ class Study:
 
     name: str
     job: Job = field(repr=False)
-    seed: int = field(repr=False)  # of a deployment a secret: nobody foresees who is called
-    seeded: bool  # somebody chose the seed, so the noise can be foreseen
+    seed: int = field(repr=False)  # of a deployment a secret: nobody can predict who is called
+    seeded: bool  # somebody chose the seed, so the noise can be predicted
     data: Dataset = field(repr=False)  # of a deployment its columns and its devices, without any row
     split: Split = field(repr=False)
     rows: NDArray[np.int64] = field(repr=False)  # that each device is charged for; persons where they are the unit
@@ -147,7 +147,7 @@ def settle(
         source=described,
         in_memory=source is not None,
     )
-    _ = study.costs.allowed_rounds  # worked out now, while somebody sees that something is worked out
+    _ = study.costs.allowed_rounds  # computed now, while progress is shown
     reached()
     return study
 

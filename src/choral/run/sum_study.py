@@ -11,7 +11,7 @@ from choral.config.untrained import rounds_of
 from choral.errors import ConfigError
 from choral.learning.tables import ADULT_LABEL
 from choral.plan import Budget
-from choral.planner.on_sums import CELLS, beside_training, noise_of_a_cell, of_cells
+from choral.planner.on_sums import CELLS, instead_of_training, noise_of_a_cell, of_cells
 from choral.record import ModelShape
 from choral.run.questions import ask_sum_of, declared_columns
 from choral.run.study import Study
@@ -85,5 +85,5 @@ def kappa_of(study: Study) -> float | None:
 def advice(study: Study) -> tuple[str, ...]:
     """What the planner says about an additive model: in place of this training, or as the model that the job names."""
     kappa, kind = kappa_of(study), study.job.model_kind_said
-    said = {"additive": of_cells, "logistic": beside_training}.get(kind)
+    said = {"additive": of_cells, "logistic": instead_of_training}.get(kind)
     return () if kappa is None or said is None else (said(kappa),)

@@ -22,9 +22,7 @@ FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a 
 DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
 _WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
-_SLACK = (
-    1 + 2.0**-20
-)  # dither and fraction are compared in float32; also covers the rounding of what is worked out here
+_SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
 
 
 def quantise(update: Any, dither: Any, grid: float | np.float32) -> Any:  # noqa: ANN401 - any array namespace: NumPy here, JAX in the engine

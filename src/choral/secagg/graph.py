@@ -11,10 +11,14 @@ from functools import cached_property, lru_cache
 from math import comb, log2
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from choral.errors import PlanError
 from choral.plan import SecureSum, require_number
 from choral.plan.secure_sum import PRIVACY_BITS
 from choral.secagg.keys import digest
+from choral.secagg.masks import Stream
 
 LIVENESS_BITS = 20
 
@@ -32,12 +36,7 @@ class Graph:
     degree: int | None = None
 
     def __post_init__(self) -> None:
-        if self.degree is not None and not (0 < self.degree < len(self.cohort) and self.degree % 2 == 0):
-            raise PlanError(
-                "CH200",
-                f"{self.degree} neighbours in a cohort of {len(self.cohort)}.",
-                fix="Must be even, at least 2 and below the size of the cohort.",
-            )
+        _check_degree(self.degree, len(self.cohort))
 
     @cached_property
     def _circle(self) -> Sequence[str]:
@@ -55,6 +54,57 @@ class Graph:
         here, size = self._places[id], len(self.cohort)
         steps = range(1, self.degree // 2 + 1)
         return tuple(sorted(self._circle[(here + sign * step) % size] for step in steps for sign in (1, -1)))
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The same for a cohort that is known by positions only: whoever knows its size and the context finds the places.
+
+    Positions are sorted by 64-bit words of a keystream that follows from the context. If two words are equal the next
+    ones are drawn, so every order is equally likely.
+
+    >>> Circle(5, bytes(32), degree=2).neighbours(0)
+    (1, 4)
+    """
+
+    size: int
+    context: bytes
+    degree: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_degree(self.degree, self.size)
+
+    @cached_property
+    def _circle(self) -> NDArray[np.intp]:
+        stream = Stream(digest("circle", self.context))
+        while True:
+            words = stream.words(self.size, 64)
+            order = np.argsort(words)
+            if np.diff(words[order]).all():
+                return order
+
+    @cached_property
+    def _places(self) -> NDArray[np.intp]:
+        places = np.empty(self.size, np.intp)
+        places[self._circle] = np.arange(self.size)
+        return places
+
+    def neighbours(self, position: int) -> tuple[int, ...]:
+        """The sorted positions of a device's neighbours."""
+        if self.degree is None:
+            return tuple(other for other in range(self.size) if other != position)
+        half = self.degree // 2
+        steps = np.r_[-half:0, 1 : half + 1]
+        return tuple(sorted(self._circle[(self._places[position] + steps) % self.size].tolist()))
+
+
+def _check_degree(degree: int | None, size: int) -> None:
+    if degree is not None and not (0 < degree < size and degree % 2 == 0):
+        raise PlanError(
+            "CH200",
+            f"{degree} neighbours in a cohort of {size}.",
+            fix="Must be even, at least 2 and below the size of the cohort.",
+        )
 
 
 def _tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
@@ -137,6 +187,6 @@ def sparse(cohort: int, *, colluding: float = 0.1, dropping: float = 0.1, **othe
                 )
     raise PlanError(
         "CH205",
-        f"no sparse graph on {cohort:,} devices stands {colluders} colluders and {dropouts} drop-outs.",
+        f"no sparse graph on {cohort:,} devices withstands {colluders} colluders and {dropouts} drop-outs.",
         fix="Use a complete graph.",
     )

@@ -52,7 +52,7 @@ def require_available() -> None:
 
 def _false_key() -> TrustError:
     return TrustError(
-        "CH613", "a device offers a key that is no key, or of small order.", fix="The device drops out of this turn."
+        "CH613", "a device offers an invalid key, or one of small order.", fix="The device drops out of this turn."
     )
 
 

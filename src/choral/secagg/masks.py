@@ -23,7 +23,8 @@ MaskMode = Literal["single", "directed"]
 # A chunk of the vector and of keystream stay in the cache while every peer's mask is added; smaller ones cost calls.
 CHUNK_BYTES = 2**20
 # AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
-ADDERS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+MOST_THREADS = 4
+ADDERS = min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has begun
 BLOCK = 16
 _LINE = 64
@@ -71,6 +72,18 @@ def round_context(
     who = [field for id, nonce in cohort for field in (id.encode(), nonce)]
     turn = round_number.to_bytes(8, "little"), attempt.to_bytes(8, "little")
     return digest("context", config, roster, *turn, model, *who)
+
+
+def tree_context(
+    *, config: bytes, roster: bytes, round_number: int, attempt: int, model: bytes, cohort: bytes
+) -> bytes:
+    """ctx where lists are trees: `roster` and `cohort` are roots, and each binds its whole list and its length.
+
+    >>> len(tree_context(config=b"", roster=b"", round_number=1, attempt=0, model=b"", cohort=b""))
+    32
+    """
+    turn = round_number.to_bytes(8, "little"), attempt.to_bytes(8, "little")
+    return digest("tree context", config, roster, *turn, model, cohort)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -131,18 +144,23 @@ def _fastest() -> modes.CTR | modes.GCM:
 class Stream:
     """AES-256-CTR keystream of one key, from counter block 2; each byte is given out once.
 
+    `skipped` blocks of 16 bytes are left out at its beginning, without being drawn: GCM can't begin in the middle.
+
     >>> Stream(bytes(32)).words(2, 32).tolist() == Stream(bytes(32)).words(1, 64).view("<u4").tolist()
+    True
+    >>> Stream(bytes(32), skipped=1).words(1, 64).tolist() == Stream(bytes(32)).words(3, 64)[2:].tolist()
     True
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *, skipped: int = 0) -> None:
         if len(key) != KEY_SIZE:
             raise SumError("CH500", f"a mask key has {len(key)} bytes, not {KEY_SIZE}.")
-        self._cipher = Cipher(algorithms.AES(key), _fastest()).encryptor()
+        mode = modes.CTR((2 + skipped).to_bytes(BLOCK, "big")) if skipped else _fastest()
+        self._cipher = Cipher(algorithms.AES(key), mode).encryptor()
 
     @classmethod
     def fresh(cls) -> "Stream":
-        """A stream that nobody can foresee, keyed by the operating system: for dither and noise."""
+        """A stream that nobody can predict, keyed by the operating system: for dither and noise."""
         return cls(os.urandom(KEY_SIZE))
 
     def into(self, buffer: memoryview, size: int) -> None:
@@ -185,8 +203,10 @@ def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
     return words.copy() if mask.adds else np.negative(words)
 
 
-def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
+def add_masks(vector: Words, masks: Iterable[Mask], *, skipped: int = 0, adders: int = ADDERS) -> None:
     """Add every mask to the vector in place, modulo its word size, chunk by chunk.
+
+    The vector may be a part of a longer one: the part that begins `skipped` blocks of 16 bytes behind its beginning.
 
     >>> vector = np.arange(3, dtype=np.uint32)
     >>> mask = Mask(bytes(32), adds=True)
@@ -196,8 +216,8 @@ def add_masks(vector: Words, masks: Iterable[Mask]) -> None:
     dtype = ring(8 * vector.dtype.itemsize)
     if vector.dtype != dtype or vector.ndim != 1:
         raise SumError("CH500", f"masks were asked for a {vector.ndim}-dimensional vector of {vector.dtype}.")
-    streams = [(Stream(mask.key), np.add if mask.adds else np.subtract) for mask in masks]
-    adders = min(ADDERS, len(streams)) if vector.nbytes * len(streams) >= WORTH_A_THREAD else 1
+    streams = [(Stream(mask.key, skipped=skipped), np.add if mask.adds else np.subtract) for mask in masks]
+    adders = min(adders, len(streams)) if vector.nbytes * len(streams) >= WORTH_A_THREAD else 1
     turn = threading.Lock()
     shares = [streams[number::adders] for number in range(adders)]
     with ThreadPoolExecutor(adders) as others:

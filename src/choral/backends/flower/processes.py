@@ -34,7 +34,7 @@ def serve(
 ) -> Path:
     """Start a SuperLink, let the nodes with these keys in (OpenSSH lines), and open its gate at the public address.
 
-    Returns the socket of its APIs, which only this user can open. What it must remember over a restart lies in the
+    Returns the socket of its APIs, which only this user can open. What it must remember over a restart is in the
     folder. `frame_bytes` is the longest message of the study, `patience` the seconds that one request may take.
     """
     link, known = folder / "link.sock", sorted(nodes)
@@ -50,7 +50,7 @@ def serve(
     )  # fmt: skip
     children.await_listener("the SuperLink", link)
     with Control(link) as control:
-        control.admit(known)  # before they can knock: a SuperNode that is not let in gives up
+        control.admit(known)  # before they can connect: a SuperNode that is not admitted gives up
     keys = folder / "nodes.json"
     keys.write_text(json.dumps([public_key(one).decode() for one in known]))
     children.start(

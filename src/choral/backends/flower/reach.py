@@ -1,7 +1,7 @@
-"""Why a site's node can't connect to its server, found out by knocking: the address, who answers, the two clocks.
+"""Why a site's node can't connect to its server, found by a request: the address, who answers, the two clocks.
 
-A SuperNode that is not let in ends or tries again without a word that a site's owner could use. So the site knocks by
-itself: a request to the gate, which answers it with 404 and, as every HTTP server does, with the time.
+A SuperNode that is not admitted ends or tries again without a message that a site's owner could use. So the site sends
+its own request to the gate, which answers it with 404 and, as every HTTP server does, with the time.
 """
 
 import http.client
@@ -32,8 +32,8 @@ def check_reach(address: str, *, authority: Path, clock: Callable[[], float] = t
         raise DeploymentError(
             "CH905",
             f"this machine's clock is {apart} the server's ({address}).",
-            why=f"Node authentication takes {_AHEAD} s ahead and {_BEHIND} s behind at the most.",
-            fix="Set the one that is wrong, for good by NTP: timedatectl shows it. The node goes on trying by itself.",
+            why=f"Node authentication allows {_AHEAD} s ahead and {_BEHIND} s behind.",
+            fix="Set the one that is wrong and use NTP: timedatectl shows it. The node goes on trying by itself.",
         )
     return shown
 

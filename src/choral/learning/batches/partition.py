@@ -202,8 +202,8 @@ class PassUses:
             raise TrainingError(
                 "CH703",
                 f"round {before + 1}: a record would be used {most} times; charges pay for {paid}. Nothing was sent.",
-                why="Batches are drawn otherwise than they are accounted for: a fault of choral, not of the data.",
-                fix="Take part no further, and report it with the numbers of the plan.",
+                why="Batches are not drawn as they are accounted for: an error of choral, not of the data.",
+                fix="Stop this device, and report the error with the numbers of the plan.",
             )
 
     def paid_for(self, first: int, rounds: int) -> int:

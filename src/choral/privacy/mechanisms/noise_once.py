@@ -23,7 +23,7 @@ CONVEX: dict[str, tuple[float, float]] = {
 def movement(plan: Plan) -> float:
     """Δ: how far one replaced record can move an upload, however many local steps there are.
 
-    That is 2GT/γ; with a pull home (2Gκ/γ)(1 − (1 − T/Kκ)^K), which is largest for the fewest steps K, the plan's.
+    That is 2GT/γ; with a pull (2Gκ/γ)(1 − (1 − T/Kκ)^K), which is largest for the fewest steps K, the plan's.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=8, rows=2440, batch=2440, local_steps=120, step_size=0.25, clip=1.2,
     ...             noise=0.03, sampling="partition", noise_is_added="once", row_length=4.0)
@@ -34,7 +34,7 @@ def movement(plan: Plan) -> float:
 
 
 def pulled_time(plan: Plan) -> float:
-    """The local time T, or what a pull home leaves of it: κ(1 − (1 − η/κ)^K).
+    """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
 
     >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0, noise=1.0,
     ...             sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)

@@ -1,0 +1,141 @@
+"""The server's work on several processes: the same integers as in one, whoever dies on the way."""
+
+import gc
+import io
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from choral.backends.crew import Crew, Resources, SharedWork
+from choral.backends.crew_worker import add_on, receive, send
+from choral.backends.wire import Wire
+from choral.errors import ConfigError
+from choral.protocol.round import Round
+from choral.protocol.server_work import ServerWork
+from choral.secagg.masks import CHUNK_BYTES, Mask
+from tests.protocol.world import FIRST, SilentTransport, World
+
+LONG = 2 * CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream per range
+
+
+@pytest.fixture(scope="module")
+def crews():
+    """Crews of one, two and three processes over the same terms, started once."""
+    terms = World(parameters=100).terms
+    made = {number: Crew(terms, number) for number in (1, 2, 3)}
+    yield made
+    for crew in made.values():
+        crew.close()
+
+
+class OnACrew(Wire):
+    """A wire whose work is done by a given crew, however small it is."""
+
+    def __init__(self, terms, transport, crew):
+        super().__init__(terms, transport, Resources(processes=1))
+        self._crew = crew
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_sums_with_and_without_drop_outs_are_the_same_to_the_integer(crews, number):
+    world = World(parameters=100)
+    quiet = OnACrew(world.terms, SilentTransport(world, {}), crews[number]).attempt(FIRST, range(10), world.model)
+    assert world.agrees(quiet) and len(crews[number]) == number
+    world = World(parameters=100, seed=1)
+    total = OnACrew(world.terms, SilentTransport(world, {3: 1, 5: 2}), crews[number]).attempt(
+        FIRST, range(10), world.model
+    )
+    assert total.count == 8 and world.agrees(total)
+
+
+def test_every_range_seeks_in_every_mask_and_turns_follow_each_other():
+    terms = World(parameters=LONG).terms
+    rng, width = np.random.default_rng(0), 2**terms.codec.word_bits
+    uploads = [rng.integers(0, width, terms.words, dtype=f"u{terms.codec.word_bits // 8}") for _ in range(3)]
+    masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(3)]
+    crew = Crew(terms, 3)
+    results = []
+    for turn in range(3):  # in one process, on the crew, and a second turn there
+        work = SharedWork(crew) if turn else ServerWork(terms.codec.word_bits)
+        for number, upload in enumerate(uploads):
+            work.add(number, upload.data.cast("B"))
+        work.take_back(1)
+        assert sorted(work.vectors) == [0, 2] and bytes(work.vectors[2]) == uploads[2].tobytes()
+        results.append(work.unmasked(masks))
+    crew.close()
+    assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+
+
+@pytest.mark.parametrize("when", ["before the uploads", "after the uploads", "after the secrets"])
+def test_a_process_that_dies_is_reported_and_nothing_is_lost(crews, when):
+    world, crew = World(parameters=100), crews[2]
+    round = Round(world.muster(), world.model.tobytes(), work=SharedWork(crew))
+
+    def kill():
+        os.kill(crew.pids[1], signal.SIGKILL)
+        os.waitid(os.P_PID, crew.pids[1], os.WEXITED | os.WNOWAIT)
+
+    with pytest.warns(RuntimeWarning, match="CH506 process 2 of 2, which unmasks sums, ended with status -9"):
+        if when == "before the uploads":
+            kill()
+        world.step(round, silent={4})
+        if when == "after the uploads":
+            kill()
+        world.step(round)
+        if when == "after the secrets":
+            kept = round._work.opened
+            round._work.opened = lambda secrets: [kept(secrets), kill()][0]
+        total = world.finish(round)
+    assert total.count == 9 and world.agrees(total) and len(crew.pids) == 1
+    assert round.findings.named == {}  # a secret that a process could not open is nobody's lie
+    again = World(parameters=100, seed=2)
+    assert again.agrees(OnACrew(again.terms, SilentTransport(again, {}), crew).attempt(FIRST, range(10), again.model))
+    assert len(crew.pids) == 2  # the next turn begins with all of them
+
+
+def test_processes_end_with_their_crew():
+    crew = Crew(World().terms, 1)
+    pids = crew.pids
+    del crew
+    gc.collect()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_message_that_was_cut_off_is_the_end_and_ranges_touch_no_other_words():
+    pipe = io.BytesIO()
+    send(pipe, [b"secret"])
+    whole = pipe.getvalue()
+    assert receive(io.BytesIO(whole)) is not None
+    assert all(receive(io.BytesIO(whole[:size])) is None for size in range(len(whole)))
+    words, mask = np.zeros(64, "<u8"), Mask(bytes(32), adds=True)
+    add_on(words, [mask], 16, 40)
+    assert not words[:16].any() and words[16:40].all() and not words[40:].any()
+
+
+def test_the_environment_says_what_a_server_may_use(monkeypatch):
+    monkeypatch.setenv("CHORAL_PROCESSES", "3")
+    monkeypatch.setenv("CHORAL_MEMORY", "7")
+    assert Resources.of_environment() == Resources(processes=3, memory=7 * 2**20)
+    for name, text in (("CHORAL_PROCESSES", "0"), ("CHORAL_PROCESSES", "many"), ("CHORAL_MEMORY", "-1")):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, text)
+            with pytest.raises(ConfigError, match=f"CH102 {name}"):
+                Resources.of_environment()
+    monkeypatch.delenv("CHORAL_PROCESSES")
+    for cores, processes in ((2, 1), (4, 1), (5, 5), (16, 16)):  # the threads of one process use up to four
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores))
+        assert Resources.of_environment().processes == processes
+
+
+def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
+    terms = World().terms
+    assert Resources(processes=2).crew_for(terms) is None
+    monkeypatch.setattr("choral.backends.crew.WORTH_PROCESSES", terms.upload_bytes * 10)
+    assert Resources(processes=1).crew_for(terms) is None
+    monkeypatch.setattr("choral.backends.crew.Crew", lambda *given: given)
+    crew = Resources(processes=2).crew_for(terms)
+    assert crew == (terms, 2)
