@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     import pandas
 
 Columns = dict[str, dict[str, Any]]
+# What is known of Loans without a look at it: years are capped at ten, terms are three or five years, a percentage is
+# one, and the first credit of somebody who borrows in 2018 is at most as old as a working life.
+DOCUMENTED: Columns = {
+    "emp_length": {"bounds": [0, 10]},
+    "term": {"bounds": [36, 60]},
+    "account_never_delinq_percent": {"bounds": [0, 100]},
+    "earliest_credit_line": {"bounds": [1968, 2018]},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +141,7 @@ def brca(folder: Path) -> SumTable:
              "treated", "ajcc_pathologic_t_T3": "large"}  # fmt: skip
     frame = frame.rename(columns=names)
     columns = _numbers(age=(20, 95)) | _flags("advanced", "nodes", "black", "prior", "treated", "large")
-    years = {"until": 1826, "bins": 8}  # five
+    years = {"until": 1826, "bins": 8}  # five; the bins are what is proposed for so many rows with the sum
     frame = frame.reset_index(drop=True)
     return _lives(frame, columns, longest=10_000, survival=years, devices=6, device_column="region")
 

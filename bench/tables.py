@@ -265,27 +265,35 @@ def accounting(found: Results) -> str:
 
 def deployment(found: Results) -> str:
     """Seconds per round between processes over Flower, next to plain FedAvg."""
-    reported = found["deployment"]
+    reported = found["rounds"]
     rows = [
         (f"{one['parameters']:,}", _between(one, "choral"), _between(one, "flower_fedavg"), one["choral_over_fedavg"])
-        for one in reported.values()
-        if isinstance(one, dict)
+        for one in (reported[name] for name in ("small", "million") if name in reported)
     ]
-    about = f"{reported['nodes']} sites, {reported['rounds']} rounds; median, least and most."
-    return (
-        about + "\n\n" + table(["parameters", "choral, s per round", "plain FedAvg, s per round", "over FedAvg"], rows)
+    about = (
+        f"{reported['nodes']} sites, {reported['rounds']} rounds; median, least and most, and the load of the machine."
     )
+    sides = {"choral": "choral", "flower": "plain Flower"}
+    idle = [
+        (words, *(reported["idle"][side][f"{what}_a_minute"] for what in ("requests", "connections", "bytes")))
+        for side, words in sides.items()
+    ]
+    made = table(["parameters", "choral, s per round", "plain FedAvg, s per round", "over FedAvg"], rows)
+    head = ["an idle node, per minute", "requests", "new connections", "bytes, both ways"]
+    return f"{about}\n\n{made}\n\n{table(head, idle)}"
 
 
 def _between(one: Mapping[str, Any], side: str) -> str:
     least, most = one[f"{side}_spread_s"]
-    return f"{one[f'{side}_s']} ({least} to {most})"
+    before, after = one[f"{side}_load"]
+    return f"{one[f'{side}_s']} ({least} to {most}), load {before} to {after}"
 
 
 def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
-             "accuracy", "scale", "about", "gpu", "lom", "deployment", "million", "processes"}  # fmt: skip
+             "accuracy", "scale", "about", "gpu", "lom", "rounds", "million", "processes",
+             "models"}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 

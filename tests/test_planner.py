@@ -395,5 +395,6 @@ def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
     # By hand: 2·0.7·3.9·24·√(16/5)/(0.2679·16·2440) = 0.0224, where ε = 1 at δ = 1e-5 is μ = 0.2679.
     assert "κ = 0.0224, above 0.02" in reported("server and colluders")[0]
     assert "κ = 0.0112, at most 0.02" in reported("server and colluders", rows=4880)[0]
-    assert "Training is proposed" in reported("everyone", rows=4880)[0]
+    assert reported("server and colluders", rows=4880)[0].startswith('Proposed: kind = "additive"')
+    assert reported("everyone", rows=4880)[0].startswith("Proposed: a model that is trained")
     assert reported("everyone", classes=3) == () and reported("everyone", model="mlp") == ()

@@ -1,5 +1,8 @@
 """The rules that leave devices out of a round, and the evidence over rounds, on updates whose law is known."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -155,3 +158,51 @@ def test_two_that_send_one_update_round_after_round_are_named_by_their_likeness(
     assert evidence.named.keys() == {"site-02", "site-07"}
     assert max(evidence.named.values()) <= 6
     assert {one.rule for one in evidence.suspicions if one.named_in} == {"two as one"}
+
+
+def followed(rng: np.random.Generator, rounds: int, poison: Callable[[NDArray[np.float64]], None]) -> Evidence:
+    """The evidence after rounds in which each device's own past is looked at."""
+    evidence = Evidence()
+    for number in range(rounds):
+        updates = honest(rng)
+        poison(updates)
+        drawn = 2.0 * rng.integers(0, 256, (PROBES, PARAMETERS)) - 255
+        seen = Seen(devices=DEVICES, asked=updates @ drawn.T, along=None, noise=1.0, parameters=PARAMETERS)
+        evidence.take(seen, round_number=number + 1, drawn=drawn)
+    return evidence
+
+
+@pytest.mark.parametrize("attackers", [1, 3])
+def test_a_constant_shift_is_named_by_its_own_past(attackers: int) -> None:
+    rng = np.random.default_rng(11)
+    signs = rng.choice([-1.0, 1.0], PARAMETERS)
+
+    def shift(updates: NDArray[np.float64]) -> None:
+        updates[:attackers] += 2 * signs
+
+    evidence = followed(rng, 12, shift)
+
+    assert evidence.named.keys() == set(DEVICES[:attackers])
+    assert {one.rule for one in evidence.suspicions if one.named_in} == {"own past"}
+
+
+def test_a_push_without_noise_and_no_longer_than_an_honest_update_is_named_by_its_own_past() -> None:
+    rng = np.random.default_rng(12)
+    pushed = math.sqrt(PARAMETERS) * unit(rng)
+
+    def push(updates: NDArray[np.float64]) -> None:
+        updates[6] = pushed
+
+    assert followed(rng, 18, push).named.keys() == {"site-06"}
+
+
+def test_honest_devices_have_no_past_that_their_noise_follows() -> None:
+    rng, common = np.random.default_rng(13), 3 * unit(np.random.default_rng(13))
+
+    def learn(updates: NDArray[np.float64]) -> None:
+        updates += common  # what all devices have in common is nobody's own past
+
+    for _ in range(10):
+        evidence = followed(rng, 20, learn)
+        assert not evidence.named
+        assert not [one for one in evidence.suspicions if one.rule == "own past" and one.value > 5]

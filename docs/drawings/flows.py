@@ -105,8 +105,8 @@ def deployment() -> str:
         476,
         "Processes and ports of a deployment",
         "The server listens at one HTTPS port, where a gate lets in enrolled nodes only; behind it SuperLink and "
-        "conductor talk over Unix sockets. A site opens no port: its SuperNode calls the server, and a relay hands "
-        "frames to the agent.",
+        "conductor talk over Unix sockets. A site opens no port: its node calls the server, and hands frames to the "
+        "agent.",
         element("rect", x=14, y=30, width=392, height=176, rx=8, class_="tint"),
         words(24, 22, "Server machine: choral server run", kind="bold"),
         box(34, 44, 170, 40, "conductor", "runs the study"),
@@ -116,14 +116,12 @@ def deployment() -> str:
         words(34, 102, socket, kind="small quiet"),
         box(226, 104, 160, 56, "gate", "TLS; enrolled keys only", "decides before it reads"),
         words(34, 150, "one port for HTTPS,", "that of --address", kind="small bold"),
-        arrow(306, 284, 306, 162, style=0),
+        arrow(306, 348, 306, 162, style=0),
         words(24, 234, "the site calls the server,", "never the other way round", kind="small"),
         element("path", d=f"M8 216H{WIDTH - 8}M8 258H{WIDTH - 8}", class_="fence"),
         element("rect", x=14, y=284, width=392, height=150, rx=8, class_="tint"),
         words(24, 276, "Site: choral device run", kind="bold"),
-        box(226, 298, 160, 40, "SuperNode", "Flower: calls out, HTTPS"),
-        box(226, 364, 160, 40, "relay", "runs no server code"),
-        arrow(306, 338, 306, 364),
+        box(226, 348, 160, 72, "node", "calls out, HTTPS;", "runs no server code"),
         box(34, 348, 170, 72, "agent", "keys, ledger, rows,", "training, noise"),
         arrow(226, 384, 204, 384),
         words(34, 318, "no port is opened", kind="small bold"),

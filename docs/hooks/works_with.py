@@ -22,9 +22,10 @@ from choral.plan import Plan, SecureSum
 from choral.privacy.mechanisms import mechanism_of
 from choral.run.places import engine_of
 from choral.secagg.codec import Codec
+from docs.hooks import works_where
 
 PAGE = Path(__file__).parents[1] / "what-works.md"
-MARKED = re.compile(r"(<!-- works with -->\n).*?(<!-- end -->)", re.S)
+MARKS = ("works with", "works where")
 ROWS, SHAPE = 40, (8, 8)
 
 BASE = Plan(devices=4, cohort=4, rounds=2, rows=ROWS, batch=10, local_steps=4, step_size=0.1, clip=1.0, noise=1.0)
@@ -100,15 +101,21 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def shown() -> str:
-    """The table that the page has."""
-    found = MARKED.search(PAGE.read_text())
+def _place(mark: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {mark} -->\n)(.*?)(<!-- end -->)", re.S)
+
+
+def shown(mark: str) -> str:
+    """The table that the page has at this mark."""
+    found = _place(mark).search(PAGE.read_text())
     if found is None:
-        raise LookupError(f"{PAGE.name} has no place for the table")
-    return found.group(0).removeprefix(found.group(1)).removesuffix(found.group(2))
+        raise LookupError(f"{PAGE.name} has no place for {mark}")
+    return found.group(2)
 
 
 if __name__ == "__main__":
     text = PAGE.read_text()
-    PAGE.write_text(MARKED.sub(lambda place: place.group(1) + table() + place.group(2), text))
-    print(table(), file=sys.stderr)
+    for mark, made in zip(MARKS, (table(), works_where.table()), strict=True):
+        text = _place(mark).sub(lambda place, made=made: place.group(1) + made + place.group(3), text)
+        print(made, file=sys.stderr)
+    PAGE.write_text(text)

@@ -57,6 +57,8 @@ CODES: dict[str, str] = {
     "CH315": "a column looks like an identifier, and nobody has declared it",
     "CH316": "a cell is no date, or dates do not show whether the day or the month comes first",
     "CH317": "a file of arrays or an image can't be read",
+    "CH318": "rows have another shape than is declared",
+    "CH319": "an image lies outside of the folder that was named",
     "CH320": "a question has too few rows for an honest answer",
     "CH321": "a column is not declared for questions",
     "CH322": "a filter or cut of a question was not declared",
@@ -115,6 +117,7 @@ CODES: dict[str, str] = {
     "CH905": "a site's clock and its server's differ too much",
     "CH906": "a certificate is not valid at this time",
     "CH907": "a server would run as root",
+    "CH908": "a server can't run on this system",
 }
 
 

@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Rule = Literal["length", "direction", "two as one"]
+Rule = Literal["length", "direction", "two as one", "own past"]
 RULES: tuple[Rule, ...] = ("length", "direction", "two as one")  # the order in which devices are left out
 LEAST_COHORT = 9  # from so many devices per round on, statistics may exclude somebody without a person
 VARIANCE = 21845  # of one number of a probe: odd, drawn uniformly from −255 to 255
 SHOUT = 3.0  # how many median lengths are too long, beyond what noise explains
 ASIDE = 3.5  # deviations from the median along the common direction
 ALIKE = 5.0  # deviations of a cosine of independent vectors
-LIMITS: dict[Rule, float] = {"length": 6.0, "direction": 7.0, "two as one": 7.0}
+LIMITS: dict[Rule, float] = {"length": 6.0, "direction": 7.0, "two as one": 7.0, "own past": 7.0}
 LEAST_ROUNDS = 3  # that a device has answered before it can be named
 MOST_PER_ROUND = 8.0  # deviations that one round counts: one round names nobody
 REMEMBERED = 0.8  # of the common direction, from round to round
@@ -29,6 +29,7 @@ _MAD = 1.4826  # a normal deviation for each median absolute deviation
 # degrees of freedom, the next lower m that stands here).
 _WIDEST = {8: 4.8, 16: 3.2, 32: 2.35, 64: 1.9, 128: 1.6}
 MOST_WATCHED_PARAMETERS = 2**20
+MOST_REMEMBERED = 2**20  # numbers of all devices' pasts together
 
 
 def widest(probes: int) -> float:
@@ -186,24 +187,50 @@ class Evidence:
 
     _tallies: dict[tuple[str, Rule], _Tally] = field(default_factory=dict)
     _pairs: dict[tuple[str, str], _Tally] = field(default_factory=dict)
+    _pasts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
-    def take(self, seen: Seen, *, round_number: int) -> None:
-        """Count one turn that has ended in a sum, those that it left out included."""
+    def take(self, seen: Seen, *, round_number: int, drawn: NDArray[np.float64] | None = None) -> None:
+        """Count one turn that has ended in a sum, those that it left out included.
+
+        `drawn` is P; without it nobody is compared with its own past.
+        """
         lengths = np.sqrt(seen.squares)
         middle, spread = _spread(lengths)
         known = middle / math.sqrt(2 * seen.probes)
-        self._count(seen, "length", (lengths - SHOUT * middle) / max(math.hypot(known, spread), 1e-12), round_number)
+        beyond = (lengths - SHOUT * middle) / max(math.hypot(known, spread), 1e-12)
+        self._count(seen.devices, "length", beyond, round_number)
         if seen.along is not None:
             centre, spread = _spread(seen.along)
-            self._count(seen, "direction", (centre - seen.along) / math.hypot(seen.noise, spread), round_number)
+            against = (centre - seen.along) / math.hypot(seen.noise, spread)
+            self._count(seen.devices, "direction", against, round_number)
         alike = seen.likeness
         for one, device in enumerate(seen.devices):
             for other in range(one + 1, len(seen.devices)):
                 pair = self._pairs.setdefault((device, seen.devices[other]), _Tally())
                 pair.add(float(alike[one, other]), LIMITS["two as one"], round_number)
+        if drawn is not None:
+            self._compare_with_pasts(seen, drawn, round_number)
 
-    def _count(self, seen: Seen, rule: Rule, deviations: NDArray[np.float64], round_number: int) -> None:
-        for device, value in zip(seen.devices, deviations, strict=True):
+    def _compare_with_pasts(self, seen: Seen, drawn: NDArray[np.float64], round_number: int) -> None:
+        """Count how far each update goes on the way of the same device's earlier ones, then remember it.
+
+        Pᵀs is what the probes show of an update, less what all have in common. Noise is new in every round, so along
+        its past w an honest update is normal, with the deviation noise·‖PᵀPw‖ whatever w is.
+        """
+        apart = seen.asked - np.median(seen.asked, axis=0)
+        known = [at for at, device in enumerate(seen.devices) if device in self._pasts]
+        if known:
+            shown = np.array([self._pasts[seen.devices[at]] for at in known]) @ drawn.T
+            along = np.einsum("ij,ij->i", shown, apart[known])
+            along /= np.maximum(seen.noise * np.linalg.norm(shown @ drawn, axis=1), 1e-300)
+            centre, spread = _spread(along)
+            compared = [seen.devices[at] for at in known]
+            self._count(compared, "own past", (along - centre) / math.hypot(1.0, spread), round_number)
+        for device, seen_of_it in zip(seen.devices, apart @ drawn, strict=True):
+            self._pasts[device] = self._pasts.get(device, 0.0) + seen_of_it
+
+    def _count(self, devices: Iterable[str], rule: Rule, deviations: NDArray[np.float64], round_number: int) -> None:
+        for device, value in zip(devices, deviations, strict=True):
             self._tallies.setdefault((device, rule), _Tally()).add(float(value), LIMITS[rule], round_number)
 
     @property

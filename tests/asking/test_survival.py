@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from choral.asking.catalogue import estimate, expected, summand
+from choral.asking.catalogue import completed, estimate, expected, summand
 from choral.asking.question import Question
 from choral.errors import ChoralError
 from choral.learning.columns import Categorical, Numeric
@@ -233,3 +233,38 @@ def test_the_sum_over_a_table_is_the_sum_over_its_parts():
     found = summand(BY_SEX, COLUMNS)
     assert found.total(rows).tolist() == sum(found.total(part) for part in parts).tolist()
     assert found.total(rows).sum() == 300
+
+
+def largest_error(chance, cells, bins, deviation):
+    """Of a curve at the ends of its bins, against that of the same cells without noise."""
+    rows, asked = int(cells.sum()), km(bins=bins)
+    exact, found = (
+        [row["estimate"] for row in estimate(asked, COLUMNS, total, rows=rows, deviation=told).rows]
+        for total, told in ((cells, 0.0), (noisy(cells, deviation, chance), deviation))
+    )
+    return max(abs(one - other) for one, other in zip(exact, found, strict=True))
+
+
+def test_bins_lean_on_their_neighbours_where_noise_prevails(monkeypatch):
+    chance = np.random.default_rng(9)
+    cells = drawn(chance, 3000, 1 / 1500, 36)
+    leaning = np.mean([largest_error(chance, cells, 36, 12) for _ in range(60)])
+    monkeypatch.setattr(
+        "choral.asking.survival.leaning", lambda n, *_: (np.eye(len(n)), np.zeros((len(n), len(n))))
+    )  # fmt: skip
+    assert leaning < 0.85 * np.mean([largest_error(chance, cells, 36, 12) for _ in range(60)])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rows", "deviation", "bins"),
+    [
+        ({}, 1083, 5.8, 8),
+        ({}, 7871, 5.9, 24),
+        ({}, 300, 20, 4),
+        ({"by": ["sex"]}, 4332, 5.8, 16),
+        ({"bins": 9}, 300, 20, 9),
+    ],
+)
+def test_a_curve_has_as_many_bins_as_its_rows_and_noise_allow_unless_somebody_says(parameters, rows, deviation, bins):
+    asked = km(**{"bins": None, **parameters})
+    assert completed(asked, COLUMNS, rows=rows, deviation=deviation).parameters["bins"] == bins

@@ -8,6 +8,7 @@ from choral.config.writing import to_toml
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import card_text, enrol
 from choral.deploy.policy import Policy
+from choral.deploy.root_log import root_log_of
 from choral.deploy.site import Home
 from choral.errors import PlanError, TrustError
 from choral.protocol.messages import AGREEING, LISTING, VERSION
@@ -140,6 +141,9 @@ def test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_wo
             consortium.study / "study.toml", Policy(**POLICY, card_keys=True), consortium.tables["hill"], record=True
         )
         assert home.vault().memory.roster == study.terms.tree.root
+        log = root_log_of(home)
+        log.check(log)
+        assert (log.roster, log.roots) == (study.terms.tree.root.hex(), ())
     # A study of three devices can't say that it is too large for better keys.
     with pytest.raises(PlanError, match=r"CH204 .*lists as trees for 3 devices"):
         Agreement.read(consortium.study / "study.toml")

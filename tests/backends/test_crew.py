@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from choral.backends.crew import Crew, Resources, SharedWork
-from choral.backends.crew_worker import add_on, receive, send
+from choral.backends.crew_worker import receive, send, sum_of_masks
 from choral.backends.wire import Wire
 from choral.errors import ConfigError
 from choral.protocol.round import Round
@@ -17,7 +17,7 @@ from choral.protocol.server_work import ServerWork
 from choral.secagg.masks import CHUNK_BYTES, Mask
 from tests.protocol.world import FIRST, SilentTransport, World
 
-LONG = 2 * CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream per range
+LONG = CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_sums_with_and_without_drop_outs_are_the_same_to_the_integer(crews, numb
     assert total.count == 8 and world.agrees(total)
 
 
-def test_every_range_seeks_in_every_mask_and_turns_follow_each_other():
+def test_every_process_adds_its_masks_and_turns_follow_each_other():
     terms = World(parameters=LONG).terms
     rng, width = np.random.default_rng(0), 2**terms.codec.word_bits
     uploads = [rng.integers(0, width, terms.words, dtype=f"u{terms.codec.word_bits // 8}") for _ in range(3)]
-    masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(3)]
+    masks = [Mask(os.urandom(32), adds=bool(number % 2)) for number in range(5)]
     crew = Crew(terms, 3)
     results = []
     for turn in range(3):  # in one process, on the crew, and a second turn there
@@ -105,15 +105,15 @@ def test_processes_end_with_their_crew():
             os.kill(pid, 0)
 
 
-def test_a_message_that_was_cut_off_is_the_end_and_ranges_touch_no_other_words():
+def test_a_message_that_was_cut_off_is_the_end_and_a_process_touches_no_other_words():
     pipe = io.BytesIO()
     send(pipe, [b"secret"])
     whole = pipe.getvalue()
     assert receive(io.BytesIO(whole)) is not None
     assert all(receive(io.BytesIO(whole[:size])) is None for size in range(len(whole)))
-    words, mask = np.zeros(64, "<u8"), Mask(bytes(32), adds=True)
-    add_on(words, [mask], 16, 40)
-    assert not words[:16].any() and words[16:40].all() and not words[40:].any()
+    words, mask = np.ones(64, "<u8"), Mask(bytes(32), adds=True)
+    sum_of_masks(words[16:40], [mask, mask.undone()])
+    assert words[:16].all() and not words[16:40].any() and words[40:].all()
 
 
 def test_the_environment_says_what_a_server_may_use(monkeypatch):
@@ -139,3 +139,5 @@ def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
     monkeypatch.setattr("choral.backends.crew.Crew", lambda *given: given)
     crew = Resources(processes=2).crew_for(terms)
     assert crew == (terms, 2)
+    assert Resources(processes=9, memory=3 * terms.upload_bytes).crew_for(terms) == (terms, 3)
+    assert Resources(processes=9, memory=terms.upload_bytes).crew_for(terms) is None

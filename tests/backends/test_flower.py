@@ -15,6 +15,7 @@ from choral.backends import relay
 from choral.backends.dropouts import DroppingTransport, drops_out
 from choral.backends.flower import processes
 from choral.backends.flower.children import Children
+from choral.backends.flower.node import LET_IN
 from choral.backends.flower.observe import Observed, observe
 from choral.backends.flower.reach import check_reach
 from choral.deploy.certificates import node_key
@@ -146,7 +147,7 @@ def test_no_code_that_a_run_brings_along_is_loaded_or_even_stored_at_a_site_or_a
     assert stage.transport.gather(4, patience=60) == {0, 1, 2, 3}
     for number in range(4):
         assert not list(stage.home(number).rglob("apps")) and not list(stage.home(number).rglob("*.fab"))
-        assert (stage.home(number) / "flower" / "relay.log").read_text() == ""
+        assert (stage.home(number) / "flower" / "node.log").read_text().split()[:4] == LET_IN.split()  # and then its id
     assert not list((stage.folder / "server").rglob("apps")) and not list((stage.folder / "lend").rglob("*"))[1:]
 
 
@@ -194,8 +195,8 @@ def test_a_node_whose_clock_is_twenty_seconds_ahead_is_refused_by_flower_and_the
     ended = []
     children = fifth(20.0, gave_up=lambda: ended.append(True))
     stage.until(lambda: children.check() or ended, 60)
-    reported = (stage.home(0).with_name("fifth") / "flower" / "supernode.log").read_text()
-    assert "Starting Flower SuperNode" in reported and "SuperNode ID" not in reported  # it was not let in
+    reported = (stage.home(0).with_name("fifth") / "flower" / "node.log").read_text()
+    assert reported and LET_IN not in reported
     assert "clock" not in reported.lower()  # and Flower does not say why
     with pytest.raises(DeploymentError, match=r"CH905 this machine's clock is 2[012] s ahead of the server's"):
         check_reach(stage.address, authority=stage.folder / "authority.pem", clock=lambda: time.time() + 20)

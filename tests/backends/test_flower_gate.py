@@ -167,7 +167,8 @@ def test_one_node_cannot_have_more_requests_under_way_than_flower_makes(behind):
     assert reported == [200] * gate_module.AT_ONCE and behind.post() == 200
 
 
-def test_whatever_bytes_arrive_the_gate_goes_on(behind):
+def test_whatever_bytes_arrive_the_gate_goes_on(behind, monkeypatch):
+    monkeypatch.setattr(gate_module, "HEAD_SECONDS", 1.0)
     noise = [b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", b"POST  HTTP/1.1\r\n\r\n", b"\xff" * 9000,
              b"PRI * HTTP/2.0\r\n\r\n",
              b"POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
@@ -177,3 +178,82 @@ def test_whatever_bytes_arrive_the_gate_goes_on(behind):
             line.sendall(data)
             assert b" 200 " not in line.recv(100)
     assert behind.post() == 200 and len(behind.seen) == 1
+
+
+PULL = "/v1/fleet/pull-messages"
+
+
+@pytest.fixture
+def waiting(behind, monkeypatch):
+    """A SuperLink that has no message for anybody, until `behind.message` is set."""
+    behind.message = b""
+
+    async def reply(request):
+        behind.seen.append((request.url.path, await request.aread()))
+        behind.waiting.release()
+        return httpx.Response(200, content=behind.message)
+
+    transport = behind.listening._gate._client._transport
+    monkeypatch.setattr(transport, "handler", reply)
+    return behind
+
+
+def ring(behind):
+    behind.listening._loop.call_soon_threadsafe(behind.listening._gate.ring)
+
+
+def pulled(behind):
+    """A thread that asks for messages, and the seconds and the content that it got."""
+    got = []
+
+    def ask():
+        begin = time.monotonic()
+        trusted = ssl.create_default_context(cafile=behind.folder / "authority.pem")
+        with httpx.Client(verify=trusted, timeout=20) as client:
+            answer = client.post(f"https://{behind.address}{PULL}", headers=behind.signed())
+        got.append((time.monotonic() - begin, answer.content))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert behind.waiting.acquire(timeout=20)  # the gate has looked once
+    return thread, got
+
+
+def test_a_request_for_messages_is_held_until_there_is_one(waiting):
+    thread, got = pulled(waiting)
+    ring(waiting)  # for somebody else
+    assert waiting.waiting.acquire(timeout=20)
+    assert got == []
+    waiting.message = b"message"
+    ring(waiting)
+    thread.join()
+    seconds, content = got[0]
+    assert content == b"message" and seconds < gate_module.HOLD - 1 and len(waiting.seen) == 3
+
+
+def test_a_request_is_held_no_longer_than_it_may_be_and_then_looks_once_more(waiting, monkeypatch):
+    monkeypatch.setattr(gate_module, "HOLD", 0.3)
+    thread, got = pulled(waiting)
+    thread.join()
+    assert got[0][1] == b"" and 0.3 <= got[0][0] < 5 and len(waiting.seen) == 2
+    before = len(waiting.seen)
+    assert waiting.post() == 200 and len(waiting.seen) == before + 1  # nothing else is held
+
+
+def test_nothing_is_asked_for_a_node_that_has_hung_up_and_the_next_is_held_for_half_as_long(waiting):
+    with waiting.line() as line:
+        head = "".join(f"{name}: {value}\r\n" for name, value in waiting.signed().items())
+        line.sendall(f"POST {PULL} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n{head}\r\n".encode())
+        assert waiting.waiting.acquire(timeout=20)
+        time.sleep(0.2)
+    holds = waiting.listening._gate._holds
+    for _ in range(100):
+        if holds:
+            break
+        time.sleep(0.02)
+    assert 0.05 < holds[waiting.public] < 2
+    waiting.message = b"message"
+    ring(waiting)
+    time.sleep(0.1)
+    assert len(waiting.seen) == 1  # the message is still there for whoever connects next
+    assert waiting.post(path="/v1/fleet/activate-node") == 200 and not holds  # it was started again

@@ -66,8 +66,8 @@ def test_a_process_that_ends_by_itself_is_an_error_that_names_its_log(tmp_path):
 def test_a_lasting_process_is_started_again(tmp_path, monkeypatch):
     monkeypatch.setattr(children_module, "PAUSE", 0.0)
     with Children() as children:
-        children.start("supernode", python("print('up', flush=True)"), tmp_path, lasting=True)
-        until(lambda: children.check() or (tmp_path / "supernode.log").read_text().count("up") >= 3)
+        children.start("node", python("print('up', flush=True)"), tmp_path, lasting=True)
+        until(lambda: children.check() or (tmp_path / "node.log").read_text().count("up") >= 3)
 
 
 def test_one_that_does_not_listen_to_requests_to_end_is_made_to(tmp_path, monkeypatch):

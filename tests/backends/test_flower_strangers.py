@@ -1,6 +1,6 @@
 """Who has no business with a deployment: strangers on the network, and other users of the server's or a site's machine.
 
-Everything here is real: a SuperLink behind its gate, the conductor, a SuperNode and its relay, each a process.
+Everything here is real: a SuperLink behind its gate, the conductor and a node, each a process.
 """
 
 import contextlib
@@ -15,15 +15,16 @@ import pytest
 pytest.importorskip("flwr", reason="an extra of choral's")
 
 import choral
-from choral.backends.flower import processes
+from choral.backends.flower import bell, processes
 from choral.backends.flower.control import Control
+from choral.backends.flower.node import LET_IN
 from choral.deploy.certificates import node_key
-from tests.backends.flower_stage import ROOT, certificates
+from tests.backends.flower_stage import ROOT, Stage, certificates
 from tests.backends.other_user import as_nobody, environment_of, family, listeners, needs_root, peak, words_of
 
 SECRET = ("AWS_SECRET_ACCESS_KEY", "hunter2-of-the-coordinator")
 MEBIBYTE = bytes(2**20)
-PARTS = ("superlink", "gate", "conductor", "supernode", "relay")
+PARTS = ("superlink", "gate", "conductor", "node")
 
 
 class Deployment:
@@ -44,7 +45,11 @@ class Deployment:
             children, folder / "site", superlink=self.address, authority=folder / "authority.pem",
             key=folder / "node.key", door=folder / "door",
         )  # fmt: skip
-        children.await_listener("the SuperNode", folder / "site" / "node.sock")
+        Stage.until(lambda: LET_IN in (folder / "site" / "node.log").read_text(), 60)
+
+    @property
+    def bell(self):
+        return self.link.with_name(bell.NAME)
 
     def pids(self):
         return set().union(*(family(self.children.pid(name)) for name in PARTS))
@@ -87,8 +92,8 @@ def test_two_hundred_mebibytes_without_a_key_take_no_memory_of_any_process(deplo
 def test_nothing_listens_on_the_network_but_the_gate(deployment):
     ports, paths = listeners(deployment.pids())
     assert ports == {int(deployment.address.rpartition(":")[2])}
-    assert {Path(path).name for path in paths} == {"link.sock", "node.sock"}
-    for path in map(Path, paths):
+    assert {Path(path).name for path in paths} == {"link.sock"}
+    for path in map(Path, [*paths, deployment.bell]):
         assert path.stat().st_mode & 0o177 == 0 and path.parent.stat().st_mode & 0o077 == 0
 
 
@@ -113,7 +118,7 @@ print(json.dumps(reported))
 
 @needs_root
 def test_another_user_of_the_machine_can_start_no_run_and_take_no_task(deployment):
-    _, paths = listeners(deployment.pids())
+    paths = [*listeners(deployment.pids())[1], str(deployment.bell)]
     reported = as_nobody(_TRY, deployment.address, *paths)
     assert [reported.pop(path) for path in paths] == ["shut", "shut"]
     assert len(reported) == 4 and set(reported.values()) == {"404"}

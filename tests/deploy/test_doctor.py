@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+from choral.backends.flower import reach
+from choral.cli import main
 from choral.deploy import doctor
 from choral.deploy.doctor import examine
 from choral.deploy.site import Home
@@ -30,17 +32,38 @@ def found(home):
     return {finding.check: finding for finding in examine(home)}
 
 
-def test_before_the_server_is_up_only_the_server_is_missing_and_the_text_is_for_the_it_department(site):
+def test_before_the_server_is_up_nothing_is_wrong_and_the_text_for_the_it_department_is_there(site, capsys):
     seen = found(site)
     assert list(seen) == ["keys", "disk", "address", "proxy", "server", "study", "table", "ledger"]
-    assert [check for check, one in seen.items() if one.state != "ok"] == ["server"]
-    assert "CH904 nobody answers at 127.0.0.1:9092" in seen["server"].what
+    assert {check: one.state for check, one in seen.items() if one.state != "ok"} == {"server": "later"}
+    assert "the server is not up yet. Nothing is wrong at this site." in seen["server"].what
     assert "For the IT department: this machine opens TCP connections to 127.0.0.1:9092" in seen["server"].fix
+    assert main(["device", "doctor", "--home", str(site.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "READY, except for what can't be checked yet: server"
+
+
+@pytest.mark.parametrize("error", [TimeoutError("timed out"), OSError(113, "No route to host")])
+def test_a_server_that_can_not_be_reached_at_all_is_an_obstacle(site, monkeypatch, capsys, error):
+    def unreachable(*_, **__):
+        raise error
+
+    monkeypatch.setattr(reach.http.client.HTTPSConnection, "connect", unreachable)
+    seen = found(site)["server"]
+    assert seen.state == "wrong" and "CH904 nobody answers" in seen.what and "For the IT department" in seen.fix
+    assert main(["device", "doctor", "--home", str(site.path)]) == 1
+    assert "NOT READY" in capsys.readouterr().out
+
+
+def test_a_proxy_that_refuses_is_an_obstacle_and_not_a_server_that_is_not_up(site, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody listens there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert found(site)["server"].state == "wrong"
 
 
 def test_a_site_that_has_only_joined_hears_what_comes_next(study):
     seen = found(study.homes["lake"])
-    assert {seen[check].state for check in ("study", "table", "ledger")} == {"wrong"}
+    assert {seen[check].state for check in ("study", "table", "ledger")} == {"later"}
     assert "choral device approve" in seen["study"].fix
 
 

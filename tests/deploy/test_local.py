@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra of choral's")
 
+from choral.backends.flower.node import LET_IN
 from choral.cli import main
 from choral.deploy import local, services
 from choral.deploy.agent import status
@@ -114,7 +115,7 @@ def test_a_superlink_that_dies_ends_the_run_with_a_reason_and_the_next_start_goe
     with pytest.raises(DeploymentError, match=r"CH900"):
         for reported in deployment.run():
             if reported["rounds_done"] == 1:
-                for pid in pids_of(f"--database {folder}"):
+                for pid in pids_of(f"--ssl-certfile {folder}"):
                     os.kill(pid, signal.SIGKILL)
     assert gone(folder)
     before = deployment.result()
@@ -163,7 +164,7 @@ def test_a_site_whose_clock_is_wrong_is_informed_by_choral_device_run_and_let_in
                     assert status(home)["cut_off"]["code"] == "CH905"
                 else:
                     end = time.monotonic() + 60
-                    while "SuperNode ID" not in (home.path / "flower" / "supernode.log").read_text():
+                    while LET_IN not in (home.path / "flower" / "node.log").read_text():
                         assert time.monotonic() < end
                         time.sleep(0.2)
                     assert status(home)["cut_off"] is None

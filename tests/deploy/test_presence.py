@@ -4,12 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from choral.backends import relay
 from choral.cli import main
+from choral.deploy.agent import Agent
 from choral.deploy.presence import Presence, Sightings, countdown, standing
 from choral.deploy.serving import WAITING, status
 from choral.errors import DeploymentError
 from choral.record import read_json
-from tests.run.consortium import Consortium, Sockets, agents
+from tests.run.consortium import JOB, Consortium, Sockets, agents
 
 SEEN = Presence(connected=["hill"], last_seen={"hill": "10:05", "lake": "10:00"})
 
@@ -85,3 +87,54 @@ def test_a_server_that_waits_says_for_whom_and_until_when(tmp_path):
     patience, kept = transport.waiting
     assert (patience, kept["state"], kept["connected"]) == (3600.0, WAITING, [])
     assert 3500 < (datetime.fromisoformat(kept["until"]) - datetime.now(UTC)).total_seconds() <= 3600
+
+
+def test_a_server_that_can_do_without_some_says_when_it_goes_on_and_when_it_gives_up(tmp_path, capsys):
+    names = ("harbour", "hill", "lake", "moor")
+    made = Consortium(tmp_path, names, JOB.replace("cohort = 3", "cohort = 4\ncolluders = 0"))
+    transport = Watched(made.homes)
+    transport.runs = made.study / "runs"
+    kept = []
+    watch = transport.gather
+
+    def gather(*args, **settings):
+        try:
+            watch(*args, **settings)
+        finally:
+            kept.append((transport.waiting[1], transport.announced))
+            assert main(["server", "status", str(made.study)]) == 0
+
+    transport.gather = gather
+    with pytest.raises(DeploymentError, match="CH903"):
+        made.conductor(transport, patience=3600.0).run()
+    (first, announced), (second, later) = kept
+    assert first["needed"] == 3 and left(first["without_until"]) <= 30 and 3600 < left(first["until"]) <= 3630
+    assert "without_until" not in second and 3500 < left(second["until"]) <= 3600
+    assert (announced, later) == (3630.0, 3600.0)  # what the sites hear
+    said = " ".join(capsys.readouterr().out.split())
+    missing = "missing: harbour, hill, lake, moor"
+    assert f"{missing}; goes on without them in 30 s if 3 are there, else gives up in 60 min" in said
+    assert f"{missing}; gives up in 60 min" in said
+
+
+def left(until):
+    return (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+
+
+def said_by(home, capsys):
+    assert main(["device", "status", "--home", str(home.path)]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_site_that_waits_shows_until_when_the_server_waits_and_until_when_it_could_begin(waiting, tmp_path, capsys):
+    home = waiting.copy(tmp_path).homes["hill"]
+    assert "the server has not called this site yet" in said_by(home, capsys)
+    with Agent(home) as agent:
+        assert bytes(agent.answer(relay.HELLO + b"2520")) == b"hill"
+        assert "until 20" in (said := said_by(home, capsys)) and "and gives up in 42 min" in said
+        assert "the study can begin until 20" in said and "days left), when the certificate" in said
+        for nonsense in (b"", b"-1", b"9" * 40, b"\x1b[2J", b"1e3", "٣".encode()):
+            agent.answer(relay.HELLO + nonsense)
+        assert "and gives up in 42 min" in said_by(home, capsys)
+        agent.answer(relay.HELLO + b"0")
+    assert "the server gave up waiting at 20" in said_by(home, capsys)

@@ -152,5 +152,5 @@ def test_systemd_itself_finds_nothing_wrong_with_a_unit(tmp_path, user):
 
 
 def test_the_owner_of_a_folder_that_has_no_name_is_a_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(units.pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert parsed(service(tmp_path).unit())["Service"]["User"] == str(Path(tmp_path).stat().st_uid)

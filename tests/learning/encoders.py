@@ -43,3 +43,30 @@ def of_text(path, words):
         )
     ]  # fmt: skip
     return saved(path, nodes, ["rows"], ["words"], kind=TensorProto.STRING)
+
+
+def drawing(path, *, in_a_branch):
+    """y = x + noise; in a branch, noise is drawn only for a row whose first number is above 0."""
+    noise = [
+        helper.make_node("RandomNormalLike", ["x"], ["n"]),
+        helper.make_node("Add", ["x", "n"], ["noisy"]),
+    ]
+    if not in_a_branch:
+        return saved(path, [*noise, helper.make_node("Identity", ["noisy"], ["y"])], ["rows", 2], ["rows", 2])
+    out = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("noisy", "plain")]
+    branches = {
+        "then_branch": helper.make_graph(noise, "then", [], out[:1]),
+        "else_branch": helper.make_graph([helper.make_node("Identity", ["x"], ["plain"])], "else", [], out[1:]),
+    }
+    constants = {"flat": [-1], "first": [0], "zero": [0.0]}
+    kinds = {"zero": np.float32}
+    weights = [
+        numpy_helper.from_array(np.array(one, kinds.get(name, np.int64)), name) for name, one in constants.items()
+    ]
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["row"]),
+        helper.make_node("Gather", ["row", "first"], ["one"]),
+        helper.make_node("Greater", ["one", "zero"], ["above"]),
+        helper.make_node("If", ["above"], ["y"], **branches),
+    ]
+    return saved(path, nodes, ["rows", 2], ["rows", 2], weights)

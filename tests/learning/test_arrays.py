@@ -1,12 +1,14 @@
 """Rows of any shape from files: arrays of each site, and images in folders by class."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import choral
 from choral.config import parse, read
 from choral.errors import ConfigError, TableError
-from choral.learning.arrays import read_images, read_npz
+from choral.learning.arrays import read_images, read_npz, read_site
 from choral.run.study import settle
 
 HEAD = "privacy.epsilon = 4.0\nprivacy.delta = 1e-4\n"
@@ -81,15 +83,80 @@ def test_images_in_folders_are_rows_of_one_shape_with_the_folders_as_classes(pic
     bright = found.features[found.labels == 0]
     assert bright.min() == pytest.approx(200 / 127.5 - 1) and found.features.max() <= 1
     assert read_images(pictures / "*", (4, 6, 3)).features.shape == (24, 4, 6, 3)
-    (pictures / "north" / "dark" / "broken.png").write_bytes(b"no image")
-    with pytest.raises(TableError, match=r"CH317 .*broken\.png is no image"):
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\nshowpage\n"
+
+
+@pytest.mark.parametrize("content", [b"no image", POSTSCRIPT], ids=["text", "PostScript"])
+def test_what_is_no_image_is_refused_by_its_place_and_not_by_its_name(pictures, content):
+    # Pillow would hand PostScript to another program; a file's name may be a person's.
+    (pictures / "north" / "dark" / "anna-smith.png").write_bytes(content)
+    with pytest.raises(TableError, match=r"CH317 .*dark image 7 by name is no image that can be read") as refused:
         read_images(pictures / "*", (4, 6))
+    assert "anna" not in str(refused.value) and "anna" not in str(refused.value.__cause__)
+
+
+def test_folders_must_be_declared_classes_and_hold_their_images(pictures, tmp_path):
+    names = read_images(pictures / "*", (4, 6), ["dark", "grey", "bright"])
+    assert names.classes == ("dark", "grey", "bright") and set(names.labels.tolist()) == {0, 2}
+    with pytest.raises(TableError, match=r"CH311 .*north 1 of its folders are none of the 2 declared") as refused:
+        read_images(pictures / "*", (4, 6), ["bright", "grey"])
+    assert "dark" not in str(refused.value)
+    north = pictures / "north"
+    (north / "dark" / "0.png").rename(north / "loose.png")
+    with pytest.raises(TableError, match=r"CH317 .*1 images lie in no folder of a class"):
+        read_site(north, (4, 6), "label", None)
+    (north / "loose.png").rename(tmp_path.parent / "elsewhere.png")
+    (north / "dark" / "0.png").symlink_to(tmp_path.parent / "elsewhere.png")
+    with pytest.raises(TableError, match=r"CH319 .*north 1 of its images are links to files outside of it"):
+        read_site(north, (4, 6), "label", ["bright", "dark"])
+
+
+def test_a_site_reads_one_folder_or_one_file_as_a_table_with_its_label(pictures, sites):
+    images = read_site(pictures / "north", (4, 6), "light", ["bright", "dark"])
+    assert images.arrays.shape == (12, 4, 6) and images.cells("light") == ["bright"] * 6 + ["dark"] * 6
+    alone = read_site(pictures / "north" / "dark", (4, 6), "light", None)  # rows to predict for have no label
+    assert (alone.rows, dict(alone.columns)) == (6, {})
+    with pytest.raises(TableError, match=r"CH318 .*north is a folder of images, and row_shape declares 24"):
+        read_site(pictures / "north", (24,), "light", None)
+    arrays = read_site(sites / "site-1.npz", (4, 4), "light", ["no", "yes"])
+    assert arrays.rows == 20 and list(arrays.cells("light"))[:3] == ["no", "yes", "no"]
+    with pytest.raises(TableError, match=r"CH318 .*rows have the shape 4 × 4, row_shape declares 8 × 8"):
+        read_site(sites / "site-1.npz", (8, 8), "light", None)
+    np.savez(sites / "nan.npz", features=np.array([[0.0], [np.nan]]), labels=[0, 1])
+    with pytest.raises(TableError, match=r"CH303 .*nan.npz features: row 2 is not finite"):
+        read_site(sites / "nan.npz", None, "light", None)
+
+
+def test_digests_see_every_number_label_and_place(sites):
+    table = read_site(sites / "site-1.npz", None, "light", None)
+    last = table.arrays.copy()
+    last[-1, -1, -1] += 1e-3
+    turned = replace(table, arrays=table.arrays[::-1], columns={"light": list(table.cells("light"))[::-1]})
+    others = [replace(table, arrays=last), turned, replace(table, arrays=table.arrays.reshape(20, 16))]
+    assert table.digest(["light"]) not in {one.digest(["light"]) for one in others}
+    assert table.digest([]) == replace(table, columns={}).digest([]) != table.digest(["light"])
+    assert turned.digest(["light"], ordered=False) == table.digest(["light"], ordered=False)
+
+
+def test_labels_of_arrays_are_declared_classes_by_number_or_by_name(tmp_path):
+    rows = np.zeros((4, 3))
+    np.savez(tmp_path / "a.npz", features=rows, labels=[1, 0, 1, 0])
+    np.savez(tmp_path / "b.npz", features=rows, labels=["yes", "no", "no", "no"])
+    assert read_npz(tmp_path / "*.npz", classes=["no", "yes"]).labels.tolist() == [1, 0, 1, 0, 1, 0, 0, 0]
+    np.savez(tmp_path / "c.npz", features=rows, labels=[3, 7, 7, 3])
+    assert read_npz(tmp_path / "c.npz", classes=["3", "7"]).labels.tolist() == [0, 1, 1, 0]
+    with pytest.raises(TableError, match=r"CH311 .*4 cells hold a level that is not declared"):
+        read_npz(tmp_path / "c.npz", classes=["no", "yes"])
 
 
 def test_images_need_their_shape_and_arrays_have_no_columns():
-    with pytest.raises(ConfigError, match=r"CH103 .*image_shape"):
+    with pytest.raises(ConfigError, match=r"CH103 .*row_shape"):
         parse(HEAD + '[data]\nimages = "sites/*"\n')
     with pytest.raises(ConfigError, match=r"CH104 .*person, which only your own table"):
         parse(HEAD + 'privacy.unit = "person"\n[data]\nnpz = "*.npz"\nperson = "id"\nrows_per_person = 2\n')
     with pytest.raises(ConfigError, match=r"CH104 .*names both csv and npz"):
         parse(HEAD + '[data]\nnpz = "*.npz"\ncsv = "*.csv"\n')
+    with pytest.raises(ConfigError, match=r"CH104 .*has row_shape, which makes rows arrays, and csv"):
+        parse(HEAD + '[data]\nrow_shape = [8]\ncsv = "*.csv"\n')

@@ -53,6 +53,26 @@ def test_one_record_moves_no_other_embedding_even_if_the_graph_mixes_rows(tmp_pa
     assert not np.allclose(one, whole)  # given all at once, the graph does mix them
 
 
+@pytest.mark.parametrize("in_a_branch", [False, True])
+def test_a_graph_that_draws_random_numbers_is_refused_before_it_runs(in_a_branch, tmp_path):
+    # One session has one source of random numbers: what later rows get depends on how many were drawn before.
+    path = encoders.drawing(tmp_path / "drawing.onnx", in_a_branch=in_a_branch)
+    session = onnxruntime.InferenceSession(path.read_bytes())
+    last = [session.run(None, {"x": row})[0] for row in np.ones((2, 1, 2), np.float32)][-1]
+    again = onnxruntime.InferenceSession(path.read_bytes())
+    rows = np.float32([[[-1, 1]], [[1, 1]]])  # a neighbour's first row, which draws nothing in the branch
+    assert not np.array_equal(last, [again.run(None, {"x": row})[0] for row in rows][-1]) or not in_a_branch
+    with pytest.raises(TableError, match=r"CH325 drawing.onnx the encoder draws random numbers by RandomNormalLike"):
+        Encoder.read(path, bounds=BOUNDS).embed(ROWS)
+
+
+def test_a_graph_that_gives_a_row_other_numbers_later_is_refused(file, monkeypatch):
+    encoder, given = Encoder.read(file, bounds=BOUNDS), iter(range(9))
+    monkeypatch.setattr(Encoder, "of_row", lambda *_: np.full(3, next(given), np.float32))
+    with pytest.raises(TableError, match=r"CH325 e.onnx the encoder gives other numbers for a row that it has seen"):
+        encoder.embed(ROWS)
+
+
 def test_a_changed_file_is_refused_before_it_runs(file):
     agreed = hashlib.sha256(file.read_bytes()).hexdigest()
     assert Encoder.read(file, bounds=BOUNDS, sha256=agreed).sha256 == agreed

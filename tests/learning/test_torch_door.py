@@ -47,6 +47,68 @@ def test_a_module_that_mixes_rows_in_its_own_code_is_found_by_trying():
         choral.torch(Centred(), LOSS, features=4)
 
 
+class Remembering(nn.Module):
+    """It keeps the last rows in an attribute, which no state dict shows, and adds their mean in the next call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(4, 2), []
+
+    def forward(self, rows):
+        self.last.append(1)
+        return self.inner(rows) + 1e-4 * len(self.last)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.calls = nn.Linear(4, 2), 0
+
+    def forward(self, rows):
+        self.calls += 1
+        return self.inner(rows)
+
+
+@pytest.mark.parametrize("module", [Remembering, Counting])
+def test_a_module_that_keeps_something_between_calls_is_refused(module):
+    with pytest.raises(ConfigError, match=r'CH107 the model "torch" keeps something from one call to the next'):
+        choral.torch(module(), LOSS, features=4)
+
+
+class Scaled(nn.Module):
+    """A weight that no layer draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Linear(4, 2), nn.Parameter(torch.full((2,), 7.0))
+
+    def forward(self, rows):
+        return self.scale * self.inner(rows)
+
+
+def test_a_weight_that_no_layer_draws_is_not_the_start_unless_it_is_public():
+    with pytest.raises(ConfigError, match=r'CH107 the parameter "scale" is drawn by no reset_parameters'):
+        choral.torch(Scaled(), LOSS, features=4)
+    assert 7.0 in choral.torch(Scaled(), LOSS, features=4, keep_weights=True).start(1)
+
+
+class Attending(nn.Module):
+    """Attention draws its weights in a function with another name."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.last = nn.MultiheadAttention(2, 1, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, rows):
+        pairs = rows.reshape(-1, 2, 2)
+        return self.last(self.attention(pairs, pairs, pairs)[0].flatten(1))
+
+
+def test_attention_is_drawn_from_the_seed():
+    starts = [choral.torch(Attending(), LOSS, features=4).start(3) for _ in range(2)]
+    assert np.array_equal(*starts)
+
+
 @pytest.mark.parametrize(
     ("module", "loss", "message"),
     [

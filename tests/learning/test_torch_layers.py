@@ -36,6 +36,14 @@ def test_stacks_of_known_layers_have_a_closed_form(module, axes, lanes):
     assert stacked(module, axes).lanes == lanes
 
 
+def test_layers_that_do_more_than_their_class_says_are_in_no_stack():
+    hooked, replaced, outer = (nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(3))
+    hooked[1].register_forward_hook(lambda _layer, _given, found: found - found.mean(dim=0))
+    replaced[1].forward = lambda rows: rows - rows.mean(dim=0)
+    outer.register_forward_pre_hook(lambda _layer, given: (given[0] - given[0].mean(dim=0),))
+    assert [stacked(one) for one in (hooked, replaced, outer)] == [None] * 3
+
+
 @pytest.mark.parametrize(
     ("module", "axes"),
     [

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the extra choral[torch] is not inst
 from torch import nn  # noqa: E402
 
 from choral.config import job_of  # noqa: E402
-from choral.errors import ConfigError, PlanError  # noqa: E402
+from choral.errors import ConfigError, PlanError, TrainingError  # noqa: E402
 from choral.learning import models, noise, streams  # noqa: E402
 from choral.learning.batches import Batches, drawer_of  # noqa: E402
 from choral.learning.evaluate import evaluate, squared_gradient_norm  # noqa: E402
@@ -19,7 +19,8 @@ from choral.learning.jax_trainer import JaxTrainer  # noqa: E402
 from choral.learning.recipe import Recipe  # noqa: E402
 from choral.learning.records import Records  # noqa: E402
 from choral.learning.torch_door import own  # noqa: E402
-from choral.learning.torch_steps import TorchTrainer  # noqa: E402
+from choral.learning.torch_layers import DensePart, Layer, clip_factor  # noqa: E402
+from choral.learning.torch_steps import TorchModule, TorchTrainer  # noqa: E402
 from choral.plan import Plan  # noqa: E402
 from choral.run.runs import Run  # noqa: E402
 from choral.run.study import settle  # noqa: E402
@@ -150,6 +151,45 @@ def test_a_row_whose_gradient_is_not_finite_has_no_say():
     spoilt = model.outside.clipped_sums(*given, labels, used, 1.0)
     without = model.outside.clipped_sums(*given, labels, torch.tensor([[True, False, True]]), 1.0)
     assert torch.isfinite(spoilt).all() and torch.equal(spoilt, without)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("clip", [1.0, 1e-6])
+def test_no_row_is_longer_than_the_clip_however_long_its_gradient_was(bias, clip):
+    """Inputs and slopes of every size that float32 has: the factor, or what it makes of a slope, may be subnormal."""
+    rng, count = np.random.default_rng(7), 4000
+    lanes = [
+        torch.from_numpy((sign * 10.0 ** rng.uniform(-45, 38, (count, 1, 1))).astype(np.float32))
+        for sign in (rng.uniform(0.5, 1, (count, 1, 3)), rng.uniform(0.5, 1, (count, 1, 40)))
+    ]
+    part = DensePart(Layer(nn.Linear(3, 40, bias=bias), 0, 1 if bias else None), *lanes)
+    factor = clip_factor(part.squares().sqrt(), torch.ones((count, 1), dtype=torch.bool), clip)
+    squares = sum(one.double().flatten(1).square().sum(dim=1) for _, one in part.sums(factor))
+    assert float(squares.max().sqrt()) <= clip * (1 + 1e-6)
+    assert float((squares.sqrt() > 0.99 * clip).float().mean()) > 0.2  # most rows that are too long are not thrown away
+
+
+class Running(nn.Module):
+    """It takes off a mean over all rows that it has ever seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 2)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, rows):
+        self.mean.mul_(0.5).add_(0.5 * rows.mean(dim=0))
+        return self.inner(rows - self.mean)
+
+
+def test_a_buffer_that_a_call_writes_to_is_the_same_afterwards():
+    outside = TorchModule(Running(), nn.functional.cross_entropy, classes=2)
+    flat, (features, _) = np.ones(outside.size, np.float32), rows()
+    first = outside.outputs(flat, features[:5])
+    outside.outputs(flat, 100 * features[5:])
+    assert np.array_equal(outside.outputs(flat, features[:5]), first)
+    with pytest.raises(TrainingError, match="CH701"):  # and torch.func refuses to map it over rows
+        own(Running(), nn.functional.cross_entropy, features=4)
 
 
 def test_products_with_short_factors_are_refused():

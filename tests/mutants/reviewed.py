@@ -116,7 +116,7 @@ REVIEWED: list[Mutant] = [
         " *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]", "[str(Path.cwd()), *sys.path]",
         OWN_CODE + "test_code_in_the_current_folder_never_runs_because_its_name_is_trusted"),
     # P11
-    bug("a home of another user", "choral.deploy.enrolment:check_owner",
+    bug("a home of another user", "choral.deploy.ownership:check_owner",
         "(owner := folder.stat().st_uid) != os.geteuid()", "(owner := folder.stat().st_uid) < 0",
         SITE + "test_a_home_or_a_study_that_belongs_to_another_user_is_not_taken"),
     bug("an empty passphrase seals", VAULT + "create", "passphrase is not None and not passphrase.strip()", "False",

@@ -11,8 +11,14 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ConfigError, StorageError
-from choral.output.onnx import export_onnx
+from choral.learning import models
+from choral.learning.arrays import array_features
+from choral.learning.columns import Numeric
+from choral.learning.records import Records
+from choral.learning.tables import Dataset
+from choral.output.onnx import export_onnx, onnx_of
 from choral.run.folder import RunFolder
+from choral.run.result import TrainedModel, model_card
 from choral.run.runs import Run
 from tests.run.small import SETTINGS, rows, study
 
@@ -40,6 +46,46 @@ def test_onnxruntime_gives_the_probabilities_and_classes_of_the_result(case, tmp
     assert np.allclose(probabilities, result.predict_proba(features), atol=1e-5, rtol=0)
     assert result.classes_[label].tolist() == result.predict(features).tolist()
     assert len(set(label.tolist())) == len(result.classes), "rows of every class, or the test could not fail"
+
+
+@pytest.mark.parametrize(
+    ("shape", "hidden", "classes"),
+    [((8, 8), (2, 3), 2), ((9, 7), (2, 3, 5), 3), ((20, 17, 3), (3, 2, 4), 0)],
+    ids=["grey", "odd sizes", "colours, a number"],
+)
+def test_onnxruntime_gives_the_outputs_of_a_convolutional_network(shape, hidden, classes):
+    rng = np.random.default_rng(2)
+    model = models.cnn(shape, hidden, classes)
+    parameters = (model.start(1) + rng.normal(0, 0.1, model.size)).astype(np.float32)
+    images = rng.uniform(-1, 1, (6, *shape)).astype(np.float32)
+    names = tuple(str(one) for one in range(classes))
+    target = None if classes else Numeric(name="label", low=2.0, high=10.0)
+    records = Records.of([("site", images, np.zeros(6))], classes=classes)
+    data = Dataset(
+        records=records, features=array_features(shape), classes=names, columns_from="declared", target=target
+    )
+    trained = TrainedModel(model=model, parameters=parameters, classes=names, columns=(), target=target)
+    graph = onnx_of(model, model_card(model, data), parameters, run="run")
+    onnx.checker.check_model(graph, full_check=True)
+    found = session_of(graph.SerializeToString()).run(None, {"features": images})
+    assert np.allclose(found[-1], trained.predict_proba(images) if classes else trained.predict(images), atol=1e-5)
+    if classes:
+        assert found[0].tolist() == [int(name) for name in trained.predict(images)]
+    assert np.ptp(found[-1], axis=0).max() > 0.01  # rows differ, or the test could not fail
+
+
+@pytest.mark.long
+def test_a_run_with_a_convolutional_network_is_exported_and_predicts_for_arrays_and_opened(tmp_path, capsys):
+    images = np.random.default_rng(3).uniform(-1, 1, (120, 6, 6)).astype(np.float32)
+    labels = (images[:, :3].mean(axis=(1, 2)) > 0).astype(int)
+    settings = {**SETTINGS, "rounds": 1, "devices": 4, "model": "cnn", "hidden": [2, 2]}
+    choral.simulate((images, labels), **settings, out=tmp_path / "run")
+    probabilities = session_of(export_onnx(tmp_path / "run")).run(["probabilities"], {"features": images[:9]})[0]
+    assert np.allclose(probabilities, choral.open(tmp_path / "run").predict_proba(images[:9]), atol=1e-5)
+    np.savez(tmp_path / "new.npz", features=images[:9])
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new.npz"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["rows"]
+    assert np.allclose([row[1:] for row in shown], probabilities, atol=1e-5)
 
 
 def test_the_file_says_what_its_numbers_mean(tmp_path):

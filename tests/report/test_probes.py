@@ -50,6 +50,7 @@ def _louder(lines):
         (lambda lines: lines[0].update(refused={"device 01": "length"}), "round 1: refused does not follow"),
         (lambda lines: lines[2].update(named={"device 01": 3}), "round 3: named does not follow"),
         (lambda lines: lines[0].update(seed="00" * 32), "round 1: the probes do not follow from the uploads"),
+        (lambda lines: lines[0].update(seed="from nowhere"), "probes.jsonl"),
         (lambda lines: lines.pop(), "one line for each round"),
         (lambda lines: lines[0]["answers"].pop("device 01"), "a device is in the sum that did not answer"),
     ],

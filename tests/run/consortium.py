@@ -118,6 +118,9 @@ class Sockets:
                     found.add(number)
         return frozenset(found)
 
+    def announce(self, waits):
+        self.announced = waits if waits is not None else getattr(self, "announced", None)
+
     def gather(self, needed, *, patience, looked=lambda: None):  # noqa: ARG002 - nobody comes later
         looked()
         here = self.present()

@@ -160,3 +160,19 @@ def test_probes_are_asked_for_only_where_the_study_says_so():
 def test_a_guard_leaves_enough_devices_for_a_sum():
     guard = Guard(plan=study(robust=False).plan, secure=SecureSum.for_cohort(4), parameters=1, noise=1.0, names=("a",))
     assert guard.excluded == frozenset()
+
+
+def test_a_push_that_goes_one_way_is_named_by_its_own_past_and_again_from_the_lines(probed):
+    names, size = probed.data.records.names, probed.trained.size
+    guard, again = (Guard.of(probed.plan, probed.secure, probed.codec, size, names) for _ in range(2))
+    rng = np.random.default_rng(3)
+    push, lines = 2 * guard.noise * rng.choice([-1, 1], size), []
+    for number in range(1, 15):
+        updates = rng.normal(0, guard.noise, (len(names), size))
+        updates[3] += push
+        integers = dict(enumerate(np.rint(updates).astype(np.int64)))
+        turn = Turn(number, 0)
+        lines.append(guard.simulated(turn, seed_from(1, turn), integers)[0])
+    assert guard.named.keys() == {names[3]}
+    assert {one.rule for one in guard.evidence.suspicions if one.named_in} == {"own past"}
+    assert [again.judged_again(line).named for line in lines] == [line.named for line in lines]

@@ -103,6 +103,22 @@ def expected(question: Question, columns: DeclaredColumns, *, rows: int, deviati
     return _kind(question, columns).expected(rows=rows, deviation=deviation)
 
 
+def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviation: float) -> Question:
+    """The question with what it leaves open and public numbers decide: the bins of a survival curve.
+
+    >>> from choral.learning.columns import Numeric
+    >>> columns = {"days": Numeric(name="days", low=0, high=3652), "died": Numeric(name="died", low=0, high=1)}
+    >>> asked = Question(name="km", parameters={"time": "days", "event": "died"})
+    >>> [completed(asked, columns, rows=rows, deviation=5.8).parameters["bins"] for rows in (1083, 9000)]
+    [8, 24]
+    """
+    kind = _kind(question, columns) if question.name in NAMES else None
+    if not isinstance(kind, Survival) or "bins" in question.parameters:
+        return question
+    bins = kind.proposed_bins(rows=rows, deviation=deviation)
+    return Question(name=question.name, parameters={**question.parameters, "bins": bins})
+
+
 def _round(question: Question, columns: DeclaredColumns) -> ModelRound:
     question.canonical()
     given = Parameters(question.name, question.parameters, columns)

@@ -6,8 +6,10 @@ column's declared `missing` or `other`; without one it gets no place, and its ro
 
 import itertools
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +30,7 @@ def numbers(rows: Rows, name: str) -> NDArray[np.float64]:
     >>> numbers(Rows(source="t", columns={"x": ["1.5", "", "much", "inf"]}), "x").tolist()
     [1.5, nan, nan, nan]
     """
-    cells = rows.cells(name)
-    return np.fromiter((_number(cell) for cell in cells), dtype=np.float64, count=len(cells))
+    return _once(rows, name, lambda: np.fromiter(map(_number, rows.cells(name)), dtype=np.float64, count=rows.rows))
 
 
 def _number(cell: Cell) -> float:
@@ -71,9 +72,25 @@ def levels(rows: Rows, column: Categorical) -> Integers:
     """
     place = {level: index for index, level in enumerate(column.levels)}
     empty, other = place.get(column.missing or "", NOWHERE), place.get(column.other or "", NOWHERE)
-    cells = rows.cells(column.name)
-    found = (empty if is_missing(cell) else place.get(level_of(cell), other) for cell in cells)
-    return np.fromiter(found, dtype=np.int64, count=len(cells))
+
+    def read() -> Integers:
+        cells = rows.cells(column.name)
+        found = (empty if is_missing(cell) else place.get(level_of(cell), other) for cell in cells)
+        return np.fromiter(found, dtype=np.int64, count=rows.rows)
+
+    return _once(rows, column, read)
+
+
+_READ: weakref.WeakKeyDictionary[Rows, dict[Hashable, NDArray[Any]]] = weakref.WeakKeyDictionary()
+
+
+def _once(rows: Rows, key: Hashable, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """What `read` gives, kept as long as the table is: a model's sums read the same columns several times."""
+    kept = _READ.setdefault(rows, {})
+    if key not in kept:
+        kept[key] = read()
+        kept[key].flags.writeable = False
+    return kept[key]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,15 @@ from choral.asking.cross_tables import CrossTable
 from choral.asking.filters import Filter, filter_of
 from choral.asking.logrank import logrank
 from choral.asking.monotone import falling
+from choral.asking.neighbours import leaning
 from choral.asking.one_hot import Block, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
+BINS, FEWEST_BINS = 24, 4  # that are proposed at most and at least
+WITH_EVENTS = 1 / 6  # of the rows, where nothing is known: a guess, for the number of bins only
 CLEAR = 3.0  # deviations of the noise above which a number of rows at risk is distinguished from 0
 ROUGH = 0.25  # of the events of a bin on average: more noise than this makes a curve rough
 Matrix = NDArray[np.float64]
@@ -71,9 +74,14 @@ class Survival(ByReference):
             occurred=occurred,
             arms=CrossTable(axes=axes, keeps=filter_of(given)),
             until=given.number("until", above=0, most=time.high, usual=time.high),
-            bins=given.whole("bins", least=2, most=MOST_BINS, usual=24),
+            bins=given.whole("bins", least=2, most=MOST_BINS, usual=BINS),
             power=given.number("power", above=0, most=4, usual=1),
         )
+
+    def proposed_bins(self, *, rows: int, deviation: float) -> int:
+        """So many that the noise is a quarter of a bin's events, if one row in six of each arm has its event."""
+        events = WITH_EVENTS * rows / len(self.labels)
+        return min(BINS, max(FEWEST_BINS, round(ROUGH * events / deviation)))
 
     @property
     def edges(self) -> Matrix:
@@ -162,13 +170,19 @@ class Survival(ByReference):
         if known == 0:
             raise too_few("the noise is larger than an arm.", "Ask with a larger ε, or for fewer bins or arms.")
         n = at_risk[:known]
-        d = np.minimum(events[:known], n * (1 - 1e-6))
+        weights, missed = leaning(n, events[:known], deviation)
+        d = np.minimum(weights @ events[:known], n * (1 - 1e-6))
         log_survival = np.cumsum(np.log1p(-d / n))
         greenwood = np.cumsum(np.maximum(d, 0) / (n * (n - d)))
-        by_cell = (d / (n * (n - d)))[:, None] * arm.at_risk[:known] - arm.events[:known] / (n - d)[:, None]
-        noise = deviation * np.linalg.norm(np.cumsum(by_cell, axis=0) @ moved, axis=1)
+        so_far = np.tri(known) / (n - d)  # what an event more in a bin takes from the logarithm of the curve
+        chance = np.einsum("ij,jk,ik->i", so_far, weights * np.maximum(d * (1 - d / n), 0) @ weights.T + missed, so_far)
+        by_cell = (
+            np.cumsum((d / (n * (n - d)))[:, None] * arm.at_risk[:known], axis=0)
+            - so_far @ weights @ arm.events[:known]
+        )
+        noise = deviation * np.linalg.norm(by_cell @ moved, axis=1)
         survival = np.clip(falling(np.exp(log_survival)), 0.0, 1.0)
-        so_far = np.cumsum(events[:known]) < CLEAR * deviation * np.sqrt(np.arange(1, known + 1))
+        few = np.cumsum(events[:known]) < CLEAR * deviation * np.sqrt(np.arange(1, known + 1))
         # By the mean of all bins: judged by its own count, a bin would pass where its noise happens to be high, and the
         # intervals of those bins would hold less often than they say.
         is_rough = bool(deviation > ROUGH * max(float(events[:known].mean()), 0.0))
@@ -176,7 +190,7 @@ class Survival(ByReference):
         for place in range(self.bins):
             at = min(place, known - 1)
             value = float(survival[at])
-            low, high = _interval(value, math.hypot(math.sqrt(greenwood[at]), noise[at]), plain=bool(so_far[at]))
+            low, high = _interval(value, math.hypot(math.sqrt(chance[at]), noise[at]), plain=bool(few[at]))
             inner = _interval(value, math.sqrt(greenwood[at]), plain=value > 1 - 1e-9)
             rows.append(
                 {

@@ -1,7 +1,7 @@
-"""The server's work on several processes: each opens some of the secrets, and removes masks on its range of the words.
+"""The server's work on several processes: each opens some of the self secrets, and adds up some of the masks.
 
-The sum lies in an unnamed file that they share; commands go over pipes, without pickles. A process that dies loses
-nothing: the main process keeps the sum as it was, and does that part of the work itself.
+Sums of masks lie in an unnamed file that they share; commands go over pipes, without pickles. A process that dies loses
+nothing: the main process keeps the masked sum, and does that part of the work itself.
 """
 
 import os
@@ -12,24 +12,24 @@ import warnings
 import weakref
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Self
 
 import msgspec
+import numpy as np
 
 import choral
-from choral.backends.crew_worker import AddMasks, OpenSecrets, add_on, receive, send, shared_words
+from choral.backends.crew_worker import AddMasks, OpenSecrets, receive, send, shared_words
 from choral.errors import ConfigError, SumError
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Vector
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
-from choral.secagg.masks import MOST_THREADS, Mask, Words
+from choral.secagg.masks import MOST_THREADS, Mask, Words, add_masks
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 WORTH_PROCESSES = 2**30  # bytes of uploads in a turn; less is added before processes have started
-_LINE = 64  # bytes that two processes must not share: a range begins with a line of the cache
+_LINE = 64  # bytes that two processes must not share: the words of each begin with a line of the cache
 _secrets = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
 
@@ -57,7 +57,8 @@ class Resources:
     def crew_for(self, terms: Terms) -> "Crew | None":
         """Processes for the turns of these terms, or None where one is enough."""
         worth = terms.upload_bytes * terms.secure.cohort >= WORTH_PROCESSES
-        return Crew(terms, self.processes) if worth and self.processes > 1 and os.name == "posix" else None
+        processes = min(self.processes, self.memory // max(terms.upload_bytes, 1))  # each has a vector in memory
+        return Crew(terms, processes) if worth and processes > 1 and os.name == "posix" else None
 
 
 def _whole(name: str, default: int, *, least: int) -> int:
@@ -82,19 +83,18 @@ def _unnamed(size: int) -> IO[bytes]:
 
 
 class Crew:
-    """Processes that live as long as this object, one for each range of the words.
+    """Processes that live as long as this object, each with a vector of words in a file that all of them share.
 
     They end with their standard input, so with this process, however it ends.
     """
 
     def __init__(self, terms: Terms, processes: int) -> None:
         self.bits, words = terms.codec.word_bits, terms.words
-        self._shared = _unnamed(max(terms.upload_bytes, 1))
-        self.total = shared_words(self._shared.fileno(), self.bits)
-        step = _LINE // self.total.dtype.itemsize
-        lines, most = -(-words // step), processes
-        bounds = [min(lines * at // most * step, words) for at in range(most + 1)]
-        self.ranges = [(low, high) for low, high in pairwise(bounds) if low < high]
+        line = _LINE // (self.bits // 8)
+        stride = -(-words // line) * line
+        self._shared = _unnamed(processes * stride * (self.bits // 8))
+        self.parts = shared_words(self._shared.fileno(), self.bits).reshape(processes, stride)[:, :words]
+        self.ranges = [(number * stride, number * stride + words) for number in range(processes)]
         self._processes: list[subprocess.Popen[bytes] | None] = [self._started(*one) for one in self.ranges]
         self._finalizer = weakref.finalize(self, _end, self._processes, self._shared)
 
@@ -210,16 +210,14 @@ class SharedWork(ServerWork):
         return found
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
-        """The sum with these masks added to it, range by range; this process does that of one that ended."""
+        """The sum with these masks added to it: every process adds up some, and this one those of one that ended."""
         crew, total = self._crew, self.total
-        if len(total) != len(crew.total):
-            return super().unmasked(masks)  # nobody has sent anything
-        crew.total[:] = total
-        command = AddMasks(tuple((mask.key, mask.adds) for mask in masks))
-        asked = [crew.tell(number, command) for number in range(len(crew))]
-        for number, (start, stop) in enumerate(crew.ranges):
-            if not asked[number] or crew.hear(number) is None:
-                add_on(total, masks, start, stop)
+        shares = [masks[number :: len(crew)] for number in range(len(crew))]
+        commands = [AddMasks(tuple((mask.key, mask.adds) for mask in share)) for share in shares]
+        asked = [crew.tell(number, command) for number, command in enumerate(commands)]
+        for number, share in enumerate(shares):
+            if asked[number] and crew.hear(number) is not None:
+                np.add(total, crew.parts[number], out=total)
             else:
-                total[start:stop] = crew.total[start:stop]
+                add_masks(total, share)
         return total

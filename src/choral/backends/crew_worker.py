@@ -1,6 +1,6 @@
-"""A process that does the server's work on one range of the words: `python -m choral.backends.crew_worker`, by a crew.
+"""A process that does a part of the server's work: `python -m choral.backends.crew_worker`, started by a crew.
 
-Commands come over standard input, each as a length and a msgpack array; the sum is in a file that all of them share.
+Commands come over standard input, each as a length and a msgpack array; sums of masks go into a file that it shares.
 Masked words and keys that devices have revealed to the server are all that it sees.
 """
 
@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 
 from choral.protocol.bonds import SealedSecret
-from choral.secagg.masks import BLOCK, Mask, Words, add_masks, ring
+from choral.secagg.masks import Mask, Words, add_masks, ring
 
 
 class AddMasks(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """Add or subtract the masks of these keys on the process's range, and say when it is done."""
+    """Add up the masks of these keys, each with its sign, in the process's own words, and say when it is done."""
 
     masks: tuple[tuple[bytes, bool], ...]
 
@@ -58,27 +58,27 @@ def shared_words(file: int, bits: int) -> Words:
     return np.frombuffer(mmap.mmap(file, 0), ring(bits))
 
 
-def add_on(words: Words, masks: Iterable[Mask], start: int, stop: int) -> None:
-    """Add masks to one range of the words, which begins with a whole block of keystream.
+def sum_of_masks(words: Words, masks: Iterable[Mask]) -> None:
+    """Write the sum of masks in the place of whatever was there.
 
-    >>> words, mask = np.zeros(20, "<u4"), Mask(bytes(32), adds=True)
-    >>> add_on(words, [mask], 0, 16); add_on(words, [mask], 16, 20)
-    >>> add_masks(words, [mask.undone()]); int(words.max())
-    0
+    >>> words = np.ones(3, "<u4")
+    >>> sum_of_masks(words, []); words.tolist()
+    [0, 0, 0]
     """
-    add_masks(words[start:stop], masks, skipped=start * words.dtype.itemsize // BLOCK, adders=1)
+    words[:] = 0
+    add_masks(words, masks, adders=1)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Work until standard input ends, which it does with the server."""
     file, bits, start, stop = map(int, arguments)
-    words = shared_words(file, bits)
+    words = shared_words(file, bits)[start:stop]
     while (data := receive(sys.stdin.buffer)) is not None:
         command = _decoder.decode(data)
         if isinstance(command, OpenSecrets):
             send(sys.stdout.buffer, [secret.opened() or b"" for secret in command.secrets])
         else:
-            add_on(words, [Mask(key, adds) for key, adds in command.masks], start, stop)
+            sum_of_masks(words, [Mask(key, adds) for key, adds in command.masks])
             send(sys.stdout.buffer, True)
 
 

@@ -69,7 +69,7 @@ def place_in(path: Path) -> DoorKey:
     """What a door's file says; an OSError if it is no such file, or one that others can read."""
     with open(path, "rb") as file:
         status, text = os.fstat(file.fileno()), file.read(256)
-    if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & _OTHERS):
+    if hasattr(os, "geteuid") and (status.st_uid != os.geteuid() or status.st_mode & _OTHERS):
         raise PermissionError("others can read its file")
     port, _, secret = text.partition(b"\n")
     with contextlib.suppress(ValueError):

@@ -18,7 +18,8 @@ from pathlib import Path
 from choral.backends import loopback
 from choral.errors import CODES, ChoralError, DeploymentError
 
-HELLO, FRAME = b"H", b"F"  # a request's kind: who are you? | a frame of the protocol
+# A request's kind: who are you? (with the seconds that a server waits for others, if it does) | a frame of the protocol
+HELLO, FRAME = b"H", b"F"
 MOST_BYTES = 2**31  # of one frame, where no terms say less: a model of 10^8 numbers and its words still pass
 NO_UNIX_SOCKETS = not hasattr(socket, "AF_UNIX")  # as on Windows
 MOST_SECONDS = 24 * 3600.0  # that a caller may wait: longer than any round takes

@@ -35,6 +35,9 @@ class Connected(Transport, Protocol):
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Say who the devices are, by number, and how long one exchange may take."""
 
+    def announce(self, waits: float | None) -> None:
+        """Say to every device that connects from now on for how many seconds the server waits for the others."""
+
     def gather(self, needed: int, *, patience: float, looked: Callable[[], None]) -> frozenset[int]:
         """The devices that are connected, once there are so many; CH903 if there are not in time.
 

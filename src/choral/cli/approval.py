@@ -106,8 +106,13 @@ def _keys(preview: "Preview") -> list[str]:
 
 def _reads(preview: "Preview") -> list[str]:
     values = " or ".join(preview.classes) or "a number"
+    read = (
+        f"{' × '.join(map(str, preview.shape))} numbers"
+        if preview.shape
+        else f"the columns {', '.join(preview.columns)}"
+    )
     return [
-        f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} the columns {', '.join(preview.columns)}",
+        f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} {read}",
         f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
         *_encoder(preview),
     ]

@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--max-epsilon-sum", type=float, metavar="X", help="the same against a server that sees only sums"
     )
-    approve.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's table, CSV or Parquet")
+    approve.add_argument(
+        "--data", type=Path, required=True, metavar="PATH",
+        help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
+    )  # fmt: skip
     for name, what in FORMAT.items():
         approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
     approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")
@@ -300,7 +303,7 @@ def _status_lines(shown: dict[str, Any]) -> list[str]:
     if shown["finished"]:
         lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
     elif shown["waiting_since"]:
-        lines.append(f"WAITING   for the first round since {shown['waiting_since']}, the time of the approval")
+        lines += _waiting(shown)
     if shown["cut_off"] and not shown["finished"]:
         code, since = shown["cut_off"]["code"], shown["cut_off"]["at"]
         lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
@@ -324,6 +327,26 @@ def _status_lines(shown: dict[str, Any]) -> list[str]:
         lines.append(f"REFUSED   {shown['last_refusal']['code']} in round {shown['last_refusal']['round']}")
     receipt = shown["ledger"]["receipt"]
     return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
+
+
+def _waiting(shown: dict[str, Any]) -> list[str]:
+    """Since when a site waits for the first round, until when the server waits, and until when it could begin."""
+    from choral.deploy.presence import countdown
+
+    until, left = shown["server_waits_until"], ""
+    if until is None:
+        server = "the server has not called this site yet"
+    elif (left := countdown(until)) == "0 s":
+        server = f"the server gave up waiting at {until}, unless it has begun; the coordinator can start it again"
+    else:
+        server = f"the server waits for other sites until {until}, and gives up in {left}"
+    end = shown["may_begin_until"]
+    return [
+        f"WAITING   for the first round since {shown['waiting_since']}, the time of the approval",
+        f"          {server}",
+        f"          this site waits until it is stopped; the study can begin until {end} ({countdown(end)} left),",
+        "          when the certificate of the invitation ends",
+    ]
 
 
 def _questions(args: argparse.Namespace) -> int:

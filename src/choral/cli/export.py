@@ -1,8 +1,8 @@
 """Write a finished run's model in a format that other programs read: ONNX, for the built-in models.
 
-The graph takes encoded features (float32, rows × features) and gives each row's class number and the probability of
-every class; or, for a label that is a number, that number. The names of classes and features, and how columns become
-features, are in the file's metadata. Needs an extra:
+The graph takes encoded features (float32, rows × features, or rows × the shape of an image) and gives each row's
+class number and the probability of every class; or, for a label that is a number, that number. The names of classes
+and features, and how columns become features, are in the file's metadata. Needs an extra:
 
   pip install 'choral[onnx]'
 """

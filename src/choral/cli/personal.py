@@ -75,7 +75,7 @@ def configure_own(parser: argparse.ArgumentParser) -> None:
 
 def configure_predict(parser: argparse.ArgumentParser) -> None:
     """The flags of `choral device predict`."""
-    parser.add_argument("rows", type=Path, help="a table with the study's columns; no label is needed")
+    parser.add_argument("rows", type=Path, help="rows as the study declares them; no label is needed")
     parser.add_argument("--personal", action="store_true", help="use the personal model instead of the shared one")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file instead of printing it")
     configure_model(parser)
@@ -117,7 +117,7 @@ def _exported(made: "OwnModel", path: Path) -> Path:
     from choral.output.onnx import onnx_of
     from choral.run.folder import write_whole
 
-    graph = onnx_of(made.card, made.trained.parameters, run=made.plan_digest, privacy=NOT_PRIVATE)
+    graph = onnx_of(made.trained.model, made.card, made.trained.parameters, run=made.plan_digest, privacy=NOT_PRIVATE)
     write_whole(path, graph.SerializeToString(), mode=0o600, fix="Choose another --onnx.")
     return path
 

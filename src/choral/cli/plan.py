@@ -113,8 +113,9 @@ def run(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> int:
     """Settle the file as a simulation would, and print what it would do."""
     from choral import config
+    from choral.cli.training import proposed
 
-    job = config.read(args.job)
+    job = proposed(config.read(args.job), show=not args.json)
     if job.on_sums:
         return sums.plan(job, args)
     with terminal.stages("PLAN", 4, show=not args.json) as done:  # imports, data, plan, limits

@@ -1,8 +1,8 @@
 """Predict for new rows with the model of a finished run: each row's class and the probability of every class.
 
-The table needs the columns that the model reads, and no label. A label that is a number is predicted in its own unit.
-Predictions say something about the rows that they are made for, so only its owner can read a file of them. For a
-model that is your own code, use choral.open in Python.
+The rows need the columns or the shape that the model reads, and no label. A label that is a number is predicted in
+its own unit. Predictions say something about the rows that they are made for, so only its owner can read a file of
+them. For a model that is your own code, use choral.open in Python.
 """
 
 import argparse
@@ -21,7 +21,7 @@ FORMAT = {"delimiter": "delimiter", "decimal": "decimal point", "encoding": "enc
 def configure(parser: argparse.ArgumentParser) -> None:
     """The run's folder and the table."""
     parser.add_argument("folder", metavar="RUN", help="the run's folder")
-    parser.add_argument("rows", type=Path, help="a table with the columns of the run, CSV or Parquet")
+    parser.add_argument("rows", type=Path, help="rows as the run had them: CSV, Parquet, .npz, or a folder of images")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write a CSV file instead of printing it")
     parser.add_argument("--encoder", type=Path, metavar="FILE", help="the run's encoder, if it has moved")
     for name, what in FORMAT.items():
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     result = opened(args.folder, encoder=args.encoder)
     data = config.parse(result.record.about.job).data
     written = Format(**{name: getattr(args, name) for name in FORMAT})
-    table = read_one(args.rows, written.over(data.written))
+    table = read_one(args.rows, written.over(data.written), shape=data.row_shape, label=data.label)
     return predictions.show(result, data.label, table, out=args.out, as_json=args.json)

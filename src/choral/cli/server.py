@@ -229,10 +229,13 @@ def _waiting(current: "StudyStatus") -> str:
         return ""
     absent = [name for name in current["devices"] if name not in current["connected"]]
     missing = f"; missing: {', '.join(absent[:MOST_MISSING])}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
-    return (
-        f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}; "
-        f"gives up in {countdown(current['until'])}"
-    )
+    shown = f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}"
+    if "without_until" in current:
+        on = f"{shown}; goes on without them in {countdown(current['without_until'])}"
+        if not current["needed"]:
+            return on
+        shown = f"{on} if {current['needed']} are there, else"
+    return f"{shown}{';' * ('without_until' not in current)} gives up in {countdown(current['until'])}"
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from choral.cli import terminal
 from choral.printable import escaped
 from choral.privacy.display import up
 
-_MARKS = {"ok": "ok", "look": "LOOK", "wrong": "WRONG"}
+_MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
 
 
 def passphrase(args: argparse.Namespace) -> str | None:
@@ -32,9 +32,13 @@ def examine_site(args: argparse.Namespace) -> int:
     ready = all(one.state != "wrong" for one in found)
     if args.json:
         print(json.dumps({"ready": ready, "checks": [one.to_dict() for one in found]}))
-    else:
-        print("READY" if ready else "NOT READY: the lines marked WRONG say what to do and who can do it")
-    return 0 if ready else 1
+        return 0 if ready else 1
+    if not ready:
+        print("NOT READY: the lines marked WRONG say what to do and who can do it")
+        return 1
+    later = [one.check for one in found if one.state == "later"]
+    print(f"READY, except for what can't be checked yet: {', '.join(later)}" if later else "READY")
+    return 0
 
 
 def show_result(args: argparse.Namespace) -> int:

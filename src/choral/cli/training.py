@@ -66,6 +66,7 @@ def start_file(kind: "Kind", args: argparse.Namespace) -> int:
 
 def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) -> int:
     """Settle the job, make the run folder, run, and show."""
+    job = proposed(job, show=shows(args))
     if job.on_sums:
         return sums.start(kind, job, args)
     with terminal.stages("PLAN", 4, show=shows(args)) as done:  # imports, data, plan, limits
@@ -88,6 +89,17 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
     with serve(out, open_browser=True) as live:
         print(f"live page: {live.url}", file=sys.stderr)
         return follow(run, args)
+
+
+def proposed(job: "Job", *, show: bool) -> "Job":
+    """The job with the kind of model that the planner proposes where the file leaves it open, and why."""
+    if job.leaves_kind_open:
+        from choral.run.sum_study import with_proposed_kind
+
+        job, lines = with_proposed_kind(job)
+        if show:
+            terminal.say(*lines)
+    return job
 
 
 def shows(args: argparse.Namespace) -> bool:

@@ -23,7 +23,7 @@ from choral.config.settings import (
     RunSettings,
 )
 from choral.config.unit_settings import check_quantile, check_unit
-from choral.config.untrained import ON_SUMS, check_on_sums, questions_for
+from choral.config.untrained import OF_SUMS, ON_SUMS, OPEN, check_on_sums, given_in, questions_for
 from choral.config.writing import to_toml
 from choral.errors import ConfigError, TableError
 from choral.learning.models import KINDS
@@ -57,14 +57,42 @@ class Job:
     def model_kind(self) -> str:
         """The kind of model that is trained: the one that is named, else the plainest for the label."""
         number = self.data.label_bounds is not None
-        return (None if self.on_sums else self.model.kind) or next(
+        return (None if self.on_sums or self.leaves_kind_open else self.model.kind) or next(
             name for name, kind in KINDS.items() if (kind.numbers if number else kind.classes)
         )
 
     @property
     def model_kind_said(self) -> str:
         """The kind of model that the job asks for, trained or made from sums."""
-        return self.model.kind or self.model_kind
+        return self.model.kind if self.on_sums and self.model.kind else self.model_kind
+
+    @property
+    def leaves_kind_open(self) -> bool:
+        """Whether the planner is to choose the kind: kind = "auto".
+
+        >>> parse('privacy.epsilon = 2.0').leaves_kind_open
+        False
+        """
+        return self.model.kind == OPEN
+
+    @property
+    def describes_training(self) -> bool:
+        """Whether a setting is given that only a model that is trained has."""
+        model, federation = self.model, self.federation
+        of_training = (model.hidden, model.slope, model.row_length, federation.server, self.privacy.noise_is_added)
+        return bool(given_in(self.local)) or federation.robust or any(one is not None for one in of_training)
+
+    def with_kind(self, kind: str | None) -> "Job":
+        """The same job with this kind of model, or with the one that is trained where nothing is said.
+
+        >>> job_of(epsilon=2.0, kind="auto", bins=6).with_kind(None).model.kind is None
+        True
+        """
+        content = read_toml(self.text, source=self.source)
+        unused = () if kind in ON_SUMS else OF_SUMS
+        kept = {name: value for name, value in content.get("model", {}).items() if name not in ("kind", *unused)}
+        content["model"] = kept if kind is None else {**kept, "kind": kind}
+        return replace(_job(content, self.origin, text=to_toml(content)), run=self.run)
 
     @property
     def on_sums(self) -> bool:
@@ -265,6 +293,7 @@ def _check_together(job: Job) -> None:
         )
     if sources and sources[0] not in ("csv", "parquet"):
         _check_columns(job, sources[0])
+    _check_row_shape(job)
     check_encoder(job)
     if job.privacy.epsilon is None and job.privacy.noise is None:
         raise ConfigError(
@@ -299,8 +328,8 @@ def _check_columns(job: Job, source: str) -> None:
     of_a_file = ["ignore", "device_column", "limit_column", "person", "delimiter"]
     more = {
         "builtin": ["classes", "encoder"],
-        "npz": ["columns", "image_shape"],
-        "images": ["columns", "classes", "label_bounds"],
+        "npz": ["columns"],
+        "images": ["columns", "label_bounds"],
     }
     if key := next((key for key in of_a_file + more[source] if getattr(job.data, key) is not None), None):
         raise ConfigError(
@@ -309,12 +338,25 @@ def _check_columns(job: Job, source: str) -> None:
             where=job.where("data", key),
             fix=f"Leave {key} out, or name your table with csv or parquet.",
         )
-    if job.data.images is not None and len(job.data.image_shape or ()) not in (2, 3):
+    if job.data.images is not None and len(job.data.row_shape or ()) not in (2, 3):
         raise ConfigError(
             "CH103",
-            "[data] has images and no image_shape of two or three numbers.",
+            "[data] has images and no row_shape of two or three numbers.",
             where=job.where("data", "images"),
-            fix="Set image_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
+            fix="Set row_shape = [28, 28] for grey images, or [28, 28, 3] for colours.",
+        )
+
+
+def _check_row_shape(job: Job) -> None:
+    """Nothing, or CH104 for rows that are declared to be arrays and to be something else as well."""
+    others = ("csv", "parquet", "builtin", "columns", "text", "person", "labels")
+    key = next((key for key in others if getattr(job.data, key) is not None), None)
+    if job.data.row_shape is not None and key is not None:
+        raise ConfigError(
+            "CH104",
+            f"[data] has row_shape, which makes rows arrays, and {key}, which makes them rows of a table.",
+            where=job.where("data", "row_shape"),
+            fix="Keep one of them.",
         )
 
 
@@ -330,9 +372,9 @@ def _check_model(job: Job) -> None:
             f"model.kind = {_shown(kind)}.",
             where=job.where("model", "kind"),
             fix="Must be "
-            + ", ".join(f'"{name}"' for name in (*KINDS, *ON_SUMS))
+            + ", ".join(f'"{name}"' for name in (*KINDS, *ON_SUMS, OPEN))
             + ' or "module:function". '
-            + _did_you_mean(kind, dict.fromkeys((*BUILT_IN, *ON_SUMS)), ""),
+            + _did_you_mean(kind, dict.fromkeys((*BUILT_IN, *ON_SUMS, OPEN)), ""),
         )
     if built_in and not built_in.classes and data.label_bounds is None:
         raise TableError(

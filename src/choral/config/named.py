@@ -90,7 +90,7 @@ class SettingsByName(TypedDict, total=False):
     parquet: str | None
     npz: str | None
     images: str | None
-    image_shape: Sizes | None
+    row_shape: Sizes | None
     builtin: Literal["adult"] | None
     label: str | None
     classes: Texts | None

@@ -107,7 +107,7 @@ class DataSettings:
     parquet: str | None = _setting(Text(suggest='"sites/*.parquet"'))
     npz: str | None = _setting(Text(suggest='"sites/*.npz"'))
     images: str | None = _setting(Text(suggest='"sites/*"'))
-    image_shape: list[int] | None = _setting(ListOf(item=Whole(least=4), suggest="[28, 28]"))
+    row_shape: list[int] | None = _setting(ListOf(item=Whole(least=1), suggest="[28, 28]"))
     builtin: Literal["adult"] | None = _setting(Text(choices=("adult",)))
     label: str = _setting(Text(), "label")
     labels: dict[str, str] | None = _setting(Texts())
@@ -149,7 +149,7 @@ class DataSettings:
 class ModelSettings:
     """[model]: "logistic" for classes, "linear" for numbers, "mlp" for both, "cnn" for images, or "module:function".
 
-    "additive" and "hazard" are made from sums, which are questions, and not trained.
+    "additive" and "hazard" are made from sums, which are questions, and not trained. "auto" lets the planner choose.
     """
 
     kind: str | None = _setting(Text(suggest='"logistic"'))

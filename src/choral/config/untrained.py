@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from choral.config import Job
 
 ON_SUMS = IN_PLACE_OF_TRAINING
+OPEN = "auto"  # the kind of a job whose model the planner chooses
 OF_SUMS = ("time", "until", "bins")  # settings of [model] that only models on sums have
 SHARE = 0.99  # of ε: every run reserves its rounds of training, so one is left, with the noise for the rest
 
@@ -39,9 +40,11 @@ def questions_for(job: "Job") -> AskSettings:
 
 def check_on_sums(job: "Job") -> None:
     """Nothing, or what a model on sums lacks, or a setting of [model] or [local] that the job's kind does not use."""
+    if job.leaves_kind_open:  # checked when it is known
+        return
     kind = job.model_kind_said
-    unused = [("local", name) for name in _given(job.local)] if job.on_sums else []
-    unused += [("model", name) for name in _given(job.model) if name != "kind" and (name in OF_SUMS) != job.on_sums]
+    unused = [("local", name) for name in given_in(job.local)] if job.on_sums else []
+    unused += [("model", name) for name in given_in(job.model) if name != "kind" and (name in OF_SUMS) != job.on_sums]
     if unused:
         table, name = unused[0]
         raise ConfigError(
@@ -54,7 +57,12 @@ def check_on_sums(job: "Job") -> None:
         _check_needs(job, kind)
 
 
-def _given(settings: LocalSettings | ModelSettings) -> list[str]:
+def given_in(settings: LocalSettings | ModelSettings) -> list[str]:
+    """The settings of a table that differ from their defaults.
+
+    >>> given_in(ModelSettings(bins=6))
+    ['bins']
+    """
     return [field.name for field in fields(settings) if getattr(settings, field.name) != field.default]
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from choral import __version__
 from choral.backends import relay
 from choral.deploy import pinned
+from choral.deploy.certificates import valid_until
 from choral.deploy.enrolment import STUDY, keep
 from choral.deploy.pinned import Approval
 from choral.deploy.reserving import reserve_in
@@ -37,6 +38,8 @@ from choral.run.signatures import receipt_text
 from choral.secagg.masks import Stream
 
 CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the lookout, which a status shows
+GREETED = "greeted"  # the server has asked who this is, and said how long it waits
+_MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
@@ -111,6 +114,7 @@ class Agent:
         """The reply to a relayed request: this device's id, or what its half of the protocol says to a frame."""
         kind, frame = request[:1], memoryview(request)[1:]
         if kind == relay.HELLO:
+            self._note_wait(bytes(frame[: _MOST_DIGITS + 1]))
             return self.name.encode()
         if kind != relay.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
@@ -120,6 +124,11 @@ class Agent:
         size = self.respondent.upload_bytes if asked else self.study.terms.upload_bytes
         self._note(frame, reply, size, time.monotonic() - begin)
         return reply
+
+    def _note_wait(self, seconds: bytes) -> None:
+        """Keep how long the server waits for the other sites, for whoever asks this one; anything else is ignored."""
+        if seconds.isdigit() and len(seconds) <= _MOST_DIGITS:
+            self.journal.note(GREETED, waits=int(seconds))
 
     def _preparation(self, approval: Approval) -> Prepare:
         """What this site does with questions: those that its study may ask, about the table that was approved."""
@@ -245,7 +254,18 @@ def status(home: Home) -> dict[str, Any]:
     # Known only while somebody looks: what a stopped agent saw last says nothing about now.
     shown["cut_off"] = seen if shown["running"] and seen["event"] == CUT_OFF else None
     shown["finished"], shown["waiting_since"] = _progress(home, shown["approved"], lines)
+    if shown["waiting_since"]:
+        shown["server_waits_until"] = _server_waits_until(lines, since=shown["waiting_since"])
+        shown["may_begin_until"] = valid_until(home.joined.server.certificate)
     return shown
+
+
+def _server_waits_until(lines: Sequence[Mapping[str, Any]], *, since: str) -> str | None:
+    """When the server that has last called gives up waiting for other sites, by this machine's clock."""
+    greeted = next((line for line in lines if line["event"] == GREETED and line["at"] >= since), None)
+    if greeted is None:
+        return None
+    return (datetime.fromisoformat(greeted["at"]) + timedelta(seconds=greeted["waits"])).isoformat(timespec="seconds")
 
 
 def _progress(

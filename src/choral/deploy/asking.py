@@ -44,7 +44,7 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
 
     A question that can't be asked, or that the server has failed to ask, is refused; the latter may be put again.
     """
-    terms, register = ask_terms(study), AnswerRegister(folder)
+    terms, register, question = ask_terms(study), AnswerRegister(folder), _completed(study, question)
     terms.require_crowd(study.plan.rows * len(study.roster))  # each site has as many rows as the plan, or more
     if question.name in MODELS:
         model = planned_model(question, terms, register, used=register.last)
@@ -79,9 +79,14 @@ def put(folder: Path, study: Agreement, question: Question) -> AskedAnswer | Non
 
 def plan(folder: Path, study: Agreement, question: Question) -> PlannedQuestion:
     """What it would cost to ask all sites, and how wide the interval would be if each had as many rows as the plan."""
-    devices = len(study.roster)
+    devices, question = len(study.roster), _completed(study, question)
     rows, delta = study.plan.rows * devices, study.job.privacy.delta
     return planned(question, ask_terms(study), AnswerRegister(folder), rows=rows, devices=devices, delta=delta)
+
+
+def _completed(study: Agreement, question: Question) -> Question:
+    devices = len(study.roster)
+    return ask_terms(study).completed(question, rows=study.plan.rows * devices, devices=devices)
 
 
 def _require_room(checked: CheckedQuestion) -> None:

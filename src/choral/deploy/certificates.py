@@ -101,6 +101,15 @@ def check_dates(*certificates: str) -> None:
             )
 
 
+def valid_until(certificate: str) -> str:
+    """The moment at which a certificate ends, as an ISO time.
+
+    >>> valid_until(new_authority("trial").certificate) > datetime.now(UTC).isoformat()
+    True
+    """
+    return _parsed(certificate).not_valid_after_utc.isoformat(timespec="seconds")
+
+
 def sign(key: str, text: bytes) -> bytes:
     """A signature with the server's private key, by SHA-256."""
     private = load_pem_private_key(key.encode(), password=None)

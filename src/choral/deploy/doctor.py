@@ -12,11 +12,13 @@ from choral.config import read_text
 from choral.deploy.agent import answers
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, host_of
+from choral.deploy.ownership import is_open_to_others
 from choral.deploy.site import Home
 from choral.errors import ChoralError, DeploymentError
 from choral.protocol.vault import Vault
 
-State = Literal["ok", "look", "wrong"]
+# "later": what can only be found out once somebody has taken the next step; "look": what to know; "wrong": an obstacle.
+State = Literal["ok", "look", "later", "wrong"]
 LEAST_FREE = 200 * 2**20  # bytes: the ledger, the log, Flower's own files and the compiled step fit in a tenth of it
 
 
@@ -58,8 +60,7 @@ def _said(error: ChoralError) -> str:
 
 def _keys(home: Home, passphrase: str | None) -> Checked:
     home.vault(passphrase)
-    loose = home.path.stat().st_mode & 0o077
-    if loose:
+    if is_open_to_others(home.path):
         return Checked(
             check="keys",
             state="wrong",
@@ -113,29 +114,41 @@ def _server(home: Home, passphrase: str | None) -> Checked:  # noqa: ARG001
     from choral.backends.flower import reach  # Flower is an extra
 
     address, authority = home.joined.server.address, home.path / AUTHORITY
+    way_out = (
+        f"For the IT department: this machine opens TCP connections to {address}, TLS 1.3, HTTP over it, no inspection "
+        "of the TLS. No port is opened here."
+    )
     try:
         check_dates(reach.check_reach(address, authority=authority), read_text(authority))
+    except reach.NobodyListensError:
+        return Checked(
+            check="server",
+            state="later",
+            what=f"the machine at {address} was reached, and nobody listens there: the server is not up yet. "
+            "Nothing is wrong at this site.",
+            fix="Check again when the coordinator says that the server runs. If it runs already, a firewall refuses "
+            f"the connection. {way_out}",
+        )
     except DeploymentError as error:
         if error.code != "CH904":
             raise
-        return Checked(
-            check="server",
-            state="wrong",
-            what=_said(error),
-            fix=f"{error.fix} For the IT department: this machine opens TCP connections to {address}, TLS 1.3, HTTP "
-            "over it, no inspection of the TLS. No port is opened here. It is no fault if the study has not begun.",
-        )
+        return Checked(check="server", state="wrong", what=_said(error), fix=f"{error.fix} {way_out}")
     return Checked(
         check="server", state="ok", what=f"{address} answers with the invitation's certificate, and the clocks agree."
     )
 
 
 def _study(home: Home, passphrase: str | None) -> Checked:
+    if not home.has_approved:
+        fix = "choral device approve STUDY …, when the coordinator has sent study.toml."
+        return Checked(check="study", state="later", what="none is approved here yet.", fix=fix)
     study, approval = home.approved(home.vault(passphrase))
     return Checked(check="study", state="ok", what=f"{study.file.name} is approved, since {approval.at}.")
 
 
 def _table(home: Home, passphrase: str | None) -> Checked:
+    if not home.has_approved:
+        return Checked(check="table", state="later", what="is compared with the one that is approved with a study.")
     vault: Vault = home.vault(passphrase)
     study, approval = home.approved(vault)
     held = home.approved_holdings(study, approval, vault)
@@ -144,11 +157,12 @@ def _table(home: Home, passphrase: str | None) -> Checked:
 
 
 def _ledger(home: Home, passphrase: str | None) -> Checked:
+    if not home.has_approved and not home.ledger_path.exists():
+        return Checked(check="ledger", state="later", what="begins with the first approval.")
     vault = home.vault(passphrase)
-    _, approval = home.approved(vault)
     if answers(home):
         return Checked(check="ledger", state="ok", what="the agent runs and holds it.")
-    with home.open_ledger(vault, approval.policy) as ledger:
+    with home.open_ledger(vault) as ledger:
         spent = ledger.balance
         what = f"every line fits its seal; {len(spent.charges)} charges."
     return Checked(check="ledger", state="ok", what=what)

@@ -12,6 +12,7 @@ from choral import config
 from choral.config import Job
 from choral.config.writing import to_toml
 from choral.deploy.certificates import Pair, check_dates, fingerprint, new_authority, server_certificate
+from choral.deploy.ownership import check_owner
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.record import STUDY as STUDY
 from choral.run.agreement import FORMAT, Agreement, other_version, sent
@@ -178,17 +179,6 @@ def host_of(address: str) -> str:
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ConfigError("CH102", f'the address is "{address}".', fix="Give host:port, as in fl.example.org:9092.")
     return host.removeprefix("[").removesuffix("]")
-
-
-def check_owner(folder: Path) -> None:
-    """Nothing, or CH801 for a folder of another user, who could read and replace whatever is put there."""
-    if (owner := folder.stat().st_uid) != os.geteuid():
-        raise StorageError(
-            "CH801",
-            f"belongs to another user (number {owner}); this is number {os.geteuid()}.",
-            where=str(folder),
-            fix="Choose another folder, or become its owner first.",
-        )
 
 
 def private(folder: Path) -> Path:

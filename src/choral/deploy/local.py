@@ -22,6 +22,7 @@ from choral.deploy.policy import Policy
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
+from choral.learning.arrays import is_arrays
 from choral.learning.reading import read_rows, sniffed
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
@@ -163,17 +164,21 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     check_deployable(job)
     text = job.text if rounds is None else with_rounds(job.text, rounds)
     encoder = job.data.encoder_file and str((job.folder / job.data.encoder_file).resolve())
-    if job.data.csv is None:
-        raise ConfigError("CH103", "[data] names no csv.", where=job.where("data"), fix='Set csv = "sites/*.csv".')
-    paths = [Path(path) for path in sorted(glob.glob(job.pattern(job.data.csv), recursive=True))]
+    key = next((key for key in ("csv", "npz", "images") if getattr(job.data, key) is not None), None)
+    if key is None:
+        raise ConfigError(
+            "CH103", "[data] names no csv, npz or images.", where=job.where("data"), fix='Set csv = "sites/*.csv".'
+        )
+    pattern = getattr(job.data, key)
+    paths = [Path(path) for path in sorted(glob.glob(job.pattern(pattern), recursive=True))]
     if len(paths) == devices:
         return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder)
-    if len(paths) != 1:
+    if len(paths) != 1 or is_arrays(paths[0]):
         raise ConfigError(
             "CH104",
-            f"{len(paths)} files match {job.data.csv}, and --local {devices} asks for {devices} sites.",
-            where=job.where("data", "csv"),
-            fix=f"Use --local {len(paths)}, or name one file to be dealt over the sites.",
+            f"{len(paths)} files match {pattern}, and --local {devices} asks for {devices} sites.",
+            where=job.where("data", key),
+            fix=f"Use --local {len(paths)}, or name one CSV file to be dealt over the sites.",
         )
     written = sniffed(paths[0], job.data.written)
     delimiter = written.delimiter or ","

@@ -188,7 +188,7 @@ def _trained(study: Agreement, parameters: NDArray[np.float32]) -> TrainedModel:
 def _unseen(study: Agreement, table: Table, more: Table) -> tuple[Rows, int]:
     """The validation rows that are no rows of the table, and how many are: by those a site alone would look best."""
     names = [*study.reads, study.target.name]
-    seen, rows = set(_cells(table, names)), _cells(more, names)
+    seen, rows = set(table.row_digests(names)), list(more.row_digests(names))
     fresh = [number for number, row in enumerate(rows) if row not in seen]
     if not fresh:
         raise TableError(
@@ -200,7 +200,3 @@ def _unseen(study: Agreement, table: Table, more: Table) -> tuple[Rows, int]:
         )
     features, labels = study.encoded(more)
     return (features[fresh], labels[fresh]), len(rows) - len(fresh)
-
-
-def _cells(table: Table, names: list[str]) -> list[tuple[object, ...]]:
-    return list(zip(*(table.cells(name) for name in names), strict=True))

@@ -1,4 +1,4 @@
-"""Which sites a server sees: who is connected now, who has been, and since when, for status.json and for people."""
+"""Which sites a server sees: who is connected now, who has been, and since when, for state.json and for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,6 +10,25 @@ class Presence(TypedDict):
 
     connected: list[str]
     last_seen: dict[str, str]
+
+
+class ServerState(TypedDict, total=False):
+    """state.json: what a server is doing at the moment, for whoever watches it."""
+
+    state: str
+    at: str
+    gone: dict[str, str]  # sites that have refused permanently, and their codes
+    code: str
+    reason: str
+    not_proved: dict[str, str]
+    round: int
+    attempt: int
+    cohort: list[str]
+    connected: list[str]
+    last_seen: dict[str, str]
+    until: str  # when a server that waits for its sites gives up for now
+    without_until: str  # when it goes on without those that are missing, if `needed` of them are there
+    needed: int
 
 
 class Sightings:
@@ -76,6 +95,10 @@ def countdown(until: str, *, now: datetime | None = None) -> str:
     >>> noon = datetime(2026, 11, 18, 12, tzinfo=UTC)
     >>> countdown("2026-11-18T12:41:10+00:00", now=noon), countdown("2026-11-18T11:59:00+00:00", now=noon)
     ('41 min', '0 s')
+    >>> countdown("2029-02-20T12:00:00+00:00", now=noon)
+    '825 days'
     """
     left = max(0.0, (datetime.fromisoformat(until) - (now or datetime.now(UTC))).total_seconds())
+    if left >= 3 * 86400:
+        return f"{left / 86400:.0f} days"
     return f"{left / 3600:.1f} h" if left >= 2 * 3600 else f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"

@@ -55,6 +55,7 @@ class Preview:
     lying: bool  # whether the sum withstands a server that lies, and not only a curious one
     probes: int = 0
     opened_turns: int = 0
+    shape: tuple[int, ...] = ()  # of a row, where rows are arrays and have no columns
     encoder: str = ""  # the file that rows pass through, and its hash
     asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
 

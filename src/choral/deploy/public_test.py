@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from choral.errors import ConfigError
 from choral.learning.reading import Table
 from choral.learning.records import Records
 from choral.record import STUDY
@@ -15,7 +16,9 @@ TEST = "test.*"
 
 def keep_test(folder: Path, table: Path) -> None:
     """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
-    _read_test(table, Agreement.read(folder / STUDY))
+    if table.is_dir():
+        raise ConfigError("CH105", "is a folder.", where=str(table), fix="Give the public rows as one .npz file.")
+    _read_test(table, Agreement.read(folder / STUDY).with_code_in(folder))
     for old in folder.glob(TEST):
         old.unlink()
     write_whole(folder / TEST.replace(".*", "".join(table.suffixes)), table.read_bytes())

@@ -13,6 +13,7 @@ from choral.deploy.agent import Agent
 from choral.deploy.certificates import check_dates
 from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
+from choral.deploy.ownership import UNIX
 from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
 FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
-LOOK = 1.0  # seconds between two looks at a run
+LOOK = 1.0  # seconds between two looks at the processes of a run
+GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
 
 
 def check_user(user: int, *, as_root: bool) -> None:
@@ -44,9 +46,21 @@ def check_user(user: int, *, as_root: bool) -> None:
         )
 
 
+def _user() -> int:
+    """The number of the user who runs this; CH908 on Windows, which has none, and no sockets to hide Flower behind."""
+    if not UNIX:
+        raise DeploymentError(
+            "CH908",
+            "a server does not run on this system.",
+            why="Flower's APIs start runs without a login, and only Unix sockets hide them from other users.",
+            fix="Run the server on Linux or macOS; a site may be elsewhere.",
+        )
+    return os.geteuid()
+
+
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    check_user(os.geteuid(), as_root=as_root)
+    check_user(_user(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
@@ -77,7 +91,7 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
     reach the engine, and run code through it as the user who has started it.
     """
-    check_user(os.geteuid(), as_root=as_root)
+    check_user(_user(), as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
     study = Agreement.read(folder / STUDY)
@@ -92,14 +106,17 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
 
 def _watched(folder: Path, study: Agreement, children: "Children", link: "Control", run: int) -> Iterator[StudyStatus]:
     shown: StudyStatus = {}
+    asked = -LOOK
     while True:
         children.check()  # first: a SuperLink that has ended can't be asked, and its log says more
-        if link.state(run).over:
-            return
+        if time.monotonic() >= asked + LOOK:
+            asked = time.monotonic()
+            if link.state(run).over:
+                return
         if (current := status(folder, study)) != shown:
             shown = current
             yield current
-        time.sleep(LOOK)
+        time.sleep(GLANCE)
 
 
 def _ended(folder: Path, study: Agreement) -> StudyStatus:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 import msgspec
 import numpy as np
@@ -17,7 +16,7 @@ from choral.deploy.asking import WaitingQuestions
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
 from choral.deploy.enrolment import STUDY, private
-from choral.deploy.presence import Sightings, seconds_from_now
+from choral.deploy.presence import ServerState, Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test
 from choral.deploy.public_test import public_table, with_public_test
 from choral.errors import ChoralError, DeploymentError, RunError, StorageError
@@ -40,23 +39,6 @@ CAUGHT = "CH606"  # a device that contradicted what it had sent itself: it is no
 LASTING = frozenset(
     {"CH305", "CH400", "CH401", "CH402", "CH403", "CH406", "CH408", "CH409", "CH601", "CH602", "CH603", "CH611"}
 )
-
-
-class ServerState(TypedDict, total=False):
-    """state.json: what a server is doing at the moment, for whoever watches it."""
-
-    state: str
-    at: str
-    gone: dict[str, str]  # sites that have refused permanently, and their codes
-    code: str
-    reason: str
-    not_proved: dict[str, str]
-    round: int
-    attempt: int
-    cohort: list[str]
-    connected: list[str]
-    last_seen: dict[str, str]
-    until: str  # when a server that waits for its sites gives up for now
 
 
 class StudyStatus(ServerState, total=False):
@@ -181,7 +163,7 @@ class Deployed(Place):
         if len(left) < needed or self.stopped:
             return np.zeros(len(self.names), dtype=np.bool_)
         if not self._waited and needed < len(left):  # once: a site that is down must not delay every round
-            self._gather(len(self.names), self.agreement.file.deadline)
+            self._gather(len(self.names), self.agreement.file.deadline, enough=needed)
         self._waited = True  # where nobody may be missing, the wait below is the only one
         here = self.transport.present().difference(self.out)
         if len(here) < needed:
@@ -212,20 +194,30 @@ class Deployed(Place):
         self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
         self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
 
-    def _gather(self, needed: int, patience: float, state: str = WAITING) -> None:
-        """Wait for so many sites, and say who is missing whenever that changes, and until when the server waits."""
-        until = seconds_from_now(patience)
-        self._state(state, until=until)
+    def _gather(self, needed: int, patience: float, state: str = WAITING, *, enough: int | None = None) -> None:
+        """Wait for so many sites, and say who is missing whenever that changes, and until when the server waits.
+
+        When patience is over, the server goes on if `enough` are there, and else waits once more for them. Without
+        `enough` it then gives up for now.
+        """
+        gives_up = patience if enough is None else patience + (self.patience if enough else 0.0)
+        waits = ServerState(until=seconds_from_now(gives_up))
+        if enough is not None:
+            waits |= {"without_until": seconds_from_now(patience), "needed": enough}
+        self._state(state, waits=waits)
 
         def looked() -> None:
             if self._seen.look(self.transport.present(), at=now()):
-                self._state(state, until=until)
+                self._state(state, waits=waits)
 
+        self.transport.announce(gives_up if state == WAITING else None)
         try:
             self.transport.gather(needed, patience=patience, looked=looked)
         except DeploymentError as error:
             if error.code != "CH903":
                 raise
+        finally:
+            self.transport.announce(None)
 
     def round(
         self, parameters: NDArray[np.float32], cohort: Sequence[int], *, round_number: int, attempt: int
@@ -292,7 +284,7 @@ class Deployed(Place):
         mark_closing(path, run.stopped)
         self._state(SIGNING)
         if not self._waited:
-            self._gather(len(self.names), self.agreement.file.deadline, SIGNING)
+            self._gather(len(self.names), self.agreement.file.deadline, SIGNING, enough=0)
         return close(
             path,
             self.terms,
@@ -327,7 +319,7 @@ class Deployed(Place):
         turn: Turn | None = None,
         cohort: Sequence[int] = (),
         error: ChoralError | None = None,
-        until: str = "",
+        waits: ServerState | None = None,
     ) -> None:
         at = now()
         if state != "starting":  # only then is it not known yet who the devices are
@@ -335,8 +327,7 @@ class Deployed(Place):
         seen = self._seen.now
         current: ServerState = {"state": state, "at": at, "gone": self._named(self.gone)}
         current |= {"connected": seen["connected"], "last_seen": seen["last_seen"]}
-        if until:
-            current["until"] = until
+        current |= waits or ServerState()
         if error is not None:
             current |= {"code": error.code, "reason": str(error)}
         if claims := self.transport.unproved():

@@ -14,7 +14,8 @@ from choral.deploy import pinned
 from choral.deploy.certificates import node_key
 from choral.deploy.comparing import drawn_for
 from choral.deploy.embeddings import KeepingEncoder
-from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, check_owner, keep, keep_json, private
+from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, keep, keep_json, private
+from choral.deploy.ownership import check_owner
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
@@ -147,11 +148,16 @@ class Home:
     @property
     def approval(self) -> Approval:
         """What the owner approved, or CH603."""
-        if not (self.path / APPROVAL).exists():
+        if not self.has_approved:
             raise TrustError(
                 "CH603", "no study is approved here.", where=str(self.path), fix="choral device approve STUDY …"
             )
         return _decoded(self.path / APPROVAL, Approval)
+
+    @property
+    def has_approved(self) -> bool:
+        """Whether a study was approved here; `approved` checks whether that still holds."""
+        return (self.path / APPROVAL).exists()
 
     @property
     def ledger_path(self) -> Path:
@@ -288,7 +294,7 @@ class Home:
         return preview
 
     def _passes_began(self, study: Agreement, held: Holdings, charges: Sequence[Charge]) -> int:
-        known = self.approval if (self.path / APPROVAL).exists() else None
+        known = self.approval if self.has_approved else None
         goes_on = known is not None and (known.study, known.table) == (study.digest.hex(), held.table)
         return pinned.passes_began(study.run_name, charges, known.since if known is not None and goes_on else None)
 
@@ -317,6 +323,7 @@ class Home:
             devices=terms.ids,
             device_numbers=tuple(bundle.safety_number for bundle in study.roster),
             columns=study.reads,
+            shape=tuple(study.job.data.row_shape or ()),
             encoder=policy.encoder and f"{policy.encoder} (SHA-256 {study.job.data.encoder_sha256})",
             label=study.target.name,
             classes=study.settled.data.classes,

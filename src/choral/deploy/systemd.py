@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import pwd
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,8 +131,10 @@ def _user_units() -> Path:
 def _owner(folder: Path) -> str:
     number = folder.stat().st_uid
     try:
+        import pwd  # Windows has none, and no systemd either
+
         return pwd.getpwuid(number).pw_name
-    except KeyError:
+    except (KeyError, ModuleNotFoundError):
         return str(number)
 
 

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Categorical, Numeric, encode, is_missing
+from choral.learning.onnx_operators import operators
 from choral.learning.records import by
 
 if TYPE_CHECKING:
     from choral.learning.reading import Table
 
 _OTHER_FILES = "session.model_external_initializers_file_folder_path"
+_FORM = "session.load_model_format"
 _SHOWN = 16  # digits of a SHA-256 in a sentence
 
 
@@ -111,6 +113,8 @@ class Encoder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1  # one row is too little work to share
         options.log_severity_level = 4
+        options.add_session_config_entry(_FORM, "ONNX")  # the form whose operators were looked at
+        self._check_operators()
         # A graph may name further files for its weights, which no SHA-256 covers. Here it finds none.
         with TemporaryDirectory() as nothing:
             options.add_session_config_entry(_OTHER_FILES, nothing)
@@ -128,28 +132,49 @@ class Encoder:
             raise self._unusable(f"gives {session.get_outputs()[0].type} first, and not tensor(float)")
         return session
 
-    def _unusable(self, what: str) -> TableError:
+    def _check_operators(self) -> None:
+        """Nothing, or CH325 for a graph that draws random numbers, or whose operators can't be read."""
+        try:
+            found = list(operators(self.content))
+        except ValueError:
+            found = []
+        if not found:
+            raise self._unusable("is not an ONNX file that onnxruntime can run by itself")
+        if drawing := next((one.name for one in found if one.draws), None):
+            raise self._unusable(
+                f"draws random numbers by {drawing}",
+                why="What a row is given would depend on the rows before it, so one record could move many embeddings.",
+            )
+
+    def _unusable(self, what: str, why: str = "") -> TableError:
         return TableError(
             "CH325",
             f"the encoder {what}.",
             where=self.file,
+            why=why,
             fix="Export a graph with one input, float32 rows or a text per row, and float32 embeddings as output.",
         )
 
     def embed(self, rows: NDArray[np.float32] | NDArray[np.object_], *, source: str = "rows") -> NDArray[np.float32]:
         """What the encoder gives for each row, one row at a time: rows × embeddings, as they come."""
-        session = self._session
-        given, out = session.get_inputs()[0], session.get_outputs()[0].name
         found: list[NDArray[np.float32]] = []
         for number, row in enumerate(rows):
-            one = self._shaped(row, tuple(given.shape))
-            try:
-                values = session.run([out], {given.name: one})[0]
-            except Exception:  # its message may show the row
-                raise self._unusable(f"fails on row {number + 1:,} of {source}") from None
-            found.append(np.asarray(values, dtype=np.float32).ravel())
+            found.append(self.of_row(row, number, source))
             self._check(found[-1], len(found[0]), number, source)
+        if found and not np.array_equal(found[0], self.of_row(rows[0], 0, source)):
+            raise self._unusable("gives other numbers for a row that it has seen before")
         return np.stack(found)
+
+    def of_row(self, row: NDArray[np.float32] | str, number: int, source: str) -> NDArray[np.float32]:
+        """What the graph gives for one row."""
+        session = self._session
+        given, out = session.get_inputs()[0], session.get_outputs()[0].name
+        one = self._shaped(row, tuple(given.shape))
+        try:
+            values = session.run([out], {given.name: one})[0]
+        except Exception:  # its message may show the row
+            raise self._unusable(f"fails on row {number + 1:,} of {source}") from None
+        return np.asarray(values, dtype=np.float32).ravel()
 
     def _shaped(self, row: NDArray[np.float32] | str, shape: tuple[int | str | None, ...]) -> NDArray[Any]:
         """One row in the shape that the graph takes."""
@@ -196,6 +221,8 @@ class Encoder:
 
     def of_table(self, table: "Table") -> NDArray[np.float32]:
         """The embeddings of a table's rows, as they come."""
+        if table.arrays is not None:
+            return self.embed(table.arrays, source=table.source)
         return self.embed(encode(table, self.inputs) if self.text is None else self._texts(table), source=table.source)
 
     def _texts(self, table: "Table") -> NDArray[np.object_]:

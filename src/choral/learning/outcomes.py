@@ -1,6 +1,7 @@
 """Sites that predict different things on shared columns: each site's own column takes the label's place."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from choral.errors import ConfigError
 from choral.learning.reading import Table
@@ -41,4 +42,4 @@ def with_outcome(
     left_out = {label, own, *others}
     cells = table.cells(label if own is None else own)
     kept = {name: column for name, column in table.columns.items() if name not in left_out}
-    return Table(source=table.source, columns={**kept, label: cells})
+    return replace(table, columns={**kept, label: cells})

@@ -11,12 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from choral.errors import ConfigError, TableError
 from choral.learning.columns import Cell
 from choral.learning.dates import DATE_ORDERS, DateOrder
 from choral.learning.text_cells import Cells
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _DELIMITERS = (",", ";", "\t", "|")
 _UTF_8, _WINDOWS = "utf-8-sig", "cp1252"
@@ -61,22 +65,25 @@ OPEN = Format()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """Named columns of cells and where they came from; its repr shows neither cells nor names of people."""
+    """Named columns of cells and where they came from; its repr shows neither cells nor names of people.
+
+    Where rows are `arrays`, of images for example, the label is the only column, if they have one.
+    """
 
     source: str
     columns: Mapping[str, Collection[Cell]] = field(repr=False)
+    arrays: "NDArray[np.float32] | None" = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
         """How many rows it has."""
-        return len(next(iter(self.columns.values()), ()))
+        return len(next(iter(self.columns.values()), ())) if self.arrays is None else len(self.arrays)
 
     def cells(self, name: str) -> Collection[Cell]:
         """One column's cells, or CH302 with the closest name."""
         if name not in self.columns:
-            raise TableError(
-                "CH302", f'has no column "{name}".', where=self.source, fix=_closest(name, list(self.columns))
-            )
+            fix = _closest(name, list(self.columns)) if self.arrays is None else "Arrays have labels, and no columns."
+            raise TableError("CH302", f'has no column "{name}".', where=self.source, fix=fix)
         return self.columns[name]
 
     def digest(self, names: Sequence[str], *, ordered: bool = True) -> str:
@@ -87,14 +94,22 @@ class Table:
         ...     ["age"], ordered=False)
         (False, True)
         """
-        rows = (
-            hashlib.sha256(repr(row).encode()).digest()
-            for row in zip(*(self.cells(name) for name in names), strict=True)
-        )
-        whole = hashlib.sha256(repr(tuple(names)).encode())
+        rows = self.row_digests(names)
+        read = tuple(names) if self.arrays is None else (*names, self.arrays.shape[1:])
+        whole = hashlib.sha256(repr(read).encode())
         for row in rows if ordered else sorted(rows):
             whole.update(row)
         return whole.hexdigest()
+
+    def row_digests(self, names: Sequence[str]) -> Iterator[bytes]:
+        """SHA-256 of each row: of its cells in these columns, and of its array if it has one."""
+        if self.arrays is None:
+            for row in zip(*(self.cells(name) for name in names), strict=True):
+                yield hashlib.sha256(repr(row).encode()).digest()
+            return
+        cells = [self.cells(name) for name in names]
+        for array, *own in zip(self.arrays, *cells, strict=True):
+            yield hashlib.sha256(array.tobytes() + repr(tuple(own)).encode()).digest()
 
 
 def _closest(name: str, known: list[str]) -> str:

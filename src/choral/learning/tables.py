@@ -4,7 +4,7 @@ import glob
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
-from choral.learning.arrays import SiteArrays
+from choral.learning.arrays import SiteArrays, array_features, as_floats, is_arrays, read_site
 from choral.learning.columns import (
     Categorical,
     Cell,
@@ -194,8 +194,23 @@ def _dealt(tables: list[tuple[str, Table]], shares: Mapping[str, NDArray[np.intp
     )
 
 
-def read_one(path: str | Path, written: Format = OPEN) -> Table:
-    """The table in one site's file, or CH300 for a pattern that matches several."""
+def read_one(
+    path: str | Path,
+    written: Format = OPEN,
+    *,
+    shape: Sequence[int] | None = None,
+    label: str = "label",
+    classes: Sequence[str] | None = None,
+) -> Table:
+    """The table in one site's file, or CH300 for a pattern that matches several.
+
+    It may also be an .npz file, or a folder of images: arrays of the declared `shape`, with the label as a column.
+    """
+    if is_arrays(path):
+        if said := next((name for name, value in asdict(written).items() if value is not None), None):
+            what = f"{said} is given, which only a table's file can have."
+            raise ConfigError("CH104", what, where=str(path), fix=f"Leave {said} out.")
+        return read_site(path, shape, label, classes)
     tables = _read(path, written)
     if len(tables) != 1:
         raise TableError("CH300", "matches several files.", where=str(path), fix="A site has one table: give one file.")
@@ -348,14 +363,9 @@ def _from_arrays(
             f"features have shape {matrix.shape} and labels {given.shape} of {given.dtype}.",
             fix="Give features as rows × columns and one whole label from 0 per row, or label_bounds with numbers.",
         )
-    if not np.isfinite(matrix).all():
-        row = int(np.argwhere(~np.isfinite(matrix))[0, 0])
-        raise TableError(
-            "CH303", f"features: row {row + 1:,} is not finite.", fix="Replace NaN by a constant you choose."
-        )
+    matrix = as_floats(matrix, "")
     codes = given.astype(np.int32) if number is None else _labels(number, given.tolist(), "labels")
-    names = tuple("x" + "_".join(map(str, place)) for place in np.ndindex(matrix.shape[1:]))
-    return matrix, codes, names, "declared"
+    return matrix, codes, array_features(matrix.shape[1:]), "declared"
 
 
 def _limits(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from choral.errors import ConfigError, PlanError, TrainingError
 from choral.learning.models import Model, Tree
@@ -38,7 +39,7 @@ def own(
     outside: TorchModule = torch_steps.TorchModule(module, loss, classes=classes, axes=len(shape))
     if not 1 <= outside.size <= MOST_PARAMETERS:
         raise PlanError("CH200", f'the model "{name}" has {outside.size:,} parameters.', fix="Use 1 to 2,147,483,647.")
-    _check_shapes(outside, name, shape, classes)
+    _check_shapes(outside, name, shape, classes, outside.start(None if keep_weights else 0))
 
     def init(seed: int) -> Tree:
         return outside.start(None if keep_weights else seed)
@@ -67,16 +68,20 @@ def _torch_steps() -> Any:  # noqa: ANN401 - a module
     return torch_steps
 
 
-def _check_shapes(outside: "TorchModule", name: str, shape: tuple[int, ...], classes: int) -> None:
+def _check_shapes(
+    outside: "TorchModule", name: str, shape: tuple[int, ...], classes: int, start: list[NDArray[np.float32]]
+) -> None:
     """Refuse a module that does not take such rows, or whose outputs or loss have another shape than agreed."""
     rows = np.random.default_rng(0).uniform(-1, 1, (5, *shape)).astype(np.float32)
     labels, weights = np.zeros(5, np.int32 if classes else np.float32), np.ones(5, np.float32)
-    flat = np.concatenate([leaf.ravel() for leaf in outside.start(0)])
+    flat, kept = np.concatenate([leaf.ravel() for leaf in start]), outside.kept
     try:
         outputs = outside.outputs(flat, rows)
         alone = [outside.outputs(flat, rows[one : one + 1]) for one in range(5)]
         total = outside.gradient(flat, rows, labels, weights)
         outside.check_closed_form(flat, rows, labels, total)
+        outside.check_mapped(flat, rows, labels)
+        again = outside.outputs(flat, rows)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise TrainingError(
             "CH701",
@@ -97,4 +102,11 @@ def _check_shapes(outside: "TorchModule", name: str, shape: tuple[int, ...], cla
             f'the model "{name}" gives a row another output when other rows are there.',
             why="Its gradient could not be clipped row by row.",
             fix="Let the module treat every row by itself.",
+        )
+    if kept != outside.kept or not np.array_equal(outputs, again):
+        raise ConfigError(
+            "CH107",
+            f'the model "{name}" keeps something from one call to the next.',
+            why="A row could move the gradients of others, and no clip would bound that.",
+            fix="Let the module depend on its parameters and its rows alone.",
         )

@@ -25,6 +25,7 @@ REFUSED: tuple[tuple[type[nn.Module], str, str], ...] = (
 # Layers without parameters that treat every number, or every row, by itself.
 ELEMENTWISE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh,
                nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Identity)  # fmt: skip
+LONGEST_INPUT = 2.0**60  # of a dense layer
 BY_ROW = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.Flatten, nn.Unflatten)
 
 
@@ -114,7 +115,19 @@ def clip_factor(norms: Tensor, used: Tensor, clip: float) -> Tensor:
     """
     if clip == float("inf"):
         return (used & (norms < torch.inf)).float()
-    return torch.where(used & (norms < torch.inf), (clip / norms).clamp(max=1.0), 0.0).float()
+    return in_float32(torch.where(used, (clip / norms).clamp(max=1.0), 0.0))
+
+
+def in_float32(factors: Tensor) -> Tensor:
+    """Factors in float32, and 0 for those that it would round by more than half of its last digit.
+
+    Below 2^-126 float32 has fewer digits. A factor there is rounded by up to its own size, and the gradient that it
+    shortens, which is as much longer, would exceed the clip.
+
+    >>> in_float32(torch.tensor([0.5, 1e-44]).double()).tolist()
+    [0.5, 0.0]
+    """
+    return torch.where(factors >= torch.finfo(torch.float32).tiny, factors, 0.0).float()
 
 
 def _applied(module: nn.Module, rows: Tensor, weight: Tensor, bias: Tensor | None, *, lanes: bool) -> Tensor:
@@ -137,6 +150,8 @@ class DensePart:
     def squares(self) -> Tensor:
         """The squared norm of each row's part, in float64."""
         of_a = torch.linalg.vector_norm(self.a, dim=-1, dtype=torch.float64).square()
+        # b times its factor is rounded to 2^-149 at best, and a multiplies that: of a longer a the row has no say.
+        of_a = torch.where(of_a <= LONGEST_INPUT**2, of_a, torch.inf)
         of_b = torch.linalg.vector_norm(self.b, dim=-1, dtype=torch.float64).square()
         return (of_a if self.layer.bias is None else of_a + 1) * of_b
 
@@ -192,7 +207,7 @@ def stack_of(module: nn.Module, names: Sequence[str], axes: int = 1) -> Stack | 
     >>> stack_of(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), ["0.weight", "0.bias", "2.weight"]) is None
     True
     """
-    if type(module) is not nn.Sequential:
+    if type(module) is not nn.Sequential or any(map(_changed, module.modules())):
         return None
     places = {name: place for place, name in enumerate(names)}
     leaves = list(_leaves(module))
@@ -210,6 +225,12 @@ def stack_of(module: nn.Module, names: Sequence[str], axes: int = 1) -> Stack | 
     )  # fmt: skip
     flat = all(_takes_flat_rows(known, place, axes) for place, layer in enumerate(known) if layer.weight is not None)
     return Stack(tuple(known), lanes=lanes) if flat else None
+
+
+def _changed(module: nn.Module) -> bool:
+    """Whether a layer does more than its class says: it has hooks, or a forward that somebody put into its place."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(module)
 
 
 def _leaves(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -7,7 +7,7 @@ on which others were drawn.
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from choral.learning.batches import Batches
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.learning.records import Labels
-from choral.learning.torch_layers import Stack, clip_factor, refuse_layers, stack_of
+from choral.learning.torch_layers import Stack, clip_factor, in_float32, refuse_layers, stack_of
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 from choral.plan.local_optimiser import scales
 
@@ -91,17 +91,29 @@ class TorchModule:
 
     def start(self, seed: int | None) -> list[Floats]:
         """The module's own weights, or those that its layers draw from this seed."""
-        drawn = self.module
-        if seed is not None:
-            drawn = copy.deepcopy(self.module)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                for layer in drawn.modules():
-                    reset = getattr(layer, "reset_parameters", None)
-                    if callable(reset) and any(True for _ in layer.parameters(recurse=False)):
-                        reset()
-        found = dict(drawn.named_parameters())
+        found = dict((self.module if seed is None else self._drawn(seed)).named_parameters())
         return [found[name].detach().numpy().copy() for name in self.names]
+
+    def _drawn(self, seed: int) -> nn.Module:
+        """The module with weights drawn from this seed; CH107 for a weight that no layer draws."""
+        drawn = copy.deepcopy(self.module)
+        own = dict(drawn.named_parameters())
+        for name in self.names:  # what it was must not be the start: nobody has said that it is public
+            own[name].fill_(torch.nan)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for layer in drawn.modules():
+                reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+                if callable(reset) and any(True for _ in layer.parameters()):
+                    reset()
+        if left := next((name for name in self.names if torch.isnan(own[name]).any()), None):
+            raise ConfigError(
+                "CH107",
+                f'the parameter "{left}" is drawn by no reset_parameters.',
+                why="Training would start from what it is now, whatever rows that came from.",
+                fix="Give its layer a reset_parameters, or keep_weights=True for weights that are public.",
+            )
+        return drawn
 
     def tree(self, flats: Tensor) -> list[Tensor]:
         """The parameters in their shapes; of several lanes, with the lanes first."""
@@ -161,14 +173,35 @@ class TorchModule:
         if not (np.allclose(whole, total, rtol=1e-3, atol=1e-4) and abs(longest - clip) <= 1e-3 * clip):
             self.stack = None
 
+    def check_mapped(self, parameters: Floats, rows: Floats, labels: Labels) -> None:
+        """Nothing, or what torch.func says of a module whose gradients it can't map over rows."""
+        if self.stack is None:
+            used = torch.ones(len(rows), dtype=torch.bool)
+            with one_thread(), torch.no_grad():
+                self._mapped(torch.from_numpy(parameters), torch.from_numpy(rows), self.as_labels(labels), used, 1.0)
+
     def as_labels(self, labels: Labels) -> Tensor:
         """Labels as PyTorch's losses take them."""
         return torch.from_numpy(labels.astype(np.int64 if self.classes else np.float32))
 
     def _outputs(self, flat: Tensor, rows: Tensor) -> Tensor:
-        named = dict(zip(self.names, self.tree(flat), strict=True))
-        found: Tensor = functional_call(self._mine, named, (rows,))
+        found: Tensor = functional_call(self._mine, self._named(self.tree(flat)), (rows,))
         return found
+
+    def _named(self, tree: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What a call of the module reads: these parameters, and copies of its buffers, which it can't keep."""
+        buffers = {name: one.clone() for name, one in self.module.named_buffers()}
+        return {**buffers, **dict(zip(self.names, tree, strict=True))}
+
+    @property
+    def kept(self) -> list[object]:
+        """What the module of this thread holds without parameters and buffers; it must be the same after a call."""
+        names = ("_parameters", "_buffers", "_modules")
+        held = [(key, value) for one in self._mine.modules() for key, value in vars(one).items() if key not in names]
+        return [
+            (key, id(value), tuple(map(id, value)) if isinstance(value, list | dict | set) else ())
+            for key, value in held
+        ]
 
     def clipped_sums(self, flats: Tensor, rows: Tensor, labels: Tensor, used: Tensor, clip: float) -> Tensor:
         """Each lane's sum over the used rows of one piece, every row's gradient scaled to a norm of at most the clip.
@@ -181,8 +214,7 @@ class TorchModule:
 
     def _mapped(self, flat: Tensor, rows: Tensor, labels: Tensor, used: Tensor, clip: float) -> Tensor:
         def lost(tree: list[Tensor], row: Tensor, label: Tensor) -> Tensor:
-            named = dict(zip(self.names, tree, strict=True))
-            return self.losses_of(functional_call(self._mine, named, (row[None],)), label[None])[0]
+            return self.losses_of(functional_call(self._mine, self._named(tree), (row[None],)), label[None])[0]
 
         leaves = vmap(grad(lost), in_dims=(None, 0, 0))(self.tree(flat), rows, labels)
         gradients = torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
@@ -280,7 +312,7 @@ class TorchTrainer:
         clip = float(numbers.update_clip)
         if recipe.adaptive:  # in units of the clip whose logarithm was sent, with ±λ/2 for whether it is within
             unit = given[-1].double().clamp(-LARGEST_LOG_CLIP, LARGEST_LOG_CLIP).exp()
-            factor = torch.where(lengths < torch.inf, clip / torch.maximum(lengths, unit), 0)
+            factor = in_float32(clip / torch.maximum(lengths, unit))
             within = torch.where(lengths <= unit, COUNT_LENGTH / 2, -COUNT_LENGTH / 2)
             sent = torch.cat([_scaled(updates, factor), within[:, None].float()], dim=1)
         else:
@@ -290,4 +322,4 @@ class TorchTrainer:
 
 def _scaled(updates: Tensor, factor: Tensor) -> Tensor:
     """Each update times its factor; nothing of one that is not finite."""
-    return torch.where(factor[:, None] > 0, updates * factor[:, None].float(), 0)
+    return torch.where(factor[:, None] > 0, updates * factor[:, None], 0)

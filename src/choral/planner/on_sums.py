@@ -1,6 +1,7 @@
-"""Whether a model on sums is worth asking for in place of training, from public numbers alone (docs/asking.md)."""
+"""Which is proposed, a model that is trained or one made from sums, by public numbers alone (docs/asking.md)."""
 
 import math
+from dataclasses import dataclass
 
 from choral.plan import Against, Budget, SecureSum
 from choral.planner.task import PlanningTask
@@ -26,6 +27,67 @@ def noise_of_a_cell(
     return 2 * TYPICAL * row_length * cells * math.sqrt(devices / honest_noises) / (mu * rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelProposal:
+    """The kind of model that is proposed and why, and what there is instead; no kind means one that is trained."""
+
+    kind: str | None
+    because: str
+    instead: str
+
+    @property
+    def sentence(self) -> str:
+        """The proposal next to its alternative."""
+        what = "a model that is trained" if self.kind is None else f'kind = "{self.kind}" in [model], made from sums'
+        return f"Proposed: {what}, because {self.because} Instead: {self.instead}"
+
+
+def of_lives(time: str) -> ModelProposal:
+    """What is proposed where a column says how long each row was watched.
+
+    >>> of_lives("days").kind
+    'hazard'
+    """
+    return ModelProposal(
+        kind="hazard",
+        because=f'"{time}" says how long each row was watched, and a row whose end was not seen counts for that long.',
+        instead="a model that is trained on the label alone, which takes rows that were watched briefly for survivors.",
+    )
+
+
+def of_effects(kappa: float) -> ModelProposal:
+    """What is proposed for two classes where the noise of a cell of an additive model would be κ.
+
+    >>> of_effects(0.05).sentence
+    'Proposed: a model that is trained, because the noise of a cell of an additive model would be κ = 0.05, above ...
+    """
+    if kappa <= WORTH:
+        return ModelProposal(
+            kind="additive",
+            because=f"the noise of a cell is κ = {kappa:.3g}, at most {WORTH:g}, so that curved effects can be seen.",
+            instead="a model that is trained: it has straight effects only, and is as good where effects are straight.",
+        )
+    return ModelProposal(
+        kind=None,
+        because=f"the noise of a cell of an additive model would be κ = {kappa:.3g}, above {WORTH:g}, and would cost "
+        "more than curved effects give.",
+        instead='kind = "additive", which shows the shape of every effect.',
+    )
+
+
+UNSUITED = ModelProposal(
+    kind=None,
+    because="models on sums need two declared classes, declared numbers, and an ε that protects one record.",
+    instead="study.ask.linear(…) for a label that is a number.",
+)
+
+DESCRIBED = ModelProposal(
+    kind=None,
+    because="the file describes how it is trained.",
+    instead='kind = "additive" without settings of training.',
+)
+
+
 def advice_on_sums(task: PlanningTask, against: Against) -> tuple[str, ...]:
     """Which of training and a model on sums is proposed, and why; nothing where the label has no two classes."""
     if task.model != "logistic" or task.classes != 2:
@@ -35,25 +97,7 @@ def advice_on_sums(task: PlanningTask, against: Against) -> tuple[str, ...]:
     honest = 1 if against == "everyone" or secure is None else secure.honest_noises(secure.adversary)
     rows, length = devices * task.draft.rows, task.shape.length
     kappa = noise_of_a_cell(task.spendable, devices=devices, rows=rows, row_length=length, honest_noises=honest)
-    return (instead_of_training(kappa),)
-
-
-def instead_of_training(kappa: float) -> str:
-    """Whether an additive model may learn more than training does, with κ.
-
-    >>> instead_of_training(0.05)
-    'Training is proposed, and no model on sums: the noise of a cell would be κ = 0.05, above 0.02, ...
-    """
-    if kappa <= WORTH:
-        return (
-            f"A model on sums may learn more: the noise of a cell is κ = {kappa:.3g}, at most {WORTH:g}. "
-            'kind = "additive" in [model] can show curved effects, which this plan can\'t; where effects are straight '
-            "it gains nothing."
-        )
-    return (
-        f"Training is proposed, and no model on sums: the noise of a cell would be κ = {kappa:.3g}, above {WORTH:g}, "
-        "and cost more than curved effects give."
-    )
+    return (of_effects(kappa).sentence,)
 
 
 def of_cells(kappa: float) -> str:

@@ -7,14 +7,13 @@ first line follows 64 zeros. docs/ledger.md says what this detects and how to re
 import hashlib
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from choral.errors import LedgerError, StorageError
-from choral.privacy import durable
+from choral.privacy import durable, locks
 
 Body = dict[str, Any]
 START = b"0" * 64
@@ -186,7 +185,8 @@ class Chain:
                 fix="Check the file and its rights.",
             ) from None  # fmt: skip
         try:
-            _lock(descriptor, path)
+            if not locks.taken(descriptor):
+                raise _in_use(path)
             lines = read(path, receipt)
             chain = cls(path, descriptor, lines)
             chain._recover(lines)
@@ -269,26 +269,6 @@ def _create(path: Path, first: bytes) -> None:
         raise StorageError(
             "CH801", f"the ledger can't be made: {error.strerror}.", where=str(path), fix="Check the folder."
         ) from None
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(descriptor: int, path: Path) -> None:
-        os.lseek(descriptor, 1 << 30, os.SEEK_SET)  # a byte that no ledger reaches: Windows locks keep readers out
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            raise _in_use(path) from None
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int, path: Path) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise _in_use(path) from None
 
 
 def _in_use(path: Path) -> LedgerError:

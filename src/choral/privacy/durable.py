@@ -3,9 +3,10 @@
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from choral.privacy import locks
 
 BINARY: int = getattr(os, "O_BINARY", 0)  # Windows would else change line ends
 
@@ -59,42 +60,40 @@ def _or_gone(made: Path) -> Iterator[None]:
         raise
 
 
-if sys.platform == "win32":
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Write while others write in this folder; who is alone there first removes what killed processes have left.
 
-    def _writing(path: Path) -> contextlib.AbstractContextManager[None]:  # noqa: ARG001
-        """Windows has no locks on folders: a draft of a process that was killed stays until somebody deletes it."""
-        return contextlib.nullcontext()
-
-    def sync_folder(folder: Path) -> None:
-        """Windows has no call for this; NTFS journals names by itself."""
-
-else:
-    import fcntl
-
-    @contextlib.contextmanager
-    def _writing(path: Path) -> Iterator[None]:
-        """Write while others write in this folder; who is alone there first removes what killed processes have left."""
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # others are writing, or this file system has no locks
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    Where folders can't be locked, such a draft stays until somebody deletes it.
+    """
+    if not locks.ON_FOLDERS:
+        yield
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            if locks.taken(folder):
                 _sweep(path)
-            with contextlib.suppress(OSError):
-                fcntl.flock(folder, fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(folder)
+        with contextlib.suppress(OSError):  # this file system has no locks
+            locks.share(folder)
+        yield
+    finally:
+        os.close(folder)
 
-    def _sweep(path: Path) -> None:
-        """Take away the drafts of this file; nobody is writing one."""
-        name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
-        for left in [one for one in path.parent.iterdir() if name.fullmatch(one.name)]:
-            left.unlink()
 
-    def sync_folder(folder: Path) -> None:
-        """Make the names in a folder durable: a new file's own sync does not."""
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _sweep(path: Path) -> None:
+    """Take away the drafts of this file; nobody is writing one."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
+    for left in [one for one in path.parent.iterdir() if name.fullmatch(one.name)]:
+        left.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a new file's own sync does not. Windows has no such call."""
+    if not locks.ON_FOLDERS:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,8 +1,12 @@
 """probes.jsonl: what each device answered to its probes, and what followed from it."""
 
-from msgspec import field
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from choral.record.fields import Record
+
+Seed = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class ProbeLine(Record, frozen=True, kw_only=True):
@@ -15,7 +19,7 @@ class ProbeLine(Record, frozen=True, kw_only=True):
 
     round: int
     attempt: int
-    seed: str
+    seed: Seed
     context: str | None = None
     digests: dict[str, str] = field(default_factory=dict)
     answers: dict[str, tuple[int, ...]]

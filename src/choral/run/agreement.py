@@ -24,7 +24,7 @@ from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
 from choral.learning.reading import OPEN, Format, Table
-from choral.learning.records import Labels, Records
+from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_labels, read_one
 from choral.learning.text_cells import Cells
@@ -32,7 +32,7 @@ from choral.plan import Plan, SecureSum
 from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import WHOLE_LISTS, Terms
 from choral.run.code import Maker
-from choral.run.deployable import check_deployable, check_names, columns_of, inputs_of
+from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of
 from choral.run.study import Study, check_delta, codec_of, encoder_of, limits_of, maker_in, model_of
@@ -82,8 +82,7 @@ class Agreement:
                 where=job.where("federation", "devices"),
                 fix="Give every card, or leave devices out of the file.",
             )
-        features = sum(len(column.features) for column in columns_of(job))
-        model = model_of(job, shape=(features,), classes=len(job.data.classes or ()))
+        model = model_of(job, shape=row_of(job), classes=len(job.data.classes or ()))
         rows = job.federation.rows or 0
         check_delta(job, rows * len(devices))
         plan, secure = plan_of(job, model, devices=len(devices), rows=rows, columns=columns_of(job))
@@ -221,7 +220,10 @@ class Agreement:
 
     def table_in(self, path: Path, written: Format = OPEN) -> Table:
         """The table in a file, by what its owner says of its format, else the job, else the file itself."""
-        table = read_one(path, written.over(self.job.data.written))
+        data = self.job.data
+        table = read_one(
+            path, written.over(data.written), shape=data.row_shape, label=self.target.name, classes=data.classes
+        )
         return with_outcome(table, self.target.name, written.outcome, list(self.reads))
 
     def encoded(self, table: Table) -> tuple[NDArray[np.float32], Labels]:
@@ -233,8 +235,15 @@ class Agreement:
             raise TableError(error.code, error.what, where=error.where, why=error.why, fix=asked) from None
 
     def _features(self, table: Table) -> NDArray[np.float32]:
+        if (shape := self.job.data.row_shape) is not None and table.arrays is None:
+            raise TableError(
+                "CH318",
+                f"is a table, and the study's rows are arrays of {by(tuple(shape))}.",
+                where=table.source,
+                fix="Give an .npz file, or a folder of images.",
+            )
         if self.job.data.encoder is None:
-            return encode(table, self.columns)
+            return encode(table, self.columns) if table.arrays is None or shape is None else table.arrays
         if self.encoder is None:
             raise TrustError(
                 "CH603",
@@ -265,10 +274,10 @@ class Agreement:
         kind, plan = self.job.model_kind, self.plan
         if kind not in BUILT_IN and self.maker is None:
             raise TrustError("CH603", f'the model "{kind}" is code that nobody trusts here.', fix="Do not run it.")
-        features = tuple(name for column in self.columns for name in column.features)
+        features = features_of(self.job)
         classes = self.target.levels if isinstance(self.target, Categorical) else ()
         many = f"{'about' if plan.weighed else 'at least'} {plan.rows:,}"
-        no_rows = np.empty((0, len(features)))
+        no_rows = np.empty((0, *row_of(self.job)))
         records = Records.of([(bundle.id, no_rows, ()) for bundle in self.roster], classes=len(classes))
         data = Dataset(
             records=records,
@@ -281,7 +290,7 @@ class Agreement:
             label_type=type_of_labels(Cells(), classes),
             notes=(f"each site has {many} rows; nobody else knows how many", *self._about_encoder),
         )
-        model = model_of(self.job, shape=(len(features),), classes=len(classes), maker=self.maker)
+        model = model_of(self.job, shape=row_of(self.job), classes=len(classes), maker=self.maker)
         return Study(
             name=self.file.name,
             job=self.job,

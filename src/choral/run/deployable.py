@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from choral.config import Job
 from choral.errors import ConfigError, PlanError, TableError
+from choral.learning.arrays import array_features
 from choral.learning.columns import Categorical, Numeric, declare
 from choral.learning.encoder import embedding_columns
 from choral.printable import fault_of_word
@@ -32,6 +33,14 @@ def check_deployable(job: Job) -> None:
                 where=job.where(table, key),
                 fix="Take it out.",
             )
+    if job.leaves_kind_open:
+        raise ConfigError(
+            "CH104",
+            '[model] kind = "auto" in a deployment.',
+            where=job.where("model", "kind"),
+            why="Each site approves a model that is named.",
+            fix="Name the kind that choral plan proposes.",
+        )
     if job.on_sums:
         raise ConfigError(
             "CH104",
@@ -47,9 +56,9 @@ def check_deployable(job: Job) -> None:
             why="The plan needs the rows that every site has at least, and nobody may count them.",
             fix="Set rows = …, a number that every site can promise.",
         )
-    read = job.data.columns or job.data.text
+    read = job.data.columns or job.data.text or job.data.row_shape
     if not read or not (job.data.classes or job.data.label_bounds):
-        missing = "columns" if not read else "classes or label_bounds"
+        missing = "columns, and no row_shape" if not read else "classes or label_bounds"
         raise TableError(
             "CH304",
             f"[data] declares no {missing}.",
@@ -108,6 +117,24 @@ def columns_of(job: Job) -> tuple[Numeric | Categorical, ...]:
     if data.embedding_bounds is None:
         return inputs_of(job)
     return embedding_columns(data.embeddings or 1, data.embedding_bounds)
+
+
+def row_of(job: Job) -> tuple[int, ...]:
+    r"""The shape of a row as the model takes it: the declared one, or one axis with the features of the columns.
+
+    >>> from choral.config import parse
+    >>> row_of(parse("privacy.epsilon = 2.0\ndata.row_shape = [8, 8]"))
+    (8, 8)
+    """
+    if job.data.row_shape is not None and job.data.embedding_bounds is None:
+        return tuple(job.data.row_shape)
+    return (sum(len(column.features) for column in columns_of(job)),)
+
+
+def features_of(job: Job) -> tuple[str, ...]:
+    """The names of the features that the model takes."""
+    columns = columns_of(job)
+    return tuple(name for column in columns for name in column.features) if columns else array_features(row_of(job))
 
 
 def inputs_of(job: Job) -> tuple[Numeric | Categorical, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import StorageError
-from choral.privacy import durable
+from choral.privacy import durable, locks
 from choral.record import (
     DEVICES,
     MODELS,
@@ -91,18 +91,14 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """The folder for one process alone: two servers on one run could try one turn twice."""
-        import fcntl  # only servers between organisations need it, and they do not run on Windows
-
         with (self.path / "lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not locks.taken(file.fileno()):
                 raise StorageError(
                     "CH800",
                     "is in use by another process.",
                     where=str(self.path),
                     fix="Wait for it to end, or stop it.",
-                ) from None
+                )
             yield
 
     def begin(self, about: About) -> None:

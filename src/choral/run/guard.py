@@ -20,6 +20,7 @@ from choral.protocol.round import Sum
 from choral.record import ProbeLine, read_probes
 from choral.robust import (
     LEAST_COHORT,
+    MOST_REMEMBERED,
     MOST_WATCHED_PARAMETERS,
     Direction,
     Evidence,
@@ -31,7 +32,7 @@ from choral.robust import (
 )
 from choral.run.study import Study
 from choral.secagg.codec import Codec, Integers
-from choral.secagg.probes import Answers, answers_of, watched_of
+from choral.secagg.probes import Answers, answers_of, probe_rows, watched_of
 
 
 def seed_from(seed: int, turn: Turn) -> bytes:
@@ -112,6 +113,12 @@ class Guard:
             answers, probes=self.plan.probes, watched_norm=norm, noise=self.noise, parameters=self.parameters
         )
 
+    def drawn(self, seed: bytes) -> NDArray[np.float64] | None:
+        """P of a turn, or None where the pasts of all devices would take too much room."""
+        if self.parameters * len(self.names) > MOST_REMEMBERED:
+            return None
+        return np.array(list(probe_rows(seed, self.plan.probes, self.parameters)), np.float64)
+
     def note(
         self,
         turn: Turn,
@@ -160,7 +167,9 @@ class Guard:
     def take_up(self, lines: Iterable[ProbeLine]) -> None:
         """Count these lines, in their order: evidence, and the direction that the last of them leaves behind."""
         for line in lines:
-            self.evidence.take(self.seen(line.answers), round_number=line.round)
+            self.evidence.take(
+                self.seen(line.answers), round_number=line.round, drawn=self.drawn(bytes.fromhex(line.seed))
+            )
             if line.following:
                 bytes_ = watched_of(base64.b64decode(line.following), self.parameters)[0]
                 self.direction = Direction(bytes_=bytes_, scale=line.scale)

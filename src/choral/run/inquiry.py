@@ -62,7 +62,7 @@ class Inquiry:
         """The answer, from the register if this was asked before, else from all devices, each of which pays."""
         if question.name in MODELS:
             return self._fitted(question, watch)
-        data = question.canonical()
+        data = self.terms.completed(question, rows=self.rows, devices=self.study.plan.devices).canonical()
         checked = self.terms.read(data)
         if (known := self.register.find(data)) is not None:
             return self.answer_from(known, from_register=True)
@@ -96,6 +96,7 @@ class Inquiry:
     def plan(self, question: Question) -> PlannedQuestion:
         """What it would cost to ask, and how wide the interval would be; nobody is asked, and nothing is charged."""
         rows, devices = self._rows_of(question), self.study.plan.devices
+        question = self.terms.completed(question, rows=rows, devices=devices)
         return planned(question, self.terms, self.register, rows=rows, devices=devices, delta=self.delta)
 
     def answer_from(self, found: AnsweredQuestion, *, from_register: bool = False) -> AskedAnswer:

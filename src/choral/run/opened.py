@@ -16,7 +16,7 @@ from choral.errors import ConfigError, StorageError
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
 from choral.learning.models import KINDS, Model
-from choral.record import ModelCard, RunRecord, converted, of_right_form, read_json, read_run
+from choral.record import ModelCard, ModelShape, RunRecord, converted, of_right_form, read_json, read_run
 from choral.run.folder import hashes, read_parameters
 from choral.run.result import Result
 
@@ -79,10 +79,18 @@ def _column(described: dict[str, object]) -> Numeric | Categorical:
     return msgspec.convert({key: one for key, one in described.items() if key != "type"}, kind)
 
 
+def built_in(card: ModelCard, about: ModelShape) -> Model | None:
+    """The model of a card, made again, if it is one of choral's own; one of the same name that is not has no sizes."""
+    kind = KINDS.get(card.kind)
+    if kind is None or not (card.widths or about.hidden):
+        return None
+    return kind.make(row_shape(card.features), len(card.classes), about.hidden)
+
+
 def _model(card: ModelCard, record: RunRecord, given: GivenModel | None) -> Model:
-    shape, built_in = row_shape(card.features), KINDS.get(card.kind)
-    if built_in is not None:
-        return built_in.make(shape, len(card.classes), record.about.model.hidden)
+    shape, known = row_shape(card.features), built_in(card, record.about.model)
+    if known is not None:
+        return known
     if given is None:
         raise ConfigError(
             "CH110",

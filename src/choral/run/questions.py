@@ -179,6 +179,13 @@ class AskTerms:
             question=question, summand=summand, noise=noise, codec=codec, columns=self.columns, state=state
         )
 
+    def completed(self, question: Question, *, rows: int, devices: int) -> Question:
+        """The question with what it leaves open and public numbers decide; it is sent so, and everybody reads it so."""
+        if question.name not in catalogue.NAMES:
+            return question
+        deviation = self.read(question.canonical()).noise.deviation * math.sqrt(devices)
+        return catalogue.completed(question, self.columns, rows=rows, deviation=deviation)
+
     def require_approved(self, name: str) -> None:
         """Nothing, or CH608 for a question, a model or a sum of one that was not approved."""
         if catalogue.approved_as(name) not in self.names:

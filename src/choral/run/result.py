@@ -15,7 +15,7 @@ from choral.learning.encoder import Encoder
 from choral.learning.evaluate import explained, predict
 from choral.learning.label_types import LabelType, typed
 from choral.learning.models import Model
-from choral.learning.reading import DataSource, from_frame
+from choral.learning.reading import DataSource, Table, from_frame
 from choral.learning.records import Records, by
 from choral.record import Baselines, EncoderCard, ModelCard, ModelShape, RoundLine, RunRecord, Statement
 
@@ -68,6 +68,8 @@ class TrainedModel:
 
     def features_of(self, rows: DataSource) -> NDArray[np.float32]:
         """Rows as the model takes them: of a table its declared columns, scaled, or the embeddings of its rows."""
+        if isinstance(rows, Table) and rows.arrays is not None:
+            rows = rows.arrays
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
                 return self.encoder.scaled(self.encoder.embed(rows.astype(np.float32)))

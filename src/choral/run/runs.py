@@ -41,7 +41,7 @@ from choral.run.places import PLACES, Place
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
-from choral.run.sum_study import require_training, shape_of, sums_of
+from choral.run.sum_study import require_training, shape_of, sums_of, with_proposed_kind
 from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
@@ -59,6 +59,7 @@ def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | Non
     if log is not None and out is None:
         raise ConfigError("CH104", f'log = "{log.kind}" without a run folder.', fix="Give the folder as out=.")
     job, source = job_and_source(data, settings)
+    job, _ = with_proposed_kind(job, source)
     require_training(job)
     study = settle(job, source)
     folder = None if out is None else RunFolder.create(Path(out))

@@ -213,10 +213,11 @@ def encoder_of(job: Job, path: Path | None = None, inputs: Sequence[Numeric | Ca
 
 def _found(job: Job, path: str) -> DataSource:
     """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
-    if job.data.npz is not None:
-        return read_npz(job.pattern(path))
-    if job.data.images is not None:
-        return read_images(job.pattern(path), job.data.image_shape or ())
+    data = job.data
+    if data.npz is not None:
+        return read_npz(job.pattern(path), data.row_shape, data.classes)
+    if data.images is not None:
+        return read_images(job.pattern(path), data.row_shape or (), data.classes)
     return job.pattern(path)
 
 

@@ -9,12 +9,23 @@ from choral.asking.question import Question
 from choral.config import Job
 from choral.config.untrained import rounds_of
 from choral.errors import ConfigError
+from choral.learning.columns import Numeric
+from choral.learning.reading import DataSource
 from choral.learning.tables import ADULT_LABEL
 from choral.plan import Budget
-from choral.planner.on_sums import CELLS, instead_of_training, noise_of_a_cell, of_cells
+from choral.planner.on_sums import (
+    CELLS,
+    DESCRIBED,
+    UNSUITED,
+    ModelProposal,
+    noise_of_a_cell,
+    of_cells,
+    of_effects,
+    of_lives,
+)
 from choral.record import ModelShape
 from choral.run.questions import ask_sum_of, declared_columns
-from choral.run.study import Study
+from choral.run.study import Study, settle
 
 
 def question_of(job: Job) -> Question:
@@ -66,14 +77,16 @@ def shape_of(job: Job) -> ModelShape:
 
 
 def kappa_of(study: Study) -> float | None:
-    """κ of an additive model over the study's rows at its ε; None where the label has no two classes."""
+    """κ of an additive model over the study's rows at its ε; None where such a model can't be or has no cells."""
     job, devices = study.job, study.plan.devices
-    if len(study.data.classes) != 2 or job.privacy.epsilon is None:
+    has_cells = any(isinstance(column, Numeric) for column in study.data.columns)
+    one_record = job.privacy.epsilon is not None and job.privacy.protects.one_row
+    if len(study.data.classes) != 2 or not has_cells or not one_record:
         return None
     secure = ask_sum_of(job, devices) if devices > 1 else None
     honest = 1 if secure is None or job.privacy.against == "everyone" else secure.honest_noises(secure.adversary)
     return noise_of_a_cell(
-        Budget(epsilon=job.privacy.epsilon, delta=job.privacy.delta),
+        Budget(epsilon=job.privacy.epsilon or 0.0, delta=job.privacy.delta),
         devices=devices,
         rows=int(study.rows.sum()),
         row_length=math.sqrt(len(study.data.columns) + 1),
@@ -82,8 +95,27 @@ def kappa_of(study: Study) -> float | None:
     )
 
 
+def proposal_for(job: Job, source: DataSource = None) -> ModelProposal:
+    """The kind of model that the planner proposes for a job, from its public numbers, with the reason."""
+    if job.model.time is not None:
+        return of_lives(job.model.time)
+    if job.describes_training:
+        return DESCRIBED
+    kappa = kappa_of(settle(job, source))
+    return UNSUITED if kappa is None else of_effects(kappa)
+
+
+def with_proposed_kind(job: Job, source: DataSource = None) -> tuple[Job, tuple[str, ...]]:
+    """The job with the kind that is proposed where it says "auto", and the proposal in words; else as it is."""
+    if not job.leaves_kind_open:
+        return job, ()
+    proposal = proposal_for(job, source)
+    return job.with_kind(proposal.kind), (proposal.sentence,)
+
+
 def advice(study: Study) -> tuple[str, ...]:
-    """What the planner says about an additive model: in place of this training, or as the model that the job names."""
+    """What the planner says about the job's model: whether another kind is proposed, or what its cells are worth."""
     kappa, kind = kappa_of(study), study.job.model_kind_said
-    said = {"additive": of_cells, "logistic": instead_of_training}.get(kind)
-    return () if kappa is None or said is None else (said(kappa),)
+    if kappa is None:
+        return ()
+    return {"additive": (of_cells(kappa),), "logistic": (of_effects(kappa).sentence,)}.get(kind, ())

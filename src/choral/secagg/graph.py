@@ -64,7 +64,7 @@ class Circle:
     ones are drawn, so every order is equally likely.
 
     >>> Circle(5, bytes(32), degree=2).neighbours(0)
-    (1, 4)
+    (3, 4)
     """
 
     size: int

@@ -144,19 +144,14 @@ def _fastest() -> modes.CTR | modes.GCM:
 class Stream:
     """AES-256-CTR keystream of one key, from counter block 2; each byte is given out once.
 
-    `skipped` blocks of 16 bytes are left out at its beginning, without being drawn: GCM can't begin in the middle.
-
     >>> Stream(bytes(32)).words(2, 32).tolist() == Stream(bytes(32)).words(1, 64).view("<u4").tolist()
-    True
-    >>> Stream(bytes(32), skipped=1).words(1, 64).tolist() == Stream(bytes(32)).words(3, 64)[2:].tolist()
     True
     """
 
-    def __init__(self, key: bytes, *, skipped: int = 0) -> None:
+    def __init__(self, key: bytes) -> None:
         if len(key) != KEY_SIZE:
             raise SumError("CH500", f"a mask key has {len(key)} bytes, not {KEY_SIZE}.")
-        mode = modes.CTR((2 + skipped).to_bytes(BLOCK, "big")) if skipped else _fastest()
-        self._cipher = Cipher(algorithms.AES(key), mode).encryptor()
+        self._cipher = Cipher(algorithms.AES(key), _fastest()).encryptor()
 
     @classmethod
     def fresh(cls) -> "Stream":
@@ -203,10 +198,8 @@ def mask_words(mask: Mask, bits: int, start: int, count: int) -> Words:
     return words.copy() if mask.adds else np.negative(words)
 
 
-def add_masks(vector: Words, masks: Iterable[Mask], *, skipped: int = 0, adders: int = ADDERS) -> None:
+def add_masks(vector: Words, masks: Iterable[Mask], *, adders: int = ADDERS) -> None:
     """Add every mask to the vector in place, modulo its word size, chunk by chunk.
-
-    The vector may be a part of a longer one: the part that begins `skipped` blocks of 16 bytes behind its beginning.
 
     >>> vector = np.arange(3, dtype=np.uint32)
     >>> mask = Mask(bytes(32), adds=True)
@@ -216,7 +209,7 @@ def add_masks(vector: Words, masks: Iterable[Mask], *, skipped: int = 0, adders:
     dtype = ring(8 * vector.dtype.itemsize)
     if vector.dtype != dtype or vector.ndim != 1:
         raise SumError("CH500", f"masks were asked for a {vector.ndim}-dimensional vector of {vector.dtype}.")
-    streams = [(Stream(mask.key, skipped=skipped), np.add if mask.adds else np.subtract) for mask in masks]
+    streams = [(Stream(mask.key), np.add if mask.adds else np.subtract) for mask in masks]
     adders = min(adders, len(streams)) if vector.nbytes * len(streams) >= WORTH_A_THREAD else 1
     turn = threading.Lock()
     shares = [streams[number::adders] for number in range(adders)]

@@ -29,12 +29,14 @@ _NAMES = frozenset(
     {
         "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME",
         "XDG_RUNTIME_DIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
-        "SSL_CERT_FILE", "SSL_CERT_DIR",
+        "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA",
     }
 )  # fmt: skip
 PROXIES = frozenset(
     {name for one in ("https_proxy", "all_proxy", "no_proxy") for name in (one, one.upper())}
 )  # only for what calls out: they may hold a password
+UNIX = hasattr(os, "killpg")  # Windows has no groups of processes, and no way to become another command
+FED = "CHORAL_FED"  # set where a child ends by itself when nobody holds the other end of its input any more
 # Becomes the command that follows, after asking the system to end it when this process ends, however that happens.
 _TIED = (
     "import ctypes, os, sys\n"
@@ -122,12 +124,12 @@ class Children:
         """End all."""
         processes = [child.process for child in self._children.values()]
         for process in processes:
-            _signal(process, signal.SIGTERM)
+            _end(process)
         end = time.monotonic() + END
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
-            _signal(process, signal.SIGKILL)  # what did not listen, and what it had started itself
+            _end(process, at_once=True)  # what did not listen, and what it had started itself
             process.wait()
         self._children.clear()
 
@@ -162,17 +164,20 @@ def _spawn(command: list[str], folder: Path, log: Path, also: frozenset[str]) ->
     path = os.pathsep.join([programs, kept.get("PATH", "")])
     with open(log, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         return subprocess.Popen(  # noqa: S603 - our own commands
-            [sys.executable, "-ISc", _TIED, str(os.getpid()), *command],
+            [sys.executable, "-ISc", _TIED, str(os.getpid()), *command] if UNIX else command,
             stdout=file,
             stderr=file,
-            stdin=subprocess.DEVNULL,
-            env={**kept, **QUIET, "FLWR_HOME": str(folder / "flwr"), "PATH": path},
+            stdin=subprocess.DEVNULL if UNIX else subprocess.PIPE,
+            env={**kept, **QUIET, **({} if UNIX else {FED: "1"}), "FLWR_HOME": str(folder / "flwr"), "PATH": path},
             start_new_session=True,
             umask=0o077,
         )
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to a process and to what it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+def _end(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
+    """Ask a process and what it started to end, or make them; on Windows a process can only be made to, by itself."""
+    if UNIX:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
+    elif process.poll() is None:
+        process.kill()

@@ -7,47 +7,119 @@ import argparse
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from flwr.common.constant import SubStatus
+from flwr.app import Message
 from flwr.common.serde import run_from_proto
-from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-from flwr.supercore.constant import TaskType
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PullObjectResponse
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullTaskInputRequest,
+    PullTaskInputResponse,
+    PushTaskOutputRequest,
+    PushTaskOutputResponse,
+)
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
-from choral.backends.flower import conductor_named, tasks
-from choral.backends.flower.enclosed import NOWHERE, over
+from choral.backends.flower import bell, conductor_named, tasks
+from choral.backends.flower.api import COMPLETED, FAILED, SERVER_APP, Api
+from choral.backends.flower.enclosed import NOWHERE, speak_through
 from choral.backends.flower.grid import GridTransport
 from choral.errors import ChoralError
 
 
 class SocketGrid(HttpGrid):
-    """Flower's grid, through the SuperLink's socket."""
+    """Flower's grid, through the SuperLink's socket; the gate hears at once that there are messages for the nodes."""
 
     def __init__(self, link: Path, token: str) -> None:
         super().__init__(NOWHERE, insecure=True, token=token)
         self._link = link
+        self._arriving: dict[str, Arriving] = {}  # replies that have begun to arrive, by the message that they answer
 
     def _connect(self) -> None:
         super()._connect()
-        over(self._runtime_client, self._link)
+        speak_through(self._runtime_client, self._link)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Push the messages, and ring."""
+        ids = super().push_messages(messages)
+        bell.ring(self._link.with_name(bell.NAME))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages that have arrived whole.
+
+        Flower's own way waits for the pieces of a reply that has begun to arrive, a whole second at the least, and the
+        other replies wait with it.
+        """
+        client, run, wanted = self._runtime_client, self.run.run_id, set(message_ids)
+        self._arriving = {asked: reply for asked, reply in self._arriving.items() if asked in wanted}
+        if unheard := wanted - self._arriving.keys():  # a reply is announced once
+            found = client.PullMessages(PullAppMessagesRequest(message_ids=unheard))
+            for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+                self._arriving[message.metadata.reply_to_message_id] = Arriving(tree)
+
+        def pull(piece: str) -> bytes | None:
+            found: PullObjectResponse = client.PullObject(
+                PullObjectRequest(node=self.node, run_id=run, object_id=piece)
+            )
+            return found.object_content if found.object_found and found.object_available else None
+
+        whole = {asked: made for asked, reply in self._arriving.items() if (made := reply.whole(pull))}
+        for asked, made in whole.items():
+            message = self._arriving.pop(asked).tree.object_id
+            client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(node=self.node, run_id=run, message_object_id=message)
+            )
+            yield made
+
+
+class Arriving:
+    """A reply whose pieces come one after the other."""
+
+    def __init__(self, tree: ObjectTree) -> None:
+        self.tree, self._pieces, self._broken = tree, dict[str, bytes](), False
+
+    def whole(self, pull: Callable[[str], bytes | None]) -> Message | None:
+        """The reply, or None while `pull` has no content for a piece; what was there is not asked for again."""
+        if self._broken:
+            return None
+        for piece in iterate_object_tree(self.tree):
+            if piece.object_id not in self._pieces:
+                if (content := pull(piece.object_id)) is None:
+                    return None
+                self._pieces[piece.object_id] = content
+        return self._made()
+
+    def _made(self) -> Message | None:
+        try:
+            made = inflate_object_from_contents(self.tree.object_id, self._pieces)
+        except Exception:  # whatever the pieces are: a node that sends nonsense has only lost its own answer
+            made = None
+        self._broken = not isinstance(made, Message)
+        if not isinstance(made, Message):
+            return None
+        made.metadata.__dict__["_message_id"] = self.tree.object_id
+        return made
 
 
 def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | None, token: str) -> None:
     """Run a study over the grid of one task, and tell the SuperLink how it ended."""
-    with tasks.client(link, token) as client, tasks.heartbeats(client):
-        task = client.PullTaskInput(PullTaskInputRequest())
+    with Api(link, token=token) as api, tasks.heartbeats(api):
+        task = api.ask("/v1/runtime/pull-task-input", PullTaskInputRequest(), PullTaskInputResponse)
         TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
         TaskIdentity.node_id = task.context.node_id
         grid = SocketGrid(link, token)
         grid.set_run(run_from_proto(task.run))
-        status, details = SubStatus.FAILED, "it ended without a reason."
+        status, details = FAILED, "it ended without a reason."
         try:
             conductor_named(conductor)(study, GridTransport(grid, nodes=nodes))
-            status, details = SubStatus.COMPLETED, ""
+            status, details = COMPLETED, ""
         except ChoralError as error:
             details = str(error)
             print(details, file=sys.stderr, flush=True)
@@ -55,7 +127,8 @@ def conduct(link: Path, conductor: str, study: str, nodes: Mapping[int, str] | N
             details = f"the conductor failed ({type(error).__name__})."
             traceback.print_exc()
         finally:
-            client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=details))
+            ended = PushTaskOutputRequest(sub_status=status, details=details)
+            api.ask("/v1/runtime/push-task-output", ended, PushTaskOutputResponse)
             grid.close()
 
 
@@ -70,7 +143,7 @@ def main() -> int:
     args = parser.parse_args()
     nodes = None if args.nodes is None else {int(node): id for node, id in json.loads(args.nodes.read_text()).items()}
     do = partial(conduct, args.link, args.conductor, args.study, nodes)
-    tasks.work(args.link, TaskType.SERVER_APP, do, poll=args.poll)
+    tasks.work(args.link, SERVER_APP, do, poll=args.poll)
     return 0
 
 

@@ -13,21 +13,23 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.cli.build import build_fab_from_files
-from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
+    ListNodesResponse,
     ListRunsRequest,
+    ListRunsResponse,
     RegisterNodeRequest,
+    RegisterNodeResponse,
     StartRunRequest,
+    StartRunResponse,
     StopRunRequest,
+    StopRunResponse,
 )
+from flwr.proto.fab_pb2 import Fab
 from flwr.proto.federation_config_pb2 import SimulationConfig
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.proto.node_pb2 import NodeInfo
 
-from choral.backends.flower.enclosed import NOWHERE, over
+from choral.backends.flower.api import Api, key_bytes
 from choral.errors import DeploymentError, TrustError
 
 APP = """\
@@ -85,8 +87,7 @@ def public_key(line: str) -> bytes:
     public = load_ssh_public_key(line.encode())
     if not isinstance(public, EllipticCurvePublicKey):
         raise TrustError("CH600", "a node's public key is not one of an elliptic curve.", fix="Join again.")
-    data: bytes = public_key_to_bytes(public)
-    return data
+    return key_bytes(public)
 
 
 class Control:
@@ -94,30 +95,31 @@ class Control:
 
     def __init__(self, where: Path | str, *, authority: Path | None = None) -> None:
         """At a socket, or at an address: of a SuperLink without TLS, or of one that this authority vouches for."""
-        self._client = ControlHttpClient.from_server_address(
-            server_address=NOWHERE if isinstance(where, Path) else where,
-            insecure=authority is None,
-            root_certificates=None if authority is None else authority.read_bytes(),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        )
-        if isinstance(where, Path):
-            over(self._client, where)
+        self._api = Api(where, authority=authority, component="flwr CLI")
 
     def admit(self, keys: Iterable[str]) -> None:
         """Let in the nodes that have these keys (OpenSSH lines); who was let in before, stays."""
         with _asked("tell which nodes it knows"):
-            known = {node.public_key for node in self._client.ListNodes(ListNodesRequest()).nodes_info}
+            known = {node.public_key for node in self._nodes()}
         for key in keys:
             if (data := public_key(key)) not in known:
                 with _asked("let a node in"):
-                    self._client.RegisterNode(RegisterNodeRequest(public_key=data))
+                    self._api.ask(
+                        "/v1/control/register-node", RegisterNodeRequest(public_key=data), RegisterNodeResponse
+                    )
 
     def nodes(self, devices: Mapping[str, str]) -> dict[int, str]:
         """Which device each node is that was let in: by the key on the device's card (an OpenSSH line)."""
         ids = {public_key(key): id for id, key in devices.items()}
         with _asked("tell which nodes it knows"):
-            known = self._client.ListNodes(ListNodesRequest()).nodes_info
+            known = self._nodes()
         return {int(node.node_id): ids[node.public_key] for node in known if node.public_key in ids}
+
+    def _nodes(self) -> Iterable[NodeInfo]:
+        known: Iterable[NodeInfo] = self._api.ask(
+            "/v1/control/list-nodes", ListNodesRequest(), ListNodesResponse
+        ).nodes_info
+        return known
 
     def start(self, folder: Path, *, conductor: str = "", doors: str = "", simulated: int = 0) -> int:
         """The number of a new run of the study in the folder; on simulated nodes, if any, by this conductor."""
@@ -125,27 +127,27 @@ class Control:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, about a class that its dependency renamed
             bundle = build_fab_from_files({"pyproject.toml": text.encode()})[0]
-        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
-        request = StartRunRequest(fab=fab_to_proto(fab))
+        request = StartRunRequest(fab=Fab(hash_str=hashlib.sha256(bundle).hexdigest(), content=bundle))
         if simulated:
             request.override_federation_config.CopyFrom(SimulationConfig(num_supernodes=simulated))
         with _asked("start the run"):
-            return int(self._client.StartRun(request).run_id)
+            return int(self._api.ask("/v1/control/start-run", request, StartRunResponse).run_id)
 
     def state(self, run: int) -> State:
         """Where the run stands now."""
         with _asked("tell how the run is"):
-            status = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+            known = self._api.ask("/v1/control/list-runs", ListRunsRequest(run_id=run), ListRunsResponse)
+        status = known.run_dict[run].status
         return State(status.status, status.sub_status, status.details)
 
     def stop(self, run: int) -> None:
         """End the run; its conductor gets no chance to say goodbye."""
         with _asked("stop the run"):
-            self._client.StopRun(StopRunRequest(run_id=run))
+            self._api.ask("/v1/control/stop-run", StopRunRequest(run_id=run), StopRunResponse)
 
     def close(self) -> None:
         """Hang up."""
-        self._client.close()
+        self._api.close()
 
     def __enter__(self) -> Self:
         return self

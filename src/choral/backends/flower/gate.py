@@ -4,6 +4,9 @@ A SuperLink serves its Control API, by which runs are started and nodes let in w
 the Fleet API that SuperNodes need, and it reads a request whole before it looks at who has sent it. So it listens at a
 socket of its user only. This gate reads the head of a request, of bounded size and in bounded time, and looks at the
 node's key and signature in it. Only then does it read the body, which is no longer than the study's terms need.
+
+A node's request for messages is held while there are none, until the conductor rings or the time is over: so a message
+leaves as soon as it is there, and an idle node asks less often than one that looks every three seconds.
 """
 
 import argparse
@@ -17,16 +20,15 @@ import sys
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from email.utils import formatdate
 from pathlib import Path
 
 import h11
 import httpx
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-from flwr.supercore import date
-from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from choral.backends.flower import api, bell
 
 _ALLOWED = re.compile(rb"/v1/fleet/[a-z][a-z-]*")  # matched whole and raw: no dots, no escapes, no query
 _OURS = {b"host", b"connection", b"keep-alive", b"te", b"upgrade", b"content-length", b"date", b"server", b"expect"}
@@ -37,6 +39,9 @@ _PIECE_BYTES = 2**16  # that are read at once
 AT_ONCE = 8  # requests of one node: Flower's push two pieces, pull two, and send a heartbeat
 LINES = 32  # connections from one address, and as many again for each node, since sites may share one
 _CROWDS = 4  # times as many connections in all
+HOLD = 10.0  # seconds for which a request for messages is held: shorter than what ends idle connections on most ways
+_PULL, _CONNECT = b"/v1/fleet/pull-messages", b"/v1/fleet/activate-node"
+_NOTHING = (200, b"")  # the status and the body of an answer without a message
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -49,10 +54,17 @@ class Gate:
     ) -> None:
         """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s."""
         self._client, self._most_bytes, self._patience = client, most_bytes, patience
-        self._nodes = {key: bytes_to_public_key(key) for key in nodes}
+        self._nodes = {key: _public_key(key) for key in nodes}
         self._lines: dict[asyncio.Task[None], str] = {}  # the connections that are open, and where each comes from
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
+        self._holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
+        self._rung = asyncio.Event()
         self._most_lines = LINES * (1 + len(self._nodes))
+
+    def ring(self) -> None:
+        """Let every request that is held look for messages again."""
+        self._rung.set()
+        self._rung = asyncio.Event()
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Answer at a listening socket until cancelled."""
@@ -104,10 +116,41 @@ class Gate:
             async with asyncio.timeout(self._patience):
                 body = await line.body(self._most_bytes)
             kept = [(name, value) for name, value in request.headers if name not in _OURS]
-            reply = await self.hand_on(request.target.decode(), kept, body)
+            if request.target == _PULL:
+                reply = await self._hold(line, node, kept, body)
+            else:
+                reply = await self.hand_on(request.target.decode(), kept, body)
+            if request.target == _CONNECT:  # it has started again: what cut its line before may have been that
+                self._holds.pop(node, None)
         finally:
             self._busy[node] -= 1
         return await self._answer(line, *reply)
+
+    async def _hold(self, line: "_Line", node: bytes, headers: Headers, body: bytes) -> tuple[int, Headers, bytes]:
+        """The messages for a node: looked for at once, when the bell rings, and when the time is over.
+
+        Nothing is looked for on behalf of a node that has hung up, since the SuperLink hands a message out once. If
+        something between node and gate cuts the line, the next request is held for half as long as this one was.
+        """
+        loop = asyncio.get_running_loop()
+        begin, hold = loop.time(), self._holds.get(node, HOLD)
+        gone = loop.create_task(line.hung_up())
+        try:
+            while True:
+                rung = self._rung  # before the look, or a ring in between would go unheard
+                reply = await self.hand_on(_PULL.decode(), headers, body)
+                left = begin + hold - loop.time()
+                if (reply[0], reply[2]) != _NOTHING or left <= 0:
+                    return reply
+                ringing = loop.create_task(rung.wait())
+                await asyncio.wait((ringing, gone), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                ringing.cancel()
+                if gone.done():
+                    self._holds[node] = (loop.time() - begin) / 2
+                    raise ConnectionResetError
+        finally:
+            gone.cancel()
+            await asyncio.wait((gone,))  # two can't read one line
 
     async def hand_on(self, path: str, headers: Headers, body: bytes) -> tuple[int, Headers, bytes]:
         """What the SuperLink answers to a request: its status, headers and body."""
@@ -132,15 +175,20 @@ class Gate:
     def _signed_by(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         """The enrolled node that has signed a request's time, by the rules of Flower; None if there is none."""
         try:
-            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True)
-            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.encode()], validate=True)
-            stamp = headers[TIMESTAMP_HEADER.encode()].decode("ascii")
-            age = (date.now() - datetime.fromisoformat(stamp)).total_seconds()
-            known = self._nodes[key]
+            key = b64decode(headers[api.PUBLIC_KEY.encode()], validate=True)
+            signature = b64decode(headers[api.SIGNATURE.encode()], validate=True)
+            stamp = headers[api.TIMESTAMP.encode()].decode("ascii")
+            return key if api.has_signed(self._nodes[key], stamp, signature) else None
         except (KeyError, ValueError, TypeError):
             return None
-        timely = -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
-        return key if timely and verify_signature(known, stamp.encode(), signature) else None
+
+
+def _public_key(data: bytes) -> EllipticCurvePublicKey:
+    """A node's public key; only those of enrolled cards come here, and all of them are of an elliptic curve."""
+    key = load_pem_public_key(data)
+    if not isinstance(key, EllipticCurvePublicKey):
+        raise TypeError("a node's key is not one of an elliptic curve")
+    return key
 
 
 class _TooLong(Exception):
@@ -173,6 +221,11 @@ class _Line:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             self._http.receive_data(await self._reader.read(_PIECE_BYTES))
         return event  # type: ignore[return-value]
+
+    async def hung_up(self) -> None:
+        """Return when the other side has hung up, or says more before it was answered."""
+        with contextlib.suppress(OSError):
+            await self._reader.read(_PIECE_BYTES)
 
     async def body(self, most_bytes: int, *, keep: bool = True) -> bytes:
         """The body of the request, kept or forgotten; _TooLong as soon as it is longer."""
@@ -227,9 +280,21 @@ def main() -> int:
     gate = Gate(client, nodes, most_bytes=args.most_bytes, patience=args.patience)
     host, _, port = args.listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host.strip("[]"), int(port)), family=family, backlog=128) as listener:
-        asyncio.run(gate.serve(listener, tls))
+    with (
+        socket.create_server((host.strip("[]"), int(port)), family=family, backlog=128) as listener,
+        bell.hung(Path(args.to).with_name(bell.NAME)) as rings,
+    ):
+        asyncio.run(_serve(gate, listener, tls, rings))
     return 0
+
+
+async def _serve(gate: Gate, listener: socket.socket, tls: ssl.SSLContext, rings: socket.socket) -> None:
+    def rung() -> None:
+        bell.heard(rings)
+        gate.ring()
+
+    asyncio.get_running_loop().add_reader(rings, rung)
+    await gate.serve(listener, tls)
 
 
 if __name__ == "__main__":

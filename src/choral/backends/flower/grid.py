@@ -14,6 +14,8 @@ from choral.errors import DeploymentError
 from choral.protocol.messages import Vector
 
 LOOK = 1.0  # seconds between looks at who is connected
+# Pauses between looks for replies grow with the time that the exchange has taken already: they cost it a tenth at most.
+_SOONEST, _SHARE = 0.04, 0.1
 _GRACE = 60.0  # seconds that a message outlives its exchange, for clocks that differ
 GREETING = 15.0  # seconds until a node that did not say who it is, is asked again
 
@@ -48,10 +50,15 @@ class GridTransport:
         self._silent: dict[int, float] = {}  # nodes that are not waited for, and when each was asked last who it is
         self._greetings: dict[str, _Asked] = {}  # under way, in this exchange or since an earlier one
         self._looked = -LOOK
+        self._waits_until: float | None = None
 
     def expect(self, ids: Sequence[str], *, deadline: float) -> None:
         """Name the devices, in the order of their numbers, and how many seconds an exchange may take."""
         self._ids, self._deadline = {id: number for number, id in enumerate(ids)}, deadline
+
+    def announce(self, waits: float | None) -> None:
+        """Let greetings from now on say for how many seconds the server waits; None if it does not."""
+        self._waits_until = None if waits is None else time.monotonic() + waits
 
     def present(self) -> frozenset[int]:
         """The devices that are connected, as far as is known now."""
@@ -81,7 +88,8 @@ class GridTransport:
 
     def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The replies as they come, each with the device that the asked node is known to be."""
-        end = time.monotonic() + self._deadline
+        begin = time.monotonic()
+        end = begin + self._deadline
         unsent, asked = dict(outbox), dict[str, _Asked]()
         while True:
             self._greet()
@@ -103,8 +111,7 @@ class GridTransport:
                 if not unsent.keys() & self._nodes.keys():
                     break
                 continue  # a device has just said who it is, and its frame is not sent yet
-            if not replies:
-                time.sleep(self._poll)
+            time.sleep(min(self._poll, _SOONEST + _SHARE * (time.monotonic() - begin)))
         for was in asked.values():
             self._lose(was)
 
@@ -145,8 +152,12 @@ class GridTransport:
         if strangers := sorted(self._online - known):
             self._silent |= {node: now for node in strangers if node in self._silent}
             until = now + GREETING
-            ids = self._grid.push_messages([self._message(parcel(HELLO), node, until + _GRACE) for node in strangers])
+            hello = parcel(HELLO + self._waits(now))
+            ids = self._grid.push_messages([self._message(hello, node, until + _GRACE) for node in strangers])
             self._greetings |= {id: _Asked(node, None, until) for id, node in zip(ids, strangers, strict=True) if id}
+
+    def _waits(self, now: float) -> bytes:
+        return b"" if self._waits_until is None else f"{max(0.0, self._waits_until - now):.0f}".encode()
 
     def _hear(self, replies: Iterable[Message]) -> None:
         """Note which device each node is: the one of its key, or else the first that claims it, while it answers."""

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
-from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
-from flwr.proto.control_pb2 import ListRunsRequest
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, generate_private_key
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    ActivateNodeResponse,
+    RegisterNodeFleetRequest,
+    RegisterNodeFleetResponse,
+)
+
+from choral.backends.flower.api import HEARTBEAT, Api, key_bytes, signed
 
 _DONE = 200
 
@@ -29,21 +31,16 @@ class Observed:
 
 def observe(address: str, *, authority: Path) -> Observed:
     """Try the doors at this address as somebody who has the invitation and nothing else."""
-    private, public = generate_key_pairs()
-    key = public_key_to_bytes(public)
-    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    signing = NodeAuthHttpInterceptor(private, public)
-    trusted = authority.read_bytes()
-    with (
-        FleetHttpClient.from_server_address(address, False, trusted, [version, signing]) as fleet,
-        ControlHttpClient.from_server_address(address, False, trusted, [version]) as control,
-    ):
-        connecting = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+    private = generate_private_key(SECP384R1())
+    key = key_bytes(private.public_key())
+    entering = RegisterNodeFleetRequest(public_key=key)
+    connecting = ActivateNodeRequest(public_key=key, heartbeat_interval=HEARTBEAT)
+    with Api(address, authority=authority, component="SuperNode") as api:
         entries = [
-            _status(fleet.RegisterNode, RegisterNodeFleetRequest(public_key=key)),
-            _status(fleet.ActivateNode, connecting),
+            _status(partial(api.ask, "/v1/fleet/register-node", entering, RegisterNodeFleetResponse, signed(private))),
+            _status(partial(api.ask, "/v1/fleet/activate-node", connecting, ActivateNodeResponse, signed(private))),
         ]
-        listing = _status(control.ListRuns, ListRunsRequest())
+        listing = _status(partial(api.ask, "/v1/control/list-runs", ListRunsRequest(), ListRunsResponse))
     return Observed(
         tls=_unanswered(f"http://{address}/v1/fleet/pull-messages") and None not in entries,
         node_authentication=all(status not in (None, _DONE) for status in entries),
@@ -51,10 +48,10 @@ def observe(address: str, *, authority: Path) -> Observed:
     )
 
 
-def _status(ask: Callable[[Any], object], request: object) -> int | None:
+def _status(ask: Callable[[], object]) -> int | None:
     """The HTTP status of the answer, or None if there is none."""
     try:
-        ask(request)
+        ask()
     except httpx.HTTPStatusError as error:
         return error.response.status_code
     except httpx.TransportError:

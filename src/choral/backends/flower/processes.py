@@ -1,4 +1,4 @@
-"""Flower's processes: a SuperLink behind its gate, one that simulates, or a SuperNode with its relay."""
+"""Flower's processes: a SuperLink behind its gate, one that simulates, or a site's node."""
 
 import json
 import socket
@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
-
 from choral.backends import relay
+from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
 from choral.errors import ConfigError
@@ -43,7 +42,7 @@ def serve(
         [
             *_enclosed(link), "flower-superlink", "--isolation", "process",
             "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key), "--ssl-ca-certfile", str(authority),
-            "--enable-supernode-auth", "--database", str(folder / "superlink.db"),
+            "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
         ],
         folder,
@@ -96,8 +95,8 @@ def request_bytes(frame_bytes: int) -> int:
     >>> request_bytes(1000), request_bytes(40_000_000)
     (66536, 5337088)
     """
-    pieces = -(-frame_bytes // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
-    return min(frame_bytes, FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE) + 2**16 + 2**12 * (pieces - 1)
+    pieces = -(-frame_bytes // PIECE)
+    return min(frame_bytes, PIECE) + 2**16 + 2**12 * (pieces - 1)
 
 
 def simulate(children: Children, folder: Path) -> str:
@@ -123,29 +122,21 @@ def connect(
     door: Path,
     gave_up: Callable[[], None] | None = None,
 ) -> None:
-    """Start a SuperNode that calls out to a SuperLink, and the relay that takes its messages to the device's door.
+    """Start a node that calls out to a SuperLink and takes its messages to the device's door.
 
-    `gave_up` is called whenever the SuperNode has ended by itself, before it is started again.
+    `gave_up` is called whenever the node has ended by itself, before it is started again.
     """
-    node = folder / "node.sock"
+    check_version()
     children.start(
-        "supernode",
+        "node",
         [
-            *_enclosed(node), "flower-supernode", "--superlink", superlink, "--root-certificates", str(authority),
-            "--auth-supernode-private-key", str(key), "--isolation", "process",
+            sys.executable, "-m", "choral.backends.flower.node", "--superlink", superlink,
+            "--authority", str(authority), "--key", str(key), "--door", str(door),
         ],
         folder,
         lasting=True,  # it gives up when it is not let in, or not yet again after a power cut
         when_it_ends=gave_up,
         also=PROXIES,
-    )  # fmt: skip
-    children.start(
-        "relay",
-        [
-            sys.executable, "-m", "choral.backends.flower.executor", "--node", str(node), "--door", str(door),
-        ],
-        folder,
-        lasting=True,
     )  # fmt: skip
 
 

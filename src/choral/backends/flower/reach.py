@@ -11,9 +11,8 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
-
-from choral.backends.proxies import connection
+from choral.backends.flower.api import AHEAD, BEHIND
+from choral.backends.proxies import connection, proxy_for
 from choral.errors import DeploymentError
 
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name: everything is verified but the dates. With a wrong
@@ -21,18 +20,21 @@ from choral.errors import DeploymentError
 _WITHOUT_DATES = ssl.VerifyFlags(0x200000)
 _PATIENCE = 5.0  # seconds that a knock may take
 _COARSE = 2.0  # seconds that the time in an answer may be old: the edge of what is taken counts as outside
-_AHEAD, _BEHIND = SYSTEM_TIME_TOLERANCE, SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE  # what node authentication takes
+
+
+class NobodyListensError(DeploymentError):
+    """CH904 where the server's machine was reached and says that nobody listens at the port, as before the start."""
 
 
 def check_reach(address: str, *, authority: Path, clock: Callable[[], float] = time.time) -> str:
     """The server's certificate, its dates unchecked; or why no node of this machine can connect: CH904, CH905."""
     ahead, shown = _knock(address, authority, clock)
-    if not _COARSE - _BEHIND < ahead < _AHEAD:
+    if not _COARSE - BEHIND < ahead < AHEAD:
         apart = f"{_span(ahead)} ahead of" if ahead > 0 else f"{_span(-ahead)} behind"
         raise DeploymentError(
             "CH905",
             f"this machine's clock is {apart} the server's ({address}).",
-            why=f"Node authentication allows {_AHEAD} s ahead and {_BEHIND} s behind.",
+            why=f"Node authentication allows {AHEAD} s ahead and {BEHIND} s behind.",
             fix="Set the one that is wrong and use NTP: timedatectl shows it. The node goes on trying by itself.",
         )
     return shown
@@ -59,11 +61,20 @@ def _knock(address: str, authority: Path, clock: Callable[[], float]) -> tuple[f
         ) from None
     except (ssl.SSLError, http.client.HTTPException, TypeError, ValueError):
         raise _cut_off(f"what answers at {address} is no study's gate.", "Compare the address.") from None
+    except ConnectionRefusedError as error:
+        refused = _unanswered(address, error)
+        if proxy_for(host.strip("[]")) is not None:  # then it is the proxy that could not be reached
+            raise refused from None
+        raise NobodyListensError(refused.code, refused.what, fix=refused.fix) from None
     except OSError as error:
-        reason = str(error.strerror or error).rstrip(".")
-        raise _cut_off(f"nobody answers at {address}: {reason}.", "Is the server up, and this way out open?") from None
+        raise _unanswered(address, error) from None
     finally:
         line.close()
+
+
+def _unanswered(address: str, error: OSError) -> DeploymentError:
+    reason = str(error.strerror or error).rstrip(".")
+    return _cut_off(f"nobody answers at {address}: {reason}.", "Is the server up, and this way out open?")
 
 
 def not_let_in(address: str) -> DeploymentError:

@@ -7,31 +7,32 @@ code a run has brought along. Here a task is a token in memory, and what is done
 import contextlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    AcquireTaskResponse,
+    SendTaskHeartbeatRequest,
+    SendTaskHeartbeatResponse,
+)
 
-from choral.backends.flower.enclosed import NOWHERE, over
+from choral.backends.flower.api import HEARTBEAT, Api
 
 _REST = 1.0  # seconds before the other side is tried again after it did not answer
 
 
-def work(path: Path, kind: TaskType, do: Callable[[str], None], *, poll: float) -> None:
+def work(path: Path, kind: str, do: Callable[[str], None], *, poll: float) -> None:
     """Do every task of a kind, one after the other, for ever; each is known by its token."""
-    # Flower's heartbeat interrupts its process when a run has ended; this one goes on with the next.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with client(path) as asking:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever has started it ends it
+    request = AcquireTaskRequest(supported_task_types=[kind])
+    with Api(path) as asking:
         while True:
             try:
-                task = asking.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
+                task = asking.ask("/v1/runtime/acquire-task", request, AcquireTaskResponse)
                 if task.token:
                     do(task.token)
                 else:
@@ -46,25 +47,21 @@ def work(path: Path, kind: TaskType, do: Callable[[str], None], *, poll: float) 
 
 
 @contextlib.contextmanager
-def client(path: Path, token: str | None = None) -> Iterator[RuntimeHttpClient]:
-    """A connection to the Runtime API at a socket, as the holder of a task's token or as nobody yet."""
-    interceptors: list[ProtobufClientInterceptor] = [RuntimeVersionHttpInterceptor(component_name="SuperExec")]
-    if token is not None:
-        interceptors.append(RuntimeTokenHttpInterceptor(token))
-    made = RuntimeHttpClient.from_server_address(
-        server_address=NOWHERE, insecure=True, root_certificates=None, interceptors=interceptors
-    )
-    with over(made, path):
-        yield made
+def heartbeats(api: Api) -> Iterator[None]:
+    """Signs of life while a task is done; without them the other side gives it up after two that are missing."""
+    over = threading.Event()
 
+    def beat() -> None:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                api.ask("/v1/runtime/send-task-heartbeat", SendTaskHeartbeatRequest(), SendTaskHeartbeatResponse)
+            if over.wait(0.8 * HEARTBEAT):
+                return
 
-@contextlib.contextmanager
-def heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
-    """Signs of life while a task is done; without them the other side gives it up."""
-    sender = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    sender = threading.Thread(target=beat, name="heartbeats", daemon=True)
     sender.start()
     try:
         yield
     finally:
-        if sender.is_running:
-            sender.stop()
+        over.set()
+        sender.join()

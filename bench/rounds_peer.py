@@ -1,4 +1,4 @@
-"""Plain Flower for bench.deployment: FedAvg without privacy, whose clients send the model back as it came."""
+"""Plain Flower for bench.rounds: FedAvg without privacy, whose clients send the model back as it came."""
 
 import json
 import time
