@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # run as a file, this one would otherwise hide other modules
 
@@ -26,8 +27,9 @@ from bench import work as works
 from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
 from choral.backends.compiled import add
+from choral.backends.drawing import Turn
 from choral.backends.vectorised import Vectorised
-from choral.learning import noise, streams
+from choral.learning import local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
 
@@ -66,14 +68,21 @@ def jax_normal(key: jax.Array, shape: tuple[int, ...], start: int) -> jax.Array:
     return jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key[:2]), start), shape)
 
 
-def updates(backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal) -> Callable[..., jax.Array]:
-    """The local steps of all lanes as one compiled call."""
+def short_products(inputs: jax.Array, slopes: jax.Array) -> jax.Array:
+    """Clipped gradients added in the short products that accelerators use by default: what full ones cost."""
+    return inputs.T @ slopes
+
+
+def updates(
+    backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal, *, in_one_order: bool = False
+) -> Callable[..., jax.Array]:
+    """The local steps of all lanes as one compiled call; in one order, all calls add alike, as those of a round do."""
 
     def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
         one = partial(local_update, backend.model, recipe, parameters, features, labels)
         return jax.vmap(partial(one, usual=backend.usual, finite=backend.feed.finite, draw=draw))(*of_device)
 
-    return jax.jit(all_lanes)
+    return jax.jit(all_lanes, compiler_options=local.COMPILED if in_one_order else None)
 
 
 def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
@@ -86,6 +95,33 @@ def whole_rounds(backend: Vectorised, work: Work, repeats: int) -> float:
             pass
         best = min(best, time.perf_counter() - start)
     return round(1e3 * best / repeats, 3)
+
+
+def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
+    """Milliseconds per round of what the host says and of what is drawn by its word, and whether all bits are right.
+
+    The model after three rounds in one call is compared with three rounds that the host waits for.
+    """
+    cohorts, stay = [cohort_of(work, number) for number in range(ROUNDS)], backend.resident
+    if stay is None:
+        return {}
+    turns: list[Turn] = [(number, cohort, None) for number, cohort in enumerate(cohorts)]
+    some = next(iter(stay.groups(turns)))
+    size = some.stop - some.start
+    group = [(turn, backend.rounds_of[turn[1]]) for turn in turns[some]]
+    who = stay.who(group, size)
+    theta = shared = flat_weights(work)
+    one, other = (backend_of(work, records=backend.records) for _ in range(2))
+    for number, cohort in enumerate(cohorts[:3]):
+        opened = one.train(theta, number, cohort)
+        theta = one.apply(theta, opened.total, opened.count)
+    (last,) = other.rounds(shared, cohorts[:3], every=3)
+    return {
+        "rounds_per_call": size,
+        "same_bits_as_rounds_apart": bool((last.parameters == theta).all()),
+        "host_says": milliseconds(lambda: stay.who(group, size), 3) / size,
+        "draw": milliseconds(lambda: stay.draw(who), repeats) / size,
+    }
 
 
 def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[str, Any]:
@@ -111,19 +147,24 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
     steps = updates(backend, backend.recipe)
     ready = steps(*inputs)
+    found |= of_drawing(backend, work, repeats)
     tasks: dict[str, Callable[[], Any]] = {
-        "host_draw": lambda: backend.drawing.batches([turn], before).rows,
-        "host_feed": lambda: backend.feed.rows(cohort[lanes], batches.rows[lanes], 0),
         "updates": lambda: steps(*inputs),
-        "codec": lambda: add(backend.codec.grid, backend.codec.largest, total, ready, dither, keep),
+        "codec": lambda: add(backend.traced_codec, total, [ready], dither, keep),
         "gather_alone": _gather(features, rows),
         "noise_alone": _noise(parameters, keys, work),
     }
     quiet = updates(backend, replace(backend.recipe, noise=0.0))
     tasks["updates_without_noise"] = lambda: quiet(*inputs)
     if variants:
+        ordered = updates(backend, backend.recipe, in_one_order=True)
+        tasks["updates_in_one_order"] = lambda: ordered(*inputs)
         threefry = updates(backend, backend.recipe, jax_normal)
         tasks["updates_jax_normal"] = lambda: threefry(*inputs)
+        with patch.object(local, "added_products", short_products):
+            coarse = updates(backend, backend.recipe)
+            jax.block_until_ready(coarse(*inputs))
+        tasks["updates_sums_short"] = lambda: coarse(*inputs)
     found |= {name: milliseconds(task, repeats) for name, task in tasks.items()}
     for precision in ("highest", "bfloat16") if variants else ():
         with jax.default_matmul_precision(precision):

@@ -385,7 +385,7 @@ def gpu(found: Results) -> str:
         return "Nothing was measured yet: bench/gpu.json is not there."
     reported = found["gpu"]
     works = {name: one for name, one in reported.items() if isinstance(one, dict) and "round" in one}
-    parts = dict.fromkeys(part for one in works.values() for part in one if isinstance(one[part], int | float))
+    parts = dict.fromkeys(part for one in works.values() for part in one if type(one[part]) is not bool)
     rows = [(part.replace("_", " "), *(number(one.get(part)) or "" for one in works.values())) for part in parts]
     about = f"{reported.get('device', 'device unknown')}, JAX {reported.get('jax', 'unknown')}."
     return about + "\n\n" + table(["ms, except for what says s", *(name.replace("_", " ") for name in works)], rows)

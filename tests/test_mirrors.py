@@ -14,6 +14,7 @@ EXEMPT = {
     "choral.config.unit_settings": "tests/test_config.py and tests/run/test_device_unit.py: what does not go together",
     "choral.asking.": "tests/asking asks the room by its front door, choral.asking.catalogue, kind by kind",
     "choral.backends.once": "simulations with noise once: tests/run/test_once.py compares them with rehearsals",
+    "choral.backends.compiled_rounds": "the programs of choral.backends.resident: tests/backends/test_resident.py",
     "choral.backends.drawing": "the engine's batches and noise, compared in tests/backends/test_vectorised.py",
     "choral.backends.flower.enclosed": "a process, started in tests/backends/test_flower_strangers.py",
     "choral.backends.flower.tasks": "the loop of the conductor's process",

@@ -27,11 +27,17 @@ class Grid:
     largest = 2**23 - 1
 
 
-def backend_of(work: Work, *, sampling: str = "partition", **options: Any) -> Vectorised:  # noqa: ANN401
-    """The engine for a work."""
+def backend_of(
+    work: Work,
+    *,
+    sampling: str = "partition",
+    records: Records | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Vectorised:
+    """The engine for a work, over its rows or over those that were made for it before."""
     hidden, classes = work.layers[1:-1], work.layers[-1]
     model = models.mlp(work.layers[0], hidden, classes) if hidden else models.logistic(work.layers[0], classes)
-    records = records_of(work)
+    records = records or records_of(work)
     plan = plan_of(work, records, sampling=sampling)
     return Vectorised(model=model, records=records, plan=plan, codec=Grid(), seed=1, **options)
 

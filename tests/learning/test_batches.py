@@ -1,5 +1,8 @@
 import dataclasses
+from fractions import Fraction
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -7,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from choral.errors import PlanError, TrainingError
-from choral.learning import streams
-from choral.learning.batches import Batches, drawer_of, partition, poisson
+from choral.learning import noise, streams
+from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
 from choral.plan import Plan
 from choral.privacy.exposure import Exposure
 
@@ -267,3 +270,55 @@ def test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word():
     ]
     words = np.concatenate([block.ravel() for block in found])
     assert len(np.unique(words)) == len(words)
+
+
+SIZES = np.array([30, 45, 31, 64, 120, 77, 30, 400])
+DRAWN_ALIKE = {
+    "poisson": {"sampling": "poisson", "batch": 8},
+    "scattered": {"sampling": "poisson", "batch": 24, "rounds": 200, "rows": 400},
+    "continue": {"sampling": "partition", "passes": "continue", "batch": 8},
+    "reshuffle": {"sampling": "partition", "passes": "reshuffle", "batch": 15},
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN_ALIKE)
+def test_a_compiled_program_draws_the_rows_that_the_host_draws(kind, monkeypatch):
+    shape = {"devices": 8, "cohort": 8, "rounds": 50, "rows": 30, "local_steps": 7, "step_size": 1.0, "clip": 1.0}
+    plan = Plan(**{**shape, "noise": 0.1, **DRAWN_ALIKE[kind]})
+    if kind == "scattered":
+        monkeypatch.setattr(poisson, "ONE_PIECE", 16)
+        monkeypatch.setattr(compiled_drawing, "ONE_PIECE", 16)
+    drawer, room = drawer_of(plan), drawer_of(plan).room(400)
+    draws, tables = compiled_drawing.compiled_drawer(drawer, SIZES, room)
+    cohort, before = np.array([7, 1, 2, 0, 4, 3]), np.array([0, 1, 2, 3, 30, 7])
+    if kind == "scattered":
+        assert room > 16
+    key = streams.keys(5, "batches", 3, cohort)
+    expected = drawer.draw(SIZES[cohort], before, key, None, room)
+    with jax.enable_x64(True):
+        compiled = jax.jit(lambda tables, *given: draws.draw(tables, *given))
+        seeds = jnp.asarray(streams.seed_words(5, "batches", 3))
+        made = compiled_drawing.keys(seeds, jnp.asarray(cohort))
+        rows, counts = compiled(tuple(map(jnp.asarray, tables)), cohort, before, made)
+    assert (np.asarray(made) == key).all()
+    assert (np.asarray(counts) == expected.counts).all()
+    assert (np.asarray(rows) == expected.rows).all()
+
+
+@pytest.mark.parametrize(("size", "batch"), [(7, 7), (50, 1), (2441, 64), (300, 299)])
+def test_thresholds_are_where_the_hosts_gaps_change_and_near_their_exact_places(size, batch):
+    found = poisson.thresholds(size, batch)
+    inverse = 1 / np.log1p(-np.float64(batch) / size) if batch < size else -0.0
+    longer = np.arange(1, size + 1)
+    assert (poisson.geometric(found, inverse) <= longer).all()
+    assert (poisson.geometric(found[found > 0] - np.uint64(1), inverse) > longer[found > 0]).all()
+    exact = [int(2**53 * Fraction(size - batch, size) ** int(g)) for g in longer[:60]]
+    off = [abs(int(one) - here) for one, here in zip(found, exact, strict=False)]
+    assert all(one <= 1 + here / 2**44 for one, here in zip(off, exact, strict=True))
+
+
+def test_the_keys_of_noise_and_dither_are_split_as_on_the_host():
+    key = streams.keys(5, "noise", 3, np.arange(4))
+    with jax.enable_x64(True):
+        found = compiled_drawing.split(compiled_drawing.words(jnp.asarray(key)[:, None], jnp.arange(3)))
+    assert (np.asarray(found) == noise.split(streams.words(key[:, None], np.arange(3)))).all()

@@ -10,6 +10,7 @@ from tests.mutants.planting import Change
 
 LOCAL, RECIPE, DRAWING = "choral.learning.local:", "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
+COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
 MECHANISMS, PARTITION = "choral.privacy.mechanisms:", "choral.privacy.mechanisms.partition:"
 EXPOSURE = "choral.privacy.exposure:"
@@ -45,6 +46,7 @@ NO_BYTE = (
     "tests/audit/test_release_paths.py::"
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
+SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
 EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 FLOAT_SUM = (
@@ -64,7 +66,7 @@ MUTANTS = [
     # Clipping and averaging
     bug("no clip", LOCAL + "clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))", "jnp.ones_like(norms)",
         "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
-    bug("clip after averaging", LOCAL + "local_update.noisy_sum",
+    bug("clip after averaging", LOCAL + "local_changes.noisy_sum",
         "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count)",
         "from dataclasses import replace\n"
         "free = replace(recipe, clip=math.inf, noise=0.0)\n"
@@ -82,7 +84,7 @@ MUTANTS = [
     bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
-    bug("divisor is the actual batch size", LOCAL + "local_update.noisy_sum",
+    bug("divisor is the actual batch size", LOCAL + "local_changes.noisy_sum",
         "return add_noise(model, total, spread, key, draw)",
         "return jax.tree.map(lambda leaf: leaf * recipe.batch / jnp.maximum(count, 1), "
         "add_noise(model, total, spread, key, draw))", PAPER),
@@ -113,9 +115,9 @@ MUTANTS = [
         "0.0 if plan.strict else plan.noise / plan.cohort", SPREAD),
     bug("the smallest site with the noise of the largest", RECIPE + "Recipe.of", "noise * (plan.batch / batch)",
         "noise / plan.most_weight", EQUAL_RATES + "adds_the_noise_that_its_own_figure_needs_and_so_does_every_other"),
-    bug("noise left out", LOCAL + "local_update.noisy_sum", "add_noise(model, total, spread, key, draw)",
+    bug("noise left out", LOCAL + "local_changes.noisy_sum", "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, None, key, draw)", SPREAD),
-    bug("noise at the first step only", LOCAL + "local_update.noisy_sum",
+    bug("noise at the first step only", LOCAL + "local_changes.noisy_sum",
         "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, spread, key, lambda *a: jnp.all(key == keys[0]) * draw(*a))", SPREAD),
     bug("the same noise at every step", DRAWING + "Drawing._calls", "np.arange(self.plan.local_steps + 1)",
@@ -124,7 +126,7 @@ MUTANTS = [
         'streams.keys(self.seed, "noise", number, cohort)', 'streams.keys(self.seed, "noise", number, cohort * 0)',
         "tests/backends/test_vectorised.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
-    bug("seed used again in every round", STREAMS + "keys", 'f"choral/1|{seed}|{purpose}|{round_}"',
+    bug("seed used again in every round", STREAMS + "seed_words", 'f"choral/1|{seed}|{purpose}|{round_}"',
         'f"choral/1|{seed}|{purpose}|"',
         "tests/learning/test_batches.py::test_streams_of_different_seeds_purposes_rounds_and_devices_share_no_word"),
     bug("noise rounded to half precision", LOCAL + "add_noise", "deviation * draw(key, leaf.shape, start)",
@@ -152,9 +154,19 @@ MUTANTS = [
         "tests/learning/test_rounding.py::"
         "test_poisson_batches_that_are_deployed_or_in_pieces_leave_empty_places_among_the_records"),
     # Sampling
-    bug("records drawn half as often again", COINS + "poisson", "np.log1p(-batch / of)",
-        "np.log1p(-np.minimum(1.0, 1.5 * batch / of))",
+    bug("records drawn half as often again", COINS + "_inverse", "np.log1p(-batch / sizes)",
+        "np.log1p(-np.minimum(1.0, 1.5 * batch / sizes))",
         "tests/learning/test_batches.py::test_poisson_batches_have_the_size_and_membership_of_independent_coins"),
+    bug("an accelerator draws records twice as often", COINS + "thresholds", "min(batch, size)", "min(2 * batch, size)",
+        SAME_ROWS),
+    bug("an accelerator orders every pass alike", COMPILED_DRAWING + "CompiledPartition.draw",
+        "number[..., :1] + ahead", "0 * number[..., :1] + 0 * ahead", SAME_ROWS),
+    bug("an accelerator begins every round with a new pass", COMPILED_DRAWING + "CompiledPartition.draw",
+        "before * self.steps if self.one_order else jnp.zeros_like(before)", "jnp.zeros_like(before)",
+        SAME_ROWS),
+    bug("an accelerator draws the same batches in every round", "choral.backends.resident:Resident.who",
+        "0 if same else number", "1",
+        "tests/backends/test_resident.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),
     bug("the same batch at every step of a pass", PASSES + "_short_passes", "step % per_pass[:, None]", "0 * step",
         "tests/learning/test_batches.py::test_a_pass_uses_no_record_twice_and_every_batch_is_full"),
     bug("a batch drawn twice", PASSES + "_short_passes", "first_step[:, None] + np.arange(steps)",
@@ -236,7 +248,7 @@ MUTANTS = [
         "plan.moves * longest(plan, dimensions) / (plan.batch * grid) + math.sqrt(dimensions)",
         "plan.moves * longest(plan, dimensions) / (plan.batch * grid)",
         "tests/secagg/test_strict.py::test_no_record_moves_the_integers_by_more_than_it_is_charged_for"),
-    bug("strict update as a difference of models", LOCAL + "local_update", "recipe.steps == 1", "False",
+    bug("strict update as a difference of models", LOCAL + "local_changes", "recipe.steps == 1", "False",
         "tests/learning/test_strict.py::"
         "test_one_replaced_record_never_moves_the_integers_further_than_is_charged_for"),
     bug("whole noise of one device in a simulated sum", ENGINE + "Vectorised._whole_noise",
@@ -323,7 +335,7 @@ MUTANTS = [
         "local_work(model, LocalWork.of(plan), parameters, features, labels, places)",
         "local_work(model, LocalWork.of(plan), parameters, features, labels)",
         "tests/run/test_once.py::test_the_number_of_steps_tells_nothing_of_who_was_drawn"),
-    bug("three classes that are cut to a length", "choral.learning.once:_pulls",
+    bug("three classes that are cut to a length", "choral.learning.once:pulls",
         "jnp.sum(jnp.abs(slope), axis=-1) / math.sqrt(2)", "_norms(slope)",
         "tests/learning/test_once.py::"
         "test_a_clipped_softmax_of_three_classes_is_still_the_gradient_of_a_convex_loss"),

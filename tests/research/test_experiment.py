@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from choral.errors import PlanError
 from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
-from choral.research import Experiment, Records, Task, logistic
+from choral.research import Experiment, Records, Task, experiment, logistic
 
 ROWS = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
 RECORDS = Records.of([(name, ROWS[:size], ROWS[:size, 0] > 0) for name, size in (("a", 500), ("b", 400), ("c", 300))])
@@ -80,3 +80,20 @@ def test_two_experiments_that_say_the_same_are_the_same_and_one_word_makes_anoth
     assert PLAIN.described()["clip"] == "none"
     assert replace(PLAIN, clip=1.0).described()["clip"] == 1.0
     assert PLAIN.described()["task"] == "signs"
+
+
+def test_runs_with_noise_once_that_are_trained_together_are_the_runs_that_they_are_alone():
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    task = Task.of("signs", Records.of([(name, rows, rows[:, 0] > 0) for name in ("a", "b", "c")]), logistic)
+    one = Experiment(
+        task=task, cohort=2, rounds=3, local_steps=4, batch=task.rows, step_size=0.2, clip=1.0, noise=0.01, looks=3,
+        noise_is_added="once", row_length=3.0,
+    )  # fmt: skip
+    runs = [(one, 0), (replace(one, clip=0.5, noise=0.02), 0), (one, 1)]
+    experiment.train_together(runs)
+    together = [experiment.trained(*run) for run in runs]
+    experiment._kept.clear()
+    for run, looks in zip(runs, together, strict=True):
+        alone = experiment.trained(*run)
+        assert [done for done, _ in looks] == [1, 2, 3]
+        assert all((a == b).all() for (_, a), (_, b) in zip(looks, alone, strict=True))

@@ -10,6 +10,24 @@ from choral.errors import StorageError
 from choral.research.measurements import Counting, Measurements
 
 
+@pytest.fixture(autouse=True)
+def trained(monkeypatch):
+    """What is trained ahead: nothing really, since experiments are made up."""
+    runs = []
+    monkeypatch.setattr("choral.research.measurements.train_together", runs.extend)
+    return runs
+
+
+def test_what_a_figure_will_ask_for_is_trained_together_unless_it_was_measured_before(tmp_path, trained):
+    one, two = Made(noise=0.1), Made(noise=0.2)
+    Measurements(tmp_path, 2).curve(one, 0, "validation")
+    Measurements(tmp_path, 2).together([one, two], "validation")
+    assert [(run.noise, repeat) for run, repeat in trained] == [(0.2, 0), (0.1, 1), (0.2, 1)]
+    del trained[:]
+    Counting(tmp_path, 2).together([one, two], "validation")
+    assert trained == []
+
+
 @dataclass
 class Made:
     """Stands for an experiment: it notes each measurement, and its loss is the number of the repeat."""

@@ -12,6 +12,12 @@ from choral.research import Experiment, Measurements, over_epsilon, tuned, tuned
 SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5, looks=2)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_trained_ahead(monkeypatch):
+    """What is measured is made up in these tests."""
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+
+
 def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(Experiment, "curve", lambda *given: calls.append(given) or {"round": [1.0]})

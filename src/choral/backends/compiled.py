@@ -1,21 +1,23 @@
 """What the engine compiles: the updates of all lanes, their sum in the codec's integers, and the mean."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.learning import noise
-from choral.learning.local import COMPILED, local_update
+from choral.learning.local import COMPILED, local_changes
 from choral.learning.models import Model
 from choral.learning.recipe import Number, Recipe, TracedNumbers
 from choral.secagg.codec import quantise
 
-FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
+TracedCodec = tuple[np.float32, np.int32]  # the step of the grid, and the most steps of an update
+STATES = FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 
 Fed = tuple[Array, Array, NDArray[np.int32] | Array]  # features, labels, and where the wanted rows are in them
@@ -35,52 +37,71 @@ class CompiledCall:
     at: int
 
 
-@partial(jax.jit, static_argnames=("model", "form", "usual", "finite"), compiler_options=COMPILED)
-def updates_of(
-    model: Model,
-    form: Recipe,
-    usual: int,
-    finite: bool,
-    numbers: TracedNumbers,
-    parameters: Array,
-    features: Array,
-    labels: Array,
-    rows: Array,
-    counts: Array,
-    keys: Array,
-) -> Array:
-    """The updates of all lanes; other numbers of a recipe of this form compile nothing."""
-    start = partial(local_update, model, form, parameters, features, labels)
-    one = partial(start, usual=usual, finite=finite)
-    if not form.weighed:
-        return jax.vmap(partial(one, numbers=numbers))(rows, counts, keys)
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What is compiled for an engine: other numbers of a recipe of this form, and other devices, compile nothing."""
 
-    def weighed(share: Number, weight: Number, *lane: Array) -> Array:
+    model: Model
+    recipe: Recipe
+    usual: int
+    finite: bool
+
+
+Rows = tuple[Array, Array]  # features and labels
+Lanes = tuple[Array, Array, Array]  # of each lane: where its rows are, how many of them count, the keys of its noise
+
+
+def lane_changes(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> list[Array]:
+    """The updates of all lanes, in pieces that follow each other in the flat vector."""
+    start = partial(local_changes, form.model, form.recipe, parameters, *rows)
+    one = partial(start, usual=form.usual, finite=form.finite)
+    if not form.recipe.weighed:
+        return jax.vmap(partial(one, numbers=numbers))(*lanes)
+
+    def weighed(share: Number, weight: Number, *lane: Array) -> list[Array]:
         return one(*lane, numbers=numbers._replace(share=share, weight=weight))
 
-    return jax.vmap(weighed)(numbers.share, numbers.weight, rows, counts, keys)
+    return jax.vmap(weighed)(numbers.share, numbers.weight, *lanes)
 
 
-@partial(jax.jit, compiler_options=COMPILED)
-def add(
-    grid: np.float32,
-    largest: np.int32,
-    total: Array,
-    updates: Array,
-    keys: Array,
-    keep: Array,
+def lane_updates(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> Array:
+    """The updates of all lanes, each as one flat vector."""
+    changes = lane_changes(form, numbers, parameters, rows, lanes)
+    return jnp.concatenate([piece.reshape(len(piece), -1) for piece in changes], axis=1)
+
+
+def with_added(
+    codec: TracedCodec, total: Array, changes: Sequence[Array], keys: Array, keep: Array
 ) -> tuple[Array, Array]:
-    """The halves of the sum with these updates added, and the state of each update that is kept.
+    """The halves of the sum with these updates added, and how many updates are in each state; who is not kept is fine.
 
-    The grid is a power of two, so a product with it rounds nothing, whether or not it is known when this is compiled.
+    Where one that is kept is not fine the sum is no sum, and the round is refused. The grid is a power of two, so a
+    product with it rounds nothing, whether or not it is known when this is compiled.
     """
-    dither = jax.vmap(lambda key: noise.uniform(key, updates.shape[1:]))(keys)
-    most = jnp.max(jnp.abs(updates), axis=1)  # not finite if any is not
+    grid, largest = codec
+    halves, start = [], 0
+    for piece in changes:
+        dither = jax.vmap(partial(noise.uniform, shape=piece.shape[1:], start=start))(keys)
+        kept = keep.reshape(-1, *[1] * (piece.ndim - 1))
+        integers = jnp.where(kept, quantise(piece, dither, grid), 0)
+        low, high = lax.reduce((integers & 0xFFFF, integers >> 16), (np.int32(0), np.int32(0)), _add_both, (0,))
+        halves.append(jnp.stack([low.ravel(), high.ravel()]))
+        start += low.size
+    lengths = [jnp.max(jnp.abs(piece), axis=range(1, piece.ndim)) for piece in changes]
+    most = reduce(jnp.maximum, lengths)  # not finite if any is not
     state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
-    good = keep & (state == FINE)
-    integers = jnp.where(good[:, None], quantise(updates, dither, grid), 0)
-    halves = jnp.stack([jnp.sum(integers & 0xFFFF, axis=0), jnp.sum(integers >> 16, axis=0)])
-    return total + halves, jnp.where(keep, state, FINE)
+    states = jnp.where(keep, state, FINE)
+    counts = jnp.stack([jnp.sum(states == one, dtype=jnp.int32) for one in STATES])
+    return total + jnp.concatenate(halves, axis=1), counts
+
+
+def _add_both(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
+    """In one pass over what is added, which is what an accelerator waits for."""
+    return one[0] + other[0], one[1] + other[1]
+
+
+updates_of = jax.jit(lane_updates, static_argnums=0, compiler_options=COMPILED)
+add = jax.jit(with_added, compiler_options=COMPILED)
 
 
 def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -100,9 +121,30 @@ def whole(halves: NDArray[np.int32] | Array) -> NDArray[np.int64]:
     return whole
 
 
+def mean_of(halves: Array, scale: Array | np.float32) -> Array:
+    """The mean update, on the processor: the sum, which may have 47 bits, is rounded once, and so is the product.
+
+    Its bits from the 24th on and those below are floats without rounding, so only their sum is rounded.
+
+    >>> int(mean_of(jnp.int32([[1], [2**9]]), np.float32(1.0))[0]) == int(np.float32(2**25 + 1))
+    True
+    """
+    high, low = halves[1] + (halves[0] >> 16), halves[0] & 0xFFFF
+    upper, lower = high >> 8, ((high & 0xFF) << 16) | low
+    mean: Array = (upper.astype(jnp.float32) * jnp.float32(2**24) + lower.astype(jnp.float32)) * scale
+    return mean
+
+
 @jax.jit
-def mean_of(halves: Array, scale: NDArray[np.float32]) -> Array:
-    """The mean update, on the processor; called with 64-bit integers on, which the sum may need."""
-    low, high = halves.astype(jnp.int64)
-    update: Array = (high * 2**16 + low).astype(jnp.float32) * scale
-    return update
+def moved(parameters: Array, halves: Array, scale: np.float32, nothing: np.int32) -> Array:
+    """θ plus the mean update."""
+    return parameters + unfused(mean_of(halves, scale), nothing)
+
+
+def unfused(product: Array, nothing: Array | np.int32) -> Array:
+    """A product whose bits are read before it is added: else the compiler would round product and sum once, not twice.
+
+    `nothing` is 0, and nobody knows it when this is compiled.
+    """
+    bits = lax.bitcast_convert_type(product, jnp.int32) ^ nothing
+    return lax.bitcast_convert_type(bits, jnp.float32)

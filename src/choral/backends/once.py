@@ -5,7 +5,7 @@ so a simulation and a rehearsal have the same integers.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +18,8 @@ from choral.errors import TrainingError
 from choral.learning import streams
 from choral.learning.fit import check_compiled, check_fit
 from choral.learning.models import Model
-from choral.learning.once import LocalWork, noisy_upload, places_of
+from choral.learning.once import LocalWork, noisy_upload, places_of, with_noise
+from choral.learning.once_together import local_works
 from choral.learning.processors import keep_compiled
 from choral.learning.records import Records
 from choral.plan import Plan
@@ -45,7 +46,7 @@ class OnceEngine:
         """The sum of these devices' uploads in grid steps, and their number."""
         total = np.zeros(self.model.size, np.int64)
         for device, update in zip(cohort, self._each(parameters, round_number, cohort), strict=True):
-            self._check(round_number, update)
+            self.check(round_number, update)
             total += quantise(update, self.dither(round_number, int(device)), self.codec.grid)
             if (stream := self.noise(round_number, int(device))) is not None:
                 assert isinstance(self.codec, Codec)  # noqa: S101 - whole noise is the codec's
@@ -72,6 +73,14 @@ class OnceEngine:
             return None
         return whole_noise_of(self.seed, round_number, device)
 
+    def gaussians(self, round_number: int, device: int) -> NDArray[np.float64]:
+        """The standard Gaussians of this device's upload."""
+        from scipy.special import ndtri
+
+        drawn = self._words("update noise", round_number, device) >> np.uint64(11)
+        found: NDArray[np.float64] = ndtri((drawn + np.float64(0.5)) * 2.0**-53)
+        return found
+
     def _words(self, purpose: streams.Purpose, round_number: int, device: int) -> streams.Words:
         key = streams.keys(self.seed, purpose, round_number, np.array([device]))
         return streams.words(key, np.arange(self.model.size))
@@ -80,19 +89,17 @@ class OnceEngine:
         self, parameters: NDArray[np.float32], round_number: int, cohort: NDArray[np.integer]
     ) -> Iterable[NDArray[np.floating[Any]]]:
         def upload(device: int) -> NDArray[np.floating[Any]]:
-            from scipy.special import ndtri
-
-            uniform = (
-                (self._words("update noise", round_number, device) >> np.uint64(11)) + np.float64(0.5)
-            ) * 2.0**-53
             rows, labels = self.records.features_of(device), self.records.labels_of(device)
             key = streams.keys(self.seed, "batches", round_number, np.array([device]))
-            return noisy_upload(self.model, self.plan, parameters, rows, labels, ndtri(uniform), key)
+            return noisy_upload(
+                self.model, self.plan, parameters, rows, labels, self.gaussians(round_number, device), key
+            )
 
         with ThreadPoolExecutor(CORES) as pool:  # a device's work keeps about one core busy
             yield from pool.map(upload, map(int, cohort))
 
-    def _check(self, round_number: int, update: NDArray[np.floating[Any]]) -> None:
+    def check(self, round_number: int, update: NDArray[np.floating[Any]]) -> None:
+        """Refuse an upload that is not finite or leaves the codec's range."""
         limit = (self.codec.largest - 1) * self.codec.grid
         if not np.abs(update).max(initial=0.0) <= limit:  # so written, NaN fails too
             raise TrainingError(
@@ -101,3 +108,30 @@ class OnceEngine:
                 why="The features are not scaled, or the local time is too long for this loss.",
                 fix="Use a shorter local time, or features within about ±1.",
             )
+
+
+def train_together(
+    engines: Sequence[OnceEngine],
+    parameters: Sequence[NDArray[np.float32]],
+    round_number: int,
+    cohort: NDArray[np.integer],
+) -> list[SimulatedSum]:
+    """A round of each of several runs over the same rows, from one seed, on all rows, with Gaussian noise.
+
+    They differ in their clips and noises, so their local steps are one call per device.
+    """
+    first, works = engines[0], [LocalWork.of(one.plan) for one in engines]
+
+    def uploads(device: int) -> list[NDArray[np.float32]]:
+        rows, labels = first.records.features_of(device), first.records.labels_of(device)
+        clean, noise = local_works(first.model, works, parameters, rows, labels), first.gaussians(round_number, device)
+        pairs = zip(engines, clean, strict=True)
+        return [with_noise(one.model, one.plan, len(labels), update, noise) for one, update in pairs]
+
+    totals = [np.zeros(first.model.size, np.int64) for _ in engines]
+    for device in map(int, cohort):
+        dither = first.dither(round_number, device)
+        for one, total, update in zip(engines, totals, uploads(device), strict=True):
+            one.check(round_number, update)
+            total += quantise(update, dither, one.codec.grid)
+    return [SimulatedSum(total=total, count=len(cohort)) for total in totals]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
@@ -21,8 +22,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import FINE, NOT_FINITE, CompiledCall, add, halves_of, mean_of, updates_of, whole
-from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, dither_of, whole_noise_of
+from choral.backends.compiled import FINE, NOT_FINITE, CompiledCall, Form, add, halves_of, moved, updates_of, whole
+from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
+from choral.backends.resident import Resident
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
@@ -42,6 +44,9 @@ CORES = os.cpu_count() or 1
 SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
+
+
+Parameters = NDArray[np.float32] | Array
 
 
 class Grid(Protocol):
@@ -102,7 +107,10 @@ class Vectorised:
         self.room = drawer.room(int(records.sizes.max()))
         most = LANES.get(self.processors[0].platform, LANES_ELSEWHERE)
         self.shares = SHARES.get(self.processors[0].platform, 1)
-        self.lanes = lanes or max(1, min(-(-plan.cohort // self.shares), most // model.held(self.room)))
+        fitting = max(1, most // model.held(self.room))
+        self.lanes = lanes or min(-(-plan.cohort // self.shares), fitting)
+        if lanes is None and self.processors[0].platform != "cpu":  # in calls of one size, so that no lane is idle
+            self.lanes = -(-plan.cohort // -(-plan.cohort // self.lanes))
         self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
@@ -115,6 +123,11 @@ class Vectorised:
             each = [[1 / one.batch for one in own], [one.weight for one in own]]
             self._own = np.array(each, dtype=np.float32)[:, which]
         self.usual = drawer.usual(self.room, self.lanes, RARE)
+        self.form = Form(model=model, recipe=self.recipe.form, usual=self.usual, finite=self.feed.finite)
+        self.traced_codec = np.float32(codec.grid), np.int32(codec.largest)
+        everybody = jax.devices(self.processors[0].platform)
+        alone = self.processors[0].platform == "cpu" and len(everybody) == 1  # whose host draws faster than a sort
+        self.resident = None if alone else Resident.of(self.form, self.drawing, self.traced_codec)
         self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
         self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
@@ -133,10 +146,15 @@ class Vectorised:
         A round that is tried again needs a new number: the number chooses batches, noise and dither.
         """
         self._check_loss(parameters)
+        turn = round_number, cohort, included
         with self._all_or_nothing():
-            calls = self._calls(round_number, cohort, included)
-            total, states = self._start(parameters, calls, self._whole_noise(round_number, cohort, included))
-            self._check(round_number, jax.device_get(states))
+            if self.resident is not None:
+                _, total, (states,) = self.resident.run(parameters, [(turn, self._take_part(cohort))], self.numbers, 1)
+            else:
+                calls = self._calls(round_number, cohort, included)
+                total, of_calls = self._start(parameters, calls, self._whole_noise(*turn))
+                states = sum(of_calls)
+            self._check(round_number, np.asarray(states))
         return SimulatedSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -158,7 +176,8 @@ class Vectorised:
         Between two reports nothing waits for the host: it draws the next batches while the processor trains.
         """
         self._check_loss(parameters)
-        began, theta = time.monotonic(), jax.device_put(parameters, self.processors[0])
+        began = time.monotonic()
+        theta: Parameters = parameters
         with ThreadPoolExecutor(DRAWERS) as drawers:
             for start in range(0, len(cohorts), every):
                 numbers = range(start, min(start + every, len(cohorts)))
@@ -167,17 +186,10 @@ class Vectorised:
                         (first + number, cohorts[number], None if included is None else included[number])
                         for number in numbers
                     ]
-                    drawn = self.drawing.ahead(drawers, turns, self._take_part)
-                    begun: list[tuple[int, list[Array]]] = []
-                    for (round_number, cohort, keep), calls in zip(turns, drawn, strict=True):
-                        total, states = self._start(theta, calls, self._whole_noise(round_number, cohort, keep))
-                        count = len(cohort) if keep is None else int(np.sum(keep))
-                        with jax.enable_x64(True):
-                            step = mean_of(total, mean_scale(count, self.codec.grid))
-                        theta = theta + step  # a separate call: in one call, the compiler would round once, not twice
-                        begun.append((round_number, states))
-                    for round_number, states in jax.device_get(begun):  # one wait for all of them
-                        self._check(round_number, states)
+                    go_on = self._stay if self.resident else partial(self._come_back, drawers)
+                    theta, states = go_on(theta, turns)
+                    for (number, _, _), found in zip(turns, states, strict=False):
+                        self._check(number, found)
                 done = numbers[-1] + 1
                 yield Progress(
                     round_number=first + numbers[-1],
@@ -186,6 +198,29 @@ class Vectorised:
                     parameters=np.asarray(theta),
                     seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
                 )
+
+    def _stay(self, theta: Parameters, turns: Sequence[Turn]) -> tuple[Parameters, NDArray[np.int32]]:
+        """θ after rounds that stay on the processors, in calls of several, and the states of each one's updates."""
+        assert self.resident is not None  # noqa: S101 - asked before
+        found = []
+        for some in self.resident.groups(turns):
+            group = [(turn, self._take_part(turn[1])) for turn in turns[some]]
+            theta, _, states = self.resident.run(theta, group, self.numbers, some.stop - some.start)
+            found.append(states)
+        return theta, np.concatenate(jax.device_get(found))  # one wait for all of them
+
+    def _come_back(
+        self, drawers: ThreadPoolExecutor, theta: Parameters, turns: Sequence[Turn]
+    ) -> tuple[Parameters, NDArray[np.int32]]:
+        """The same where the host draws the batches, while the processor trains."""
+        theta, found = jax.device_put(theta, self.processors[0]), []
+        for turn, calls in zip(turns, self.drawing.ahead(drawers, turns, self._take_part), strict=True):
+            total, states = self._start(theta, calls, self._whole_noise(*turn))
+            _, cohort, included = turn
+            count = len(cohort) if included is None else int(np.sum(included))
+            theta = moved(theta, total, mean_scale(count, self.codec.grid), np.int32(0))
+            found.append(states)
+        return theta, np.stack([np.sum(states, axis=0) for states in jax.device_get(found)])
 
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
@@ -229,7 +264,7 @@ class Vectorised:
     def _start(
         self, parameters: NDArray[np.float32] | Array, calls: Sequence[CompiledCall], whole: NDArray[np.int32] | None
     ) -> tuple[Array, list[Array]]:
-        """A round that is not waited for: low and high halves of the sum, and the states of the updates."""
+        """A round that is not waited for: low and high halves of the sum, and how many updates are in each state."""
         totals, adding = list(self._nothing), Lock()
         update = self._update_from(parameters, len(calls))
 
@@ -237,8 +272,7 @@ class Vectorised:
             updates = update(call)
             state: Array
             with adding:  # integers: the order in which calls are done changes nothing
-                grid, largest = np.float32(self.codec.grid), np.int32(self.codec.largest)
-                totals[call.at], state = add(grid, largest, totals[call.at], updates, call.dither, call.keep)
+                totals[call.at], state = add(self.traced_codec, totals[call.at], [updates], call.dither, call.keep)
             return state
 
         states = list(self._each(added, calls))
@@ -257,8 +291,8 @@ class Vectorised:
 
         def update(call: CompiledCall) -> Array:
             fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
-            how = (self.model, self.recipe.form, self.usual, self.feed.finite, self._numbers_of(call.devices))
-            updates: Array = updates_of(*how, held[call.at], *fed, call.counts, call.noise)
+            lanes = (fed[2], call.counts, call.noise)
+            updates: Array = updates_of(self.form, self._numbers_of(call.devices), held[call.at], fed[:2], lanes)
             return updates
 
         return update
@@ -287,14 +321,13 @@ class Vectorised:
         while waiting:
             yield waiting.popleft().result()
 
-    def _check(self, round_number: int, states: Sequence[NDArray[np.int32]]) -> None:
+    def _check(self, round_number: int, states: NDArray[np.int32]) -> None:
         """Refuse a round with an update that is not finite or leaves the codec's range."""
-        found = np.concatenate([[FINE], *states])
-        if found.any():
-            kind = "not finite" if (found == NOT_FINITE).any() else "beyond the range of the codec"
+        if states[FINE] < states.sum():
+            kind = "not finite" if states[NOT_FINITE] else "beyond the range of the codec"
             raise TrainingError(
                 "CH700",
-                f"round {round_number}: {int((found > 0).sum())} of {len(found) - 1} updates are {kind}.",
+                f"round {round_number}: {states.sum() - states[FINE]} of {states.sum()} updates are {kind}.",
                 why="The steps are too large for this loss, or the features are not scaled.",
                 fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
             )

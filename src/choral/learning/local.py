@@ -26,7 +26,12 @@ Total = tuple[Tree, Tree | None]  # a sum, and what rounding it has left over, w
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
 
 
-def local_update(
+def local_update(model: Model, recipe: Recipe, *given: Array, **options: Any) -> Array:  # noqa: ANN401 - as below
+    """θ_i − θ of `local_changes` as one flat vector."""
+    return jnp.concatenate([leaf.ravel() for leaf in local_changes(model, recipe, *given, **options)])
+
+
+def local_changes(
     model: Model,
     recipe: Recipe,
     parameters: Array,
@@ -40,13 +45,13 @@ def local_update(
     usual: int | None = None,
     finite: bool = False,
     draw: Noise = noise.normal,
-) -> Array:
-    """θ_i − θ after τ noisy clipped steps from θ; `batches` are row numbers (τ, room), the first `counts` of each used.
+) -> list[Array]:
+    """θ_i − θ after τ noisy clipped steps from θ, in pieces that follow each other in the flat vector.
 
-    `keys` holds what `draw` needs for each step, and one entry more for the noise on the update. A place with a row
-    number below 0 is empty. Beyond the `usual` rows of a batch that is added in one piece nothing is computed unless
-    they are used. Features that are known to be `finite` need no guard. Where `numbers` are given, only the form of the
-    recipe counts.
+    `batches` are row numbers (τ, room), the first `counts` of each used. `keys` holds what `draw` needs for each step,
+    and one entry more for the noise on the update. A place with a row number below 0 is empty. Beyond the `usual` rows
+    of a batch that is added in one piece nothing is computed unless they are used. Features that are known to be
+    `finite` need no guard. Where `numbers` are given, only the form of the recipe counts.
     """
     model = model.fixed or model
     start = model.unravel(parameters)
@@ -87,13 +92,13 @@ def local_update(
         if recipe.weighed:
             update = jax.tree.map(lambda leaf: numbers.weight * leaf, update)
     if recipe.adaptive:
-        return counted_update(model, recipe, numbers, update, parameters[-1], keys[-1], draw)
+        return [counted_update(model, recipe, numbers, update, parameters[-1], keys[-1], draw)]
     if recipe.update_clip < math.inf:
         factor = clip_factor(tree_norm(update), numbers.update_clip)
         update = jax.tree.map(lambda leaf: jnp.where(factor > 0, leaf * factor, 0), update)
         spread = numbers.update_spread if recipe.update_noise else None
         update = add_noise(model, (update, None), spread, keys[-1], draw)
-    return model.ravel(update)
+    return jax.tree.leaves(update)
 
 
 def counted_update(
@@ -281,8 +286,27 @@ def dense_clipped_sum(
         # 0 times an input that is not finite would spoil the sum; rows known to be finite are spared a copy.
         guarded = a if finite and depth == 0 else jnp.where(counted, a, 0)
         # In full precision, whatever an accelerator does elsewhere: here gradients of length G are made and added.
-        sums.append((jnp.matmul(guarded.T, scaled, precision=lax.Precision.HIGHEST), scaled.sum(axis=0)))
+        sums.append((added_products(guarded, scaled), scaled.sum(axis=0)))
     return sums
+
+
+def added_products(inputs: Array, slopes: Array) -> Array:
+    """Σ over the rows of the outer products of inputs and slopes, in full precision.
+
+    For two outputs a CPU adds column by column in half of the time that its matrix product takes, and for inputs of
+    these sizes both add in the same order.
+    """
+
+    def product(inputs: Array, slopes: Array) -> Array:
+        return jnp.matmul(inputs.T, slopes, precision=lax.Precision.HIGHEST)
+
+    def by_columns(inputs: Array, slopes: Array) -> Array:
+        return jnp.sum(inputs[:, None, :] * slopes[:, :, None], axis=0).T
+
+    (rows, width), outputs = inputs.shape, slopes.shape[-1]
+    quick = by_columns if outputs == 2 and rows <= 256 and 32 <= width <= 104 else product
+    added: Array = lax.platform_dependent(inputs, slopes, cpu=quick, default=product)
+    return added
 
 
 def dense_factor(inputs: list[Array], backward: list[Array], clip: Number) -> Array:

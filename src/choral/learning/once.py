@@ -85,6 +85,27 @@ class LocalWork:
         steps = max(self.least_steps, math.ceil(self.local_time * stiffness / (2 * MARGIN)))
         return -(-steps // self.parts) * self.parts  # in whole passes over the parts, so that each is used as often
 
+    def numbers(self, steps: int) -> tuple[float, ...]:
+        """η/γ, G, R, B and η/κ, as so many compiled steps take them."""
+        step_size = self.local_time / steps
+        home = step_size / self.pull if self.pull else 0.0
+        return step_size * self.parts / self.divisor, self.clip, self.row_length, self.upload_bound, home
+
+    def table(
+        self, model: Model, features: NDArray[np.float32], labels: Labels, places: int
+    ) -> tuple[Model, NDArray[np.float64], Labels, NDArray[np.float64]]:
+        """The model of a row, and rows with an intercept, labels and weights, with room for so many units."""
+        size = padded(-(-places // self.parts)) * self.parts
+        if model.of_rows is not None:
+            model, size = model.of_rows, size * model.row[0]
+            features, labels, own = rows_of_persons(model, features)
+        else:
+            own = np.ones(len(labels))
+        rows, weights, classes = np.zeros((size, model.features + 1)), np.zeros(size), np.zeros(size, labels.dtype)
+        rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
+        weights[: len(labels)], classes[: len(labels)] = own, labels
+        return model, rows, classes, weights
+
     def covered(self, rows: int) -> int:
         """The rows of all parts if each were as large as the largest one."""
         return -(-rows // self.parts) * self.parts
@@ -157,23 +178,11 @@ def local_work(
     places = len(labels) if room is None else room
     work.check(model, places)
     require_bounded(parameters)
-    steps, size = work.steps(model, places), padded(-(-places // work.parts)) * work.parts
-    if model.of_rows is not None:
-        model, size = model.of_rows, size * model.row[0]
-        features, labels, own = rows_of_persons(model, features)
-    else:
-        own = np.ones(len(labels))
-    rows, weights, classes = np.zeros((size, model.features + 1)), np.zeros(size), np.zeros(size, labels.dtype)
-    rows[: len(labels), :-1], rows[: len(labels), -1] = features, 1
-    weights[: len(labels)], classes[: len(labels)] = own, labels
-    step_size = work.local_time / steps
-    numbers = np.array([
-        step_size * work.parts / work.divisor, work.clip, work.row_length, work.upload_bound,
-        step_size / work.pull if work.pull else 0.0,
-    ])  # fmt: skip
+    steps = work.steps(model, places)
+    model, *given = work.table(model, features, labels, places)
     with jax.enable_x64(True):
         start = parameters.astype(np.float64).reshape(model.features + 1, -1)
-        update = work_through(model.link, start, rows, classes, weights, numbers, steps, work.parts)
+        update = work_through(model.link, start, *given, np.array(work.numbers(steps)), steps, work.parts)
         return np.asarray(update).ravel()
 
 
@@ -343,7 +352,7 @@ def walk(
         now = number % parts
         mine = rows[:, now]
         slope = slopes(link, mine @ model, labels[:, now])
-        longest = jnp.maximum(lengths[:, now] * _pulls(link, slope), clip)
+        longest = jnp.maximum(lengths[:, now] * pulls(link, slope), clip)
         factor = jnp.where(used[:, now], weights[:, now] * (clip / longest), 0)
         moved = model - rate * (mine.T @ (slope * factor[:, None])) - home * (model - start)
         return _within(LARGEST_MODEL, moved)
@@ -352,7 +361,7 @@ def walk(
     return _within(bound, end - start)
 
 
-def _pulls(link: Link, slope: Array) -> Array:
+def pulls(link: Link, slope: Array) -> Array:
     """By what a row's slope is clipped: its length, or √2·(1 − p_y) for a softmax, which is never below its length.
 
     Three and more classes clipped by the length itself would be the gradient of no convex loss: docs/accounting.md.

@@ -33,9 +33,18 @@ def keys(seed: int, purpose: Purpose, round_: int, devices: NDArray[np.integer])
     >>> bool(keys(1, "noise", 0, np.array([5]))[0] == keys(1, "noise", 0, np.array([3, 5]))[1])
     True
     """
-    digest = hashlib.sha256(f"choral/1|{seed}|{purpose}|{round_}".encode()).digest()
-    first, second = np.frombuffer(digest[:16], dtype="<u8")
+    first, second = seed_words(seed, purpose, round_)
     return _mix(_mix(devices.astype(np.uint64) * _GOLDEN + first) + second)
+
+
+def seed_words(seed: int, purpose: Purpose, round_: int) -> Words:
+    """The two words that the keys of a round are made of, for one purpose.
+
+    >>> seed_words(1, "noise", 0).shape
+    (2,)
+    """
+    digest = hashlib.sha256(f"choral/1|{seed}|{purpose}|{round_}".encode()).digest()
+    return np.frombuffer(digest[:16], dtype="<u8").astype(np.uint64)
 
 
 def words(key: Words, places: NDArray[np.integer]) -> Words:

@@ -1,16 +1,19 @@
 """One experiment as data: what is learned from which rows, how devices train, and the noise that a rule asks for."""
 
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.once import OnceEngine
-from choral.backends.vectorised import Vectorised
+from choral.backends.once import train_together as train_rounds_together
+from choral.backends.vectorised import SimulatedSum, Vectorised
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate, squared_gradient_norm
@@ -24,6 +27,7 @@ from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
 from choral.secagg.codec import mean
 
+CORES = os.cpu_count() or 1
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
 Measure = Literal["train_loss", "squared_gradient_norm"]  # over all training rows, which costs as much as a round
@@ -229,7 +233,7 @@ class Experiment:
         ([2.0, 4.0], True)
         """
         seen: Curve = {name: [] for name in ("round", f"{part}_accuracy", f"{part}_loss", *self.also)}
-        (model, split, _), looks = self.task.begun(repeat), _trained(self, repeat)
+        (model, split, _), looks = self.task.begun(repeat), trained(self, repeat)
         for done, parameters in looks[-1:] if part == "validation" else looks:
             found = evaluate(model, parameters, getattr(split, part))
             look = [done, found.accuracy or 0.0, found.loss]
@@ -270,22 +274,68 @@ def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
     return Vectorised(model=model, records=split.train, plan=plan, codec=grid, seed=repeat, recipe=experiment.recipe())
 
 
-@lru_cache(maxsize=8)
-def _trained(experiment: Experiment, repeat: int) -> tuple[tuple[int, NDArray[np.float32]], ...]:
-    """The model at each look; the last few runs are kept, so that what is chosen need not be trained again."""
-    return tuple(_looks(experiment, repeat))
+Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
+MOST_BYTES = 2**28  # of models that are kept, so that what is chosen need not be trained again
+_kept: dict[tuple[Experiment, int], Looks] = {}
 
 
-def _looks(experiment: Experiment, repeat: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    engine, (_, _, parameters) = _engine(experiment, repeat), experiment.task.begun(repeat)
-    every = max(1, experiment.rounds // experiment.looks)
-    cohorts = balanced_cohorts(experiment.plan(), seed=repeat)
-    if isinstance(engine, Vectorised):
-        for progress in engine.rounds(parameters, cohorts, first=1, every=every):
-            yield progress.done, progress.parameters
-        return
+def trained(experiment: Experiment, repeat: int) -> Looks:
+    """The model at each look; the last runs are kept."""
+    if (experiment, repeat) not in _kept:
+        train_together([(experiment, repeat)])
+    return _kept[experiment, repeat]
+
+
+def train_together(runs: Sequence[tuple[Experiment, int]]) -> None:
+    """Train those of these runs that are not kept, as many at a time as there are cores.
+
+    Runs with noise once that differ in clip and noise alone, so in ε, are one: they go through the rows together.
+    """
+    groups: dict[tuple[Experiment, int], list[Experiment]] = {}
+    for experiment, repeat in dict.fromkeys(runs):
+        if (experiment, repeat) not in _kept:
+            plan = experiment.plan()
+            alike = replace(experiment, clip=1.0, noise=0.0) if plan.once and plan.partitioned else experiment
+            groups.setdefault((alike, repeat), []).append(experiment)
+    with ThreadPoolExecutor(CORES) as pool:
+        done = pool.map(lambda one: _looks(one[1], one[0][1]), groups.items())
+        for ((_, repeat), experiments), looks in zip(groups.items(), done, strict=True):
+            _kept.update({(one, repeat): seen for one, seen in zip(experiments, looks, strict=True)})
+    for oldest in [*_kept][:-1]:
+        if sum(map(_bytes, _kept.values())) > MOST_BYTES:
+            del _kept[oldest]
+
+
+def _bytes(looks: Looks) -> int:
+    return sum(parameters.nbytes for _, parameters in looks)
+
+
+def _looks(experiments: Sequence[Experiment], repeat: int) -> list[Looks]:
+    """The models at each look of runs that go together."""
+    first, engines = experiments[0], [_engine(one, repeat) for one in experiments]
+    _, _, start = first.task.begun(repeat)
+    every, cohorts = max(1, first.rounds // first.looks), balanced_cohorts(first.plan(), seed=repeat)
+    if isinstance(engines[0], Vectorised):
+        rounds = engines[0].rounds(start, cohorts, first=1, every=every)
+        return [tuple((progress.done, progress.parameters) for progress in rounds)]
+    once = [one for one in engines if isinstance(one, OnceEngine)]
+    models: list[NDArray[np.float32]] = [start] * len(once)
+    seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in once]
     for done, cohort in enumerate(cohorts, start=1):
-        opened = engine.train(parameters, done, cohort)
-        parameters = parameters + mean(opened.total, opened.count, experiment.task.grid)
+        opened = _opened(once, models, done, cohort)
+        models = [
+            model + mean(one.total, one.count, first.task.grid) for model, one in zip(models, opened, strict=True)
+        ]
         if done % every == 0 or done == len(cohorts):
-            yield done, parameters
+            for looks, model in zip(seen, models, strict=True):
+                looks.append((done, model))
+    return [tuple(looks) for looks in seen]
+
+
+def _opened(
+    engines: Sequence[OnceEngine], models: Sequence[NDArray[np.float32]], number: int, cohort: NDArray[np.int64]
+) -> list[SimulatedSum]:
+    """A round of each run; one alone is trained as it always was."""
+    if len(engines) == 1:
+        return [engines[0].train(models[0], number, cohort)]
+    return train_rounds_together(engines, models, number, cohort)

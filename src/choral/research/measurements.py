@@ -9,7 +9,7 @@ from typing import Any
 
 from choral import __version__
 from choral.errors import StorageError
-from choral.research.experiment import Curve, Experiment, Part
+from choral.research.experiment import Curve, Experiment, Part, train_together
 from choral.run.folder import write_whole
 
 
@@ -25,15 +25,24 @@ class Measurements:
                 "CH801", f"can't be made: {error.strerror}.", where=str(folder), fix="Give another --out."
             ) from None
 
+    def together(self, experiments: Sequence[Experiment], part: Part) -> None:
+        """Train what will be asked for, over all repeats, side by side."""
+        runs = [(one, repeat) for repeat in range(self.repeats) for one in experiments
+                if str(repeat) not in self._file(one, part)[1]]  # fmt: skip
+        train_together(runs)
+
     def curves(self, experiment: Experiment) -> list[Curve]:
         """The curve of each repeat on its test rows: for what is not chosen among others."""
+        self.together([experiment], "test")
         return [self.curve(experiment, repeat, "test") for repeat in range(self.repeats)]
 
     def varied(
         self, experiment: Experiment, setting: str, symbol: str, values: Sequence[Any]
     ) -> dict[str, list[Curve]]:
         """The curves for several values of one setting, named as in "σ = 0.1"."""
-        return {f"{symbol} = {one:g}": self.curves(replace(experiment, **{setting: one})) for one in values}
+        several = {f"{symbol} = {one:g}": replace(experiment, **{setting: one}) for one in values}
+        self.together([*several.values()], "test")
+        return {name: self.curves(one) for name, one in several.items()}
 
     def curve(self, experiment: Experiment, repeat: int, part: Part) -> Curve:
         """The curve of one repeat on one part of the rows."""
@@ -76,6 +85,9 @@ class Counting(Measurements):
     def __init__(self, folder: Path, repeats: int) -> None:
         super().__init__(folder, repeats)
         self.missing: set[tuple[Path, int]] = set()
+
+    def together(self, experiments: Sequence[Experiment], part: Part) -> None:
+        """Nothing is trained."""
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002 - as above
         path, kept = self._file(experiment, what)

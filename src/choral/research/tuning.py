@@ -82,6 +82,7 @@ def tuned(
     """
     if rule is not None:
         candidates = [one.within(rule, epsilon=epsilon, delta=delta) for one in candidates]
+    measurements.together(candidates, "validation")
     chosen, curves, scores = [], [], []
     for repeat in range(measurements.repeats):
         found = [measurements.curve(one, repeat, "validation") for one in candidates]
@@ -107,6 +108,7 @@ def tuned(
 
 def validated(measurements: Measurements, candidates: Sequence[Experiment]) -> list[float]:
     """The best validation accuracy of each repeat: for what is to be chosen before any test row is read."""
+    measurements.together(candidates, "validation")
     found = (
         [measurements.curve(one, repeat, "validation") for one in candidates] for repeat in range(measurements.repeats)
     )
@@ -116,7 +118,9 @@ def validated(measurements: Measurements, candidates: Sequence[Experiment]) -> l
 def tuned_over(
     measurements: Measurements, candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float
 ) -> dict[str, Method]:
-    """The same for several budgets, by their ε."""
+    """The same for several budgets, by their ε; all are trained together."""
+    every = [one.within(rule, epsilon=epsilon, delta=delta) for epsilon in epsilons for one in candidates]
+    measurements.together(every, "validation")
     return {f"{one:g}": tuned(measurements, candidates, rule, one, delta) for one in epsilons}
 
 

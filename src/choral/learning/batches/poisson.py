@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_reason
 from choral.learning.rounding import ONE_PIECE
@@ -104,22 +105,56 @@ def poisson(sizes: Rows, batch: int, random: Words, typical: int | None = None) 
     >>> poisson(np.array([3]), 3, np.zeros((1, 2, 8), dtype=np.uint64)).rows[0, 0, :3].tolist()
     [0, 1, 2]
     """
-    places = (random >> np.uint64(11)).view(np.int64).astype(np.float64)
-    places += 0.5
-    places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
     of = sizes if typical is None else np.full_like(sizes, typical)
-    with np.errstate(divide="ignore"):  # γ = m: every gap is 1
-        inverse = 1 / np.log1p(-batch / of)[:, None, None]
-    np.log(places, out=places)
-    places *= inverse
-    np.floor(places, out=places)
-    places += 1  # geometric gaps
+    places = geometric(random >> np.uint64(11), _inverse(of, batch)[:, None, None])
     np.cumsum(places, axis=-1, out=places)
     inside = places <= sizes[:, None, None]
     places *= inside
     rows = places.astype(np.int32)
     rows -= inside
     return Batches(rows=rows, counts=np.count_nonzero(inside, axis=-1).astype(np.int32))
+
+
+def _inverse(sizes: Rows, batch: int) -> NDArray[np.float64]:
+    """1/ln(1 − γ/m) for each device."""
+    with np.errstate(divide="ignore"):  # γ = m: every gap is 1
+        inverse: NDArray[np.float64] = 1 / np.log1p(-batch / sizes)
+    return inverse
+
+
+def geometric(drawn: Words, inverse: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Geometric gaps from 53 bits each.
+
+    >>> geometric(np.uint64([0, 2**52, 2**53 - 1]), 1 / np.log1p(-np.float64([0.5]))).tolist()
+    [55.0, 1.0, 1.0]
+    """
+    places = drawn.view(np.int64).astype(np.float64)
+    places += 0.5
+    places *= 2.0**-53  # uniform in (0, 1); all in place, since the passes over memory are what this costs
+    np.log(places, out=places)
+    places *= inverse
+    np.floor(places, out=places)
+    places += 1
+    return places
+
+
+def thresholds(size: int, batch: int) -> Words:
+    """For g = 1, …, m: of the 2^53 values of a word, those below this one give a gap longer than g.
+
+    They are found by halving the very function that draws on the host, so that a table of them draws the same batches
+    in integers alone.
+
+    >>> thresholds(4, 2).tolist() == [2**52, 2**51, 2**50, 2**49]
+    True
+    """
+    longer = np.arange(1.0, size + 1)
+    low, high = np.zeros(size, np.uint64), np.full(size, 2**53, np.uint64)  # every word below `low` is longer
+    inverse = _inverse(np.array([size]), min(batch, size))
+    for _ in range(54):
+        middle = (low + high) >> np.uint64(1)
+        is_longer = (geometric(middle, inverse) > longer) & (low < high)
+        low, high = np.where(is_longer, middle + np.uint64(1), low), np.where(is_longer, high, middle)
+    return low
 
 
 def scattered(batches: Batches, random: Source) -> Batches:

@@ -1,0 +1,66 @@
+"""Several runs with noise once through the same rows: their products with the rows are one product."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from choral.learning.models import Link, Model, slopes
+from choral.learning.once import LARGEST_MODEL, LocalWork, pulls, require_bounded, shortened
+from choral.learning.records import Labels
+
+
+def local_works(
+    model: Model,
+    works: Sequence[LocalWork],
+    parameters: Sequence[NDArray[np.float32]],
+    features: NDArray[np.float32],
+    labels: Labels,
+) -> NDArray[np.float64]:
+    """`once.local_work` of runs that differ in their clips, each from its own model, to the last bits of float64.
+
+    Products of other shapes may be added in another order. After rounding to the codec's grid few integers differ.
+    """
+    for work, start in zip(works, parameters, strict=True):
+        work.check(model, len(labels))
+        require_bounded(start)
+    (steps,), first = {work.steps(model, len(labels)) for work in works}, works[0]
+    model, *given = first.table(model, features, labels, len(labels))
+    with jax.enable_x64(True):
+        starts = np.stack(parameters).astype(np.float64).reshape(len(works), model.features + 1, -1)
+        numbers = np.array([work.numbers(steps) for work in works])
+        return np.asarray(work_through_together(model.link, starts, *given, numbers, steps)).reshape(len(works), -1)
+
+
+@partial(jax.jit, static_argnames=("link",))
+def work_through_together(
+    link: Link, starts: Array, rows: Array, labels: Array, weights: Array, numbers: Array, steps: Array
+) -> Array:
+    """`once.work_through` for models (runs, features, outputs), all rows being one part."""
+    rate, clip, row_length, bound, home = numbers.T[..., None, None]
+    runs, width, outputs = starts.shape
+    short = shortened(rows, weights, row_length[0, 0, 0])
+    slopes_of: Callable[[Array], Array] = jax.vmap(lambda scores: slopes(link, scores, labels))
+
+    def step(_: int, models: Array) -> Array:
+        flat = jnp.moveaxis(models, 2, 1).reshape(runs * outputs, width)
+        # Rows are the last axis of both products, so that what lies between them is done for many rows at a time.
+        slope = slopes_of(jnp.moveaxis((flat @ short.rows.T).reshape(runs, outputs, -1), 1, 2))
+        longest = jnp.maximum(short.lengths * pulls(link, slope), clip[..., 0])
+        factor = jnp.where(short.used, weights * (clip[..., 0] / longest), 0)
+        scaled = jnp.moveaxis(slope * factor[..., None], 2, 1).reshape(runs * outputs, -1)
+        gradients = jnp.moveaxis((scaled @ short.rows).reshape(runs, outputs, width), 1, 2)
+        moved: Array = models - rate * gradients - home * (models - starts)
+        return _within(LARGEST_MODEL, moved)
+
+    return _within(bound, lax.fori_loop(0, steps, step, starts) - starts)
+
+
+def _within(most: float | Array, models: Array) -> Array:
+    """Of each model the nearest point that is no longer than this."""
+    lengths = jnp.sqrt(jnp.sum(models * models, axis=(1, 2), keepdims=True))
+    return models * (most / jnp.maximum(lengths, most))
