@@ -15,10 +15,11 @@ SMALL_SITES = 40  # into which the larger tables are dealt as well
 Ends = tuple[float, float]
 
 
-def _declared(
+def declared(
     package: str, name: str, label: str, *, sites: int, numbers: Mapping[str, Ends], levels: Sequence[str],
     classes: bool = True, label_bounds: Ends | None = None, by: str | None = None, **more: int,
 ) -> RealTable:  # fmt: skip
+    """A table of an R package with its declared columns, over so many sites or over those that `by` names."""
     frame = of_r(package, name)[[label, *numbers, *levels, *([by] if by else [])]].dropna().reset_index(drop=True)
     columns: dict[str, Any] = {one: {"bounds": list(ends)} for one, ends in numbers.items()}
     for one in levels:
@@ -38,7 +39,7 @@ def _declared(
 
 def subscribers(sites: int) -> RealTable:
     """wa_churn: who left a telephone company."""
-    return _declared(
+    return declared(
         "modeldata", "wa_churn", "churn", sites=sites,
         numbers={"tenure": (0, 72), "monthly_charges": (0, 120), "total_charges": (0, 9000)},
         levels=["female", "senior_citizen", "partner", "dependents", "phone_service", "multiple_lines",
@@ -55,12 +56,12 @@ def callers(sites: int) -> RealTable:
         numbers |= {f"total_{part}_minutes": (0, 400), f"total_{part}_calls": (0, 200)}
         numbers[f"total_{part}_charge"] = (0, charge)
     levels = ["area_code", "international_plan", "voice_mail_plan"]
-    return _declared("modeldata", "mlc_churn", "churn", sites=sites, numbers=numbers, levels=levels)
+    return declared("modeldata", "mlc_churn", "churn", sites=sites, numbers=numbers, levels=levels)
 
 
 def credit(sites: int) -> RealTable:
     """credit_data: who paid back."""
-    return _declared(
+    return declared(
         "modeldata", "credit_data", "Status", sites=sites,
         numbers={"Seniority": (0, 50), "Time": (0, 72), "Age": (18, 70), "Expenses": (0, 200), "Income": (0, 1000),
                  "Assets": (0, 50_000), "Debt": (0, 5000), "Amount": (0, 5000), "Price": (0, 10_000)},
@@ -70,7 +71,7 @@ def credit(sites: int) -> RealTable:
 
 def remote(sites: int) -> RealTable:
     """Stackoverflow: who works from home, of developers in five countries."""
-    return _declared(
+    return declared(
         "modeldata", "stackoverflow", "Remote", sites=sites,
         numbers={"Salary": (0, 200_000), "YearsCodedJob": (0, 20), "CompanySizeNumber": (0, 10_000),
                  "CareerSatisfaction": (0, 10)},
@@ -83,7 +84,7 @@ def remote(sites: int) -> RealTable:
 
 def attrition(sites: int) -> RealTable:
     """Who left a company: 1,470 employees, 30 columns."""
-    return _declared(
+    return declared(
         "modeldata", "attrition", "Attrition", sites=sites,
         numbers={"Age": (18, 60), "DailyRate": (100, 1500), "DistanceFromHome": (0, 30), "HourlyRate": (30, 100),
                  "JobLevel": (1, 5), "MonthlyIncome": (1000, 20_000), "MonthlyRate": (2000, 27_000),
@@ -98,7 +99,7 @@ def attrition(sites: int) -> RealTable:
 
 def emails(sites: int) -> RealTable:
     """Which of 3,921 messages is spam."""
-    return _declared(
+    return declared(
         "openintro", "email", "spam", sites=sites,
         numbers={"cc": (0, 10), "image": (0, 5), "attach": (0, 5), "dollar": (0, 30), "inherit": (0, 5),
                  "password": (0, 5), "num_char": (0, 100), "line_breaks": (0, 2000), "exclaim_mess": (0, 50)},
@@ -109,7 +110,7 @@ def emails(sites: int) -> RealTable:
 
 def mortgages(sites: int) -> RealTable:
     """HMDA: who was denied a mortgage."""
-    return _declared(
+    return declared(
         "AER", "HMDA", "deny", sites=sites,
         numbers={"pirat": (0, 1), "hirat": (0, 1), "lvrat": (0, 2), "unemp": (0, 12)},
         levels=["chist", "mhist", "phist", "selfemp", "insurance", "condomin", "afam", "single", "hschool"],
@@ -118,7 +119,7 @@ def mortgages(sites: int) -> RealTable:
 
 def chile(sites: int) -> RealTable:
     """How 2,700 people meant to vote in the plebiscite of 1988: four answers."""
-    return _declared(
+    return declared(
         "carData", "Chile", "vote", sites=sites, levels=["region", "sex", "education"],
         numbers={"population": (0, 250_000), "age": (18, 70), "income": (0, 200_000), "statusquo": (-2, 2)},
     )  # fmt: skip
@@ -126,7 +127,7 @@ def chile(sites: int) -> RealTable:
 
 def titanic(sites: int) -> RealTable:
     """Who survived, of the 1,046 passengers whose age is known."""
-    return _declared(
+    return declared(
         "carData", "TitanicSurvival", "survived", sites=sites, numbers={"age": (0, 80)},
         levels=["sex", "passengerClass"],
     )  # fmt: skip
@@ -134,7 +135,7 @@ def titanic(sites: int) -> RealTable:
 
 def rotterdam(sites: int) -> RealTable:
     """Who died of 2,982 patients with breast cancer."""
-    return _declared(
+    return declared(
         "survival", "rotterdam", "death", sites=sites,
         numbers={"year": (1978, 1993), "age": (20, 90), "nodes": (0, 35), "pgr": (0, 2000), "er": (0, 2000)},
         levels=["meno", "size", "grade", "hormon", "chemo"],
@@ -143,7 +144,7 @@ def rotterdam(sites: int) -> RealTable:
 
 def ames(sites: int) -> RealTable:
     """Prices of 2,930 houses: a number."""
-    return _declared(
+    return declared(
         "modeldata", "ames", "Sale_Price", sites=sites, classes=False, label_bounds=(0, 800_000),
         numbers={"Lot_Area": (0, 40_000), "Year_Built": (1870, 2010), "Year_Remod_Add": (1950, 2010),
                  "Mas_Vnr_Area": (0, 1600), "Total_Bsmt_SF": (0, 3000), "First_Flr_SF": (0, 3000),
@@ -156,7 +157,7 @@ def ames(sites: int) -> RealTable:
 
 def concrete(sites: int) -> RealTable:
     """The strength of 1,030 samples: a number."""
-    return _declared(
+    return declared(
         "modeldata", "concrete", "compressive_strength", sites=sites, classes=False, label_bounds=(0, 100), levels=[],
         numbers={"cement": (100, 550), "blast_furnace_slag": (0, 360), "fly_ash": (0, 200), "water": (120, 250),
                  "superplasticizer": (0, 35), "coarse_aggregate": (800, 1150), "fine_aggregate": (590, 1000),
@@ -166,7 +167,7 @@ def concrete(sites: int) -> RealTable:
 
 def wages(sites: int) -> RealTable:
     """What 3,000 men earned: a number."""
-    return _declared(
+    return declared(
         "ISLR", "Wage", "wage", sites=sites, classes=False, label_bounds=(0, 350),
         numbers={"year": (2003, 2009), "age": (18, 80)},
         levels=["maritl", "race", "education", "jobclass", "health", "health_ins"],
@@ -175,7 +176,7 @@ def wages(sites: int) -> RealTable:
 
 def pupils(sites: int) -> RealTable:
     """Hsb82: mathematics in 160 schools, each a site: a number."""
-    return _declared(
+    return declared(
         "mlmRev", "Hsb82", "mAch", sites=sites, classes=False, label_bounds=(-5, 25), by="school",
         numbers={"ses": (-4, 3), "meanses": (-1.5, 1)}, levels=["minrty", "sx", "sector"],
     )  # fmt: skip
@@ -183,7 +184,7 @@ def pupils(sites: int) -> RealTable:
 
 def exams(sites: int) -> RealTable:
     """Exam: results in those of 65 schools, each a site, that train on at least ten pupils: a number."""
-    return _declared(
+    return declared(
         "mlmRev", "Exam", "normexam", sites=sites, classes=False, label_bounds=(-4, 4), by="school", rows=10,
         numbers={"standLRT": (-3, 3.1), "schavg": (-1, 1)}, levels=["schgend", "vr", "intake", "sex", "type"],
     )  # fmt: skip
@@ -191,7 +192,7 @@ def exams(sites: int) -> RealTable:
 
 def insured(sites: int) -> RealTable:
     """HealthInsurance: who has one."""
-    return _declared(
+    return declared(
         "AER", "HealthInsurance", "insurance", sites=sites, numbers={"age": (18, 65), "family": (1, 15)},
         levels=["health", "limit", "gender", "married", "selfemp", "region", "ethnicity", "education"],
     )  # fmt: skip
@@ -199,7 +200,7 @@ def insured(sites: int) -> RealTable:
 
 def smokers(sites: int) -> RealTable:
     """SmokeBan: who smokes, of 10,000 workers."""
-    return _declared(
+    return declared(
         "AER", "SmokeBan", "smoker", sites=sites, numbers={"age": (18, 90)},
         levels=["ban", "education", "afam", "hispanic", "gender"],
     )  # fmt: skip
@@ -207,7 +208,7 @@ def smokers(sites: int) -> RealTable:
 
 def arrests(sites: int) -> RealTable:
     """Who was released after an arrest."""
-    return _declared(
+    return declared(
         "carData", "Arrests", "released", sites=sites,
         numbers={"age": (12, 70), "checks": (0, 6), "year": (1997, 2002)},
         levels=["colour", "sex", "employed", "citizen"],
@@ -216,7 +217,7 @@ def arrests(sites: int) -> RealTable:
 
 def words_of_spam(sites: int) -> RealTable:
     """spam7: spam by six counts of words and signs."""
-    return _declared(
+    return declared(
         "DAAG", "spam7", "yesno", sites=sites, levels=[],
         numbers={"crl.tot": (0, 3000), "dollar": (0, 1), "bang": (0, 3), "money": (0, 2), "n000": (0, 2),
                  "make": (0, 2)},
@@ -225,7 +226,7 @@ def words_of_spam(sites: int) -> RealTable:
 
 def wells(sites: int) -> RealTable:
     """Who changed to another well, of 3,020 households."""
-    return _declared(
+    return declared(
         "carData", "Wells", "switch", sites=sites, levels=["association"],
         numbers={"arsenic": (0, 10), "distance": (0, 350), "education": (0, 17)},
     )  # fmt: skip
@@ -236,12 +237,12 @@ def ballots(sites: int) -> RealTable:
     marks = ["economic.cond.national", "economic.cond.household", "Blair", "Hague", "Kennedy"]
     numbers: dict[str, Ends] = dict.fromkeys(marks, (1, 5))
     numbers |= {"age": (18, 95), "Europe": (1, 11), "political.knowledge": (0, 3)}
-    return _declared("carData", "BEPS", "vote", sites=sites, numbers=numbers, levels=["gender"])
+    return declared("carData", "BEPS", "vote", sites=sites, numbers=numbers, levels=["gender"])
 
 
 def gammopathy(sites: int) -> RealTable:
     """mgus2: who died of 1,384 patients."""
-    return _declared(
+    return declared(
         "survival", "mgus2", "death", sites=sites, levels=["sex"],
         numbers={"age": (20, 100), "dxyr": (1960, 1995), "hgb": (5, 20), "creat": (0, 10), "mspike": (0, 3)},
     )  # fmt: skip
@@ -249,7 +250,7 @@ def gammopathy(sites: int) -> RealTable:
 
 def vocabulary(sites: int) -> RealTable:
     """Vocab: how many of ten words 30,351 people know: a number."""
-    return _declared(
+    return declared(
         "carData", "Vocab", "vocabulary", sites=sites, classes=False, label_bounds=(0, 10),
         numbers={"year": (1974, 2016), "education": (0, 20)}, levels=["sex"],
     )  # fmt: skip
@@ -257,7 +258,7 @@ def vocabulary(sites: int) -> RealTable:
 
 def homes(sites: int) -> RealTable:
     """Sacramento: prices of 932 homes: a number."""
-    return _declared(
+    return declared(
         "modeldata", "Sacramento", "price", sites=sites, classes=False, label_bounds=(0, 900_000), levels=["type"],
         numbers={"beds": (0, 8), "baths": (0, 5), "sqft": (0, 5000), "latitude": (38, 39.1), "longitude": (-122, -120)},
     )  # fmt: skip
@@ -265,7 +266,7 @@ def homes(sites: int) -> RealTable:
 
 def saratoga(sites: int) -> RealTable:
     """Prices of 1,728 houses: a number."""
-    return _declared(
+    return declared(
         "mosaicData", "SaratogaHouses", "price", sites=sites, classes=False, label_bounds=(0, 800_000),
         numbers={"lotSize": (0, 10), "age": (0, 200), "landValue": (0, 300_000), "livingArea": (0, 5500),
                  "pctCollege": (0, 100), "bedrooms": (0, 8), "fireplaces": (0, 4), "bathrooms": (0, 5),
@@ -276,7 +277,7 @@ def saratoga(sites: int) -> RealTable:
 
 def languages(sites: int) -> RealTable:
     """nlschools: language scores in those of 133 classes that train on at least ten pupils: a number."""
-    return _declared(
+    return declared(
         "MASS", "nlschools", "lang", sites=sites, classes=False, label_bounds=(0, 60), by="class", rows=10,
         numbers={"IQ": (0, 20), "GS": (0, 40), "SES": (0, 50)}, levels=["COMB"],
     )  # fmt: skip
@@ -284,13 +285,13 @@ def languages(sites: int) -> RealTable:
 
 def districts(sites: int) -> RealTable:
     """Contraception: who uses it in those of 60 districts that train on at least ten women."""
-    return _declared(
+    return declared(
         "mlmRev", "Contraception", "use", sites=sites, by="district", rows=10,
         numbers={"age": (-15, 20)}, levels=["livch", "urban"],
     )  # fmt: skip
 
 
-def _dealt(
+def dealt(
     large: Sequence[Callable[[int], RealTable]], others: Sequence[Callable[[int], RealTable]],
     natural: Mapping[Callable[[int], RealTable], int],
 ) -> dict[str, Callable[[], RealTable]]:  # fmt: skip
@@ -303,9 +304,9 @@ def _dealt(
 
 
 _OTHERS = (attrition, emails, mortgages, chile, titanic, rotterdam, ames, concrete, wages)
-FRESH = _dealt((subscribers, callers, credit, remote), _OTHERS, {pupils: 160, exams: 65})
+FRESH = dealt((subscribers, callers, credit, remote), _OTHERS, {pupils: 160, exams: 65})
 # The verdict was fitted again, on made-up tables, after results on the first list were known. These stood here before.
-SECOND = _dealt(
+SECOND = dealt(
     (insured, smokers, arrests, words_of_spam), (wells, ballots, gammopathy, vocabulary, homes, saratoga),
     {languages: 133, districts: 60},
 )  # fmt: skip

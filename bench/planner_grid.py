@@ -1,8 +1,10 @@
 """The grid that `bench.planner` compares the planner with: at least 200 settings of a table at every ε.
 
-Noise once has five slopes, twelve total times (quick: ten), two numbers of rounds and two server steps; where the
-planner proposes noise in every step, that has three clips, five step sizes, four numbers of steps, two numbers of local
-steps, and two batches and two server steps in addition. Every setting has the noise that `calibrated` gives it.
+Noise once has five slopes, twelve total times, three numbers of rounds and two server steps (quick: four slopes, nine
+times). Where the planner proposes noise in every step, that has three clips, five step sizes, four
+numbers of steps, two numbers of local steps, two batches and two server steps in addition (quick: instead, without the
+most steps). Every setting has the noise that `calibrated` gives it. What a split of a table gives is kept in an ignored
+folder, so that a search goes on where it was stopped.
 """
 
 import hashlib
@@ -30,30 +32,48 @@ from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN, movement
 from choral.run.study import Study, settle
 
 EPSILONS, DELTA = (1.0, 2.0, 4.0), 1e-5
-FINALISTS = 5  # settings that are judged once more, with fresh noise
-FRESH_DRAWS = 4  # times as many draws of the noise, then
-SLOPES, ROUNDS = (0.1, 0.2, 0.3, 0.5, 1.0), (5, 20)
+FRESH_DRAWS = 4  # times as many draws of the noise where one setting is judged
 CLIPS, STEP_SIZES = (0.5, 1.5, 4.0), (0.03, 0.1, 0.3, 1.0, 3.0)
-STEPS, LOCAL_STEPS, SHARES = (32, 64, 128, 256), (1, 8), (1, 4)
+LOCAL_STEPS, SHARES = (1, 8), (1, 4)
 SERVERS = ("mean", "averaged")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is measured: seeds, the most rows of a table, the most draws of the noise, total times times R²."""
+    """How much is measured: splits to choose on, and as many others to judge on; rows, draws of the noise, the grid."""
 
     seeds: int
     most_rows: int
     most_draws: int
-    times: tuple[float, ...]
+    slopes: tuple[float, ...]
+    times: tuple[float, ...]  # total times, times R²
+    rounds: tuple[int, ...]
+    steps: tuple[int, ...]  # noisy ones, of a device
+    both: bool  # whether noise once is searched as well where noise in every step is proposed
+
+    @property
+    def chosen_on(self) -> range:
+        """The splits on which the best setting is found."""
+        return range(self.seeds)
+
+    @property
+    def judged_on(self) -> range:
+        """The splits on which it is compared with the planner."""
+        return range(self.seeds, 2 * self.seeds)
 
     def draws(self, rows: int) -> int:
         """Draws of the noise per split: more for a small table, whose figures differ more from draw to draw."""
         return min(self.most_draws, max(1, 6000 // rows))
 
 
-QUICK = Effort(seeds=2, most_rows=3000, most_draws=3, times=tuple(2.0**power for power in range(3, 13)))
-FULL = Effort(seeds=5, most_rows=8000, most_draws=6, times=tuple(2.0**power for power in range(2, 14)))
+QUICK = Effort(
+    seeds=2, most_rows=1500, most_draws=1, slopes=(0.05, 0.1, 0.25, 0.5),
+    times=tuple(2.0**power for power in range(3, 12)), rounds=(5, 20, 60), steps=(32, 64, 128), both=False,
+)  # fmt: skip
+FULL = Effort(
+    seeds=5, most_rows=8000, most_draws=6, slopes=(0.05, 0.1, 0.2, 0.4, 0.8),
+    times=tuple(2.0**power for power in range(2, 14)), rounds=(5, 20, 60), steps=(32, 64, 128, 256), both=True,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +127,13 @@ def study_of(
     return settle(config.job_of(**settings, noise_is_added=noise), table.frame)
 
 
-def _once_together(times: Sequence[float]) -> Iterator[list[Setting]]:
-    """The settings, those together that can be trained side by side."""
-    for time, rounds in product(times, ROUNDS):
-        yield [Once(slope=slope, time=time, rounds=rounds) for slope in SLOPES]
-
-
-def _every_step_together() -> Iterator[list[Setting]]:
-    for steps, local, share in product(STEPS, LOCAL_STEPS, SHARES):
+def together(effort: Effort, way: NoiseIsAdded) -> Iterator[list[Setting]]:
+    """The settings of a grid, those together that can be trained side by side."""
+    if way == "once":
+        for time, rounds in product(effort.times, effort.rounds):
+            yield [Once(slope=slope, time=time, rounds=rounds) for slope in effort.slopes]
+        return
+    for steps, local, share in product(effort.steps, LOCAL_STEPS, SHARES):
         yield [
             EveryStep(clip=clip, step_size=size, steps=steps, local_steps=local, share=share)
             for clip, size in product(CLIPS, STEP_SIZES)
@@ -135,103 +154,94 @@ def with_noise(plan: Plan, epsilon: float) -> Plan:
     return replace(plan, noise=plan.clip * _price(replace(plan, clip=1.0, step_size=1.0, noise=0.0), epsilon))
 
 
+Named = tuple[float, str, str]  # ε, a setting as JSON, and the server's step
+Figures = dict[str, dict[Named, float]]  # on "test" and "validation" rows
+WAYS: dict[str, NoiseIsAdded] = {"Once": "once", "EveryStep": "every step"}
+
+
+def in_words(setting: Setting) -> str:
+    """A setting in words that can be kept."""
+    return json.dumps({"noise": type(setting).__name__, **asdict(setting)})
+
+
+def setting_of(words: str) -> Setting:
+    """The setting that these words name."""
+    numbers = json.loads(words)
+    kinds: dict[str, type[Setting]] = {"Once": Once, "EveryStep": EveryStep}
+    return kinds[numbers.pop("noise")](**numbers)
+
+
+def judged(study: Study, keys: Sequence[tuple[float, Setting]], draws: int, rng: np.random.Generator) -> Figures:
+    """What settings that can be trained side by side reach on validation and test rows, in the mean over draws."""
+    plans = [with_noise(setting.plan(study), epsilon) for epsilon, setting in keys for _ in range(draws)]
+    found: Figures = {"validation": {}, "test": {}}
+    for server, models in ends_of(study.model, study.split.train, plans, rng).items():
+        for by, records in (("validation", study.split.validation), ("test", study.split.test)):
+            means = merits(study.model, models, records).reshape(len(keys), draws).mean(axis=1)
+            for (epsilon, setting), mean in zip(keys, means, strict=True):
+                found[by][epsilon, in_words(setting), server] = float(mean)
+    return found
+
+
+def figures_of(table: RealTable, effort: Effort, seed: int) -> Figures:
+    """The figures of the whole grid on one split, kept once they are known."""
+    place = ENVIRONMENTS / "planner" / digest_of(table, effort) / f"{seed}.json"
+    if not place.exists():
+        found: dict[str, list[tuple[float, str, str, float]]] = {"validation": [], "test": []}
+        draws, rng = effort.draws(len(table.frame)), np.random.default_rng([seed, 0x6121D])
+        for way in ways_of(table, effort):
+            study = study_of(table, EPSILONS[0], seed, noise=way)
+            for settings in together(effort, way):
+                figures = judged(study, list(product(EPSILONS, settings)), draws, rng)
+                for by, those in figures.items():
+                    found[by] += [(*name, figure) for name, figure in those.items()]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.with_suffix(".part").write_text(json.dumps(found))
+        place.with_suffix(".part").rename(place)
+    kept = json.loads(place.read_text())
+    return {by: {(one[0], one[1], one[2]): one[3] for one in those} for by, those in kept.items()}
+
+
+def ways_of(table: RealTable, effort: Effort) -> list[NoiseIsAdded]:
+    """The ways to add noise that a table's grid has: that which the planner proposes, and noise once."""
+    if study_of(table, EPSILONS[0], 0).plan.once:
+        return ["once"]
+    return ["every step", "once"] if effort.both else ["every step"]
+
+
+def digest_of(table: RealTable, effort: Effort) -> str:
+    """Of all that decides what the grid finds: rows, settings, effort and the code."""
+    frame = table.frame.drop(columns="site", errors="ignore").to_csv(index=False)
+    own = "".join(inspect.getsource(one) for one in (side_by_side, once, inspect.getmodule(digest_of)) if one)
+    described = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
+    return hashlib.sha256(described.encode()).hexdigest()[:24]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A setting with a server step, and how the grid found it: figures on test rows by seed, with fresh noise."""
+class Best:
+    """The best setting of a grid at one ε, its mean on the splits that it was found on, and its figures on others."""
 
     setting: dict[str, Any]
+    where_found: float
     by_seed: list[float]
     settings: int  # in the grid
 
-    @property
-    def mean(self) -> float:
-        """The mean over seeds."""
-        return statistics.fmean(self.by_seed)
 
+def best_of(table: RealTable, effort: Effort, epsilon: float, by: str = "test") -> Best:
+    """The setting with the best mean over the splits to choose on, judged on test rows of the others with fresh noise.
 
-def best_of(table: RealTable, effort: Effort) -> dict[float, dict[str, Choice]]:
-    """For every ε the best setting by test rows and by validation rows, kept in an ignored folder once it is found.
-
-    "test": of the five best on test rows, in the mean over seeds, the one that is best there with fresh noise. It has
-    seen the rows that it is judged by, so it is too good, in disfavour of the planner. "validation": the same by
-    validation rows, and judged on test rows.
+    On its own splits it is too good: of hundreds of settings the luckiest wins.
     """
-    place = ENVIRONMENTS / "planner" / f"{_digest(table, effort)}.json"
-    if not place.exists():
-        found = searched(studies_of(table, effort), effort.times, effort.draws(len(table.frame)))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        plain = {epsilon: {by: asdict(one) for by, one in ways.items()} for epsilon, ways in found.items()}
-        place.write_text(json.dumps(plain))
-    kept = json.loads(place.read_text())
-    return {float(epsilon): {by: Choice(**one) for by, one in ways.items()} for epsilon, ways in kept.items()}
-
-
-def _digest(table: RealTable, effort: Effort) -> str:
-    """Of all that decides what the grid finds: rows, settings, effort and the code."""
-    frame = table.frame.drop(columns="site", errors="ignore").to_csv(index=False)
-    own = "".join(inspect.getsource(one) for one in (side_by_side, once, inspect.getmodule(_digest)) if one)
-    reported = json.dumps([frame, table.settings, asdict(effort), table.sites, own])
-    return hashlib.sha256(reported.encode()).hexdigest()[:24]
-
-
-Figures = dict[tuple[float, Setting, str], list[list[float]]]  # by ε, setting and server: of each seed its draws
-
-
-Studies = dict[NoiseIsAdded, list[Study]]  # of one table, seed by seed, for each way that its grid has
-
-
-def studies_of(table: RealTable, effort: Effort) -> Studies:
-    """The splits that the grid is searched on, with noise once and, where the planner proposes it, in every step."""
-    ways: list[NoiseIsAdded] = ["once"]
-    if not study_of(table, EPSILONS[0], 0).plan.once:
-        ways.append("every step")
-    return {way: [study_of(table, EPSILONS[0], seed, noise=way) for seed in range(effort.seeds)] for way in ways}
-
-
-def searched(studies: Studies, times: Sequence[float], draws: int) -> dict[float, dict[str, Choice]]:
-    """The best settings at every ε, by test rows and by validation rows."""
-    found: dict[str, Figures] = {"test": {}, "validation": {}}
-    for way, splits in studies.items():
-        for seed, study in enumerate(splits):
-            rng = np.random.default_rng([seed, 0x6121D])
-            for together in _once_together(times) if way == "once" else _every_step_together():
-                keys = [(epsilon, one) for epsilon in EPSILONS for one in together for _ in range(draws)]
-                _judge(study, keys, rng, found)
-    return {epsilon: {by: _final(studies, found[by], by, epsilon, draws) for by in found} for epsilon in EPSILONS}
-
-
-def _judge(
-    study: Study, keys: Sequence[tuple[float, Setting]], rng: np.random.Generator, found: dict[str, Figures]
-) -> None:
-    """Train each of these side by side, and note what it reaches on validation and test rows."""
-    plans = [with_noise(setting.plan(study), epsilon) for epsilon, setting in keys]
-    for server, models in ends_of(study.model, study.split.train, plans, rng).items():
-        for by, records in (("validation", study.split.validation), ("test", study.split.test)):
-            noted: Figures = {}
-            for (epsilon, setting), merit in zip(keys, merits(study.model, models, records), strict=True):
-                draws = noted.setdefault((epsilon, setting, server), [[]])
-                draws[0].append(float(merit))
-            for key, of_seed in noted.items():
-                found[by].setdefault(key, []).extend(of_seed)
-
-
-def _final(studies: Studies, found: Figures, by: str, epsilon: float, draws: int) -> Choice:
-    """The best of the finalists by fresh noise, judged on test rows."""
-    means = {
-        (setting, server): statistics.fmean(statistics.fmean(one) for one in figures)
-        for (at, setting, server), figures in found.items()
-        if at == epsilon
-    }
-    judged = {}
-    for choice in sorted(means, key=lambda one: means[one], reverse=True)[:FINALISTS]:
-        setting, server = choice
-        again: dict[str, Figures] = {"test": {}, "validation": {}}
-        way: NoiseIsAdded = "once" if isinstance(setting, Once) else "every step"
-        for seed, study in enumerate(studies[way]):
-            rng = np.random.default_rng([seed, 0xF1A1])
-            _judge(study, [(epsilon, setting)] * (FRESH_DRAWS * draws), rng, again)
-        key = epsilon, setting, server
-        judged[choice] = {part: [statistics.fmean(one) for one in again[part][key]] for part in again}
-    setting, server = max(judged, key=lambda one: statistics.fmean(judged[one][by]))
-    reported = {"noise": type(setting).__name__, **asdict(setting), "server": server}
-    return Choice(setting=reported, by_seed=judged[setting, server]["test"], settings=len(means))
+    found = [figures_of(table, effort, seed) for seed in effort.chosen_on]
+    names = [name for name in found[0][by] if name[0] == epsilon]
+    best = max(names, key=lambda name: statistics.fmean(one[by][name] for one in found))
+    _, words, server = best
+    setting, draws = setting_of(words), FRESH_DRAWS * effort.draws(len(table.frame))
+    by_seed = []
+    for seed in effort.judged_on:
+        study, rng = study_of(table, epsilon, seed, noise=WAYS[type(setting).__name__]), [seed, 0xF1A1]
+        by_seed.append(judged(study, [(epsilon, setting)], draws, np.random.default_rng(rng))["test"][best])
+    return Best(
+        setting=json.loads(words) | {"server": server}, settings=len(names),
+        where_found=statistics.fmean(one["test"][best] for one in found), by_seed=by_seed,
+    )  # fmt: skip

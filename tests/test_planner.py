@@ -338,13 +338,13 @@ def test_a_budget_object_and_explanations_come_with_the_plan():
 
 
 def test_a_squared_error_is_trained_for_a_fraction_of_the_time_of_log_odds():
-    """Its score is the label itself, within ±1: noise of 8 on it would drown every label."""
+    """Its score is the label itself, within ±1: noise of 6 on it would drown every label."""
     numbers = {"classes": 0, "features": 27, "devices": 139, "cohort": 139, "rows": 12, "row_length": 3.0, "slope": 0.3}
     budget = Budget(epsilon=1.0, delta=1e-4)
     squared, sigmoid = (once_numbers(budget, link=link, **numbers) for link in ("squared", "sigmoid"))
     total = [one.local_steps * one.step_size for one in (squared, sigmoid)]
     # By hand: ε = 1 at δ = 1e-4 is μ = 0.3139; (0.3139·√139/1.2)^¼ = 1.33 is above 1.2; 0.34·√(12/(8·27))·1.2 = 0.0962.
-    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.0962 / 8, rel=2e-3)
+    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.0962 / 6, rel=2e-3)
 
 
 @pytest.mark.parametrize("link", ["softmax", "squared"])
@@ -359,6 +359,32 @@ def test_with_more_budget_records_pull_longer_and_nothing_jumps_where_data_are_s
     assert np.all(np.diff(pulls) > (0 if link == "softmax" else -1e-12)) and np.all(np.diff(clips) >= 0)
     assert pulls[-1] > 5 * pulls[0]
     assert max(np.diff(np.log(clips))) < 0.4
+
+
+def test_many_weights_of_several_classes_get_a_quarter_of_a_row_as_clip_and_one_step_per_round():
+    shape = {"devices": 5, "rows": 230, "features": 64, "classes": 10, "row_length": 8.0, "delta": 1e-5}
+    few, many = (plan_for(epsilon=epsilon, **shape) for epsilon in (1.0, 4.0))
+    for told in (few, many):
+        plan = told.plan
+        assert (plan.rounds, plan.local_steps, plan.clip, plan.batch) == (100, 1, 2.0, 230)
+        assert told.chosen.rule == "S1" and 0.99 * told.budget.epsilon < told.chosen.epsilon <= told.budget.epsilon
+        assert any("a quarter of the length of a row" in line for line in told.explanation)
+    # By hand: μ = 0.2678 at ε = 1; 2·230·0.2678·√5/(2·100·8·2) = 0.086, and μ = 0.924 at ε = 4.
+    assert few.plan.step_size == pytest.approx(0.086) and many.plan.step_size == pytest.approx(0.3)
+
+
+def test_given_rounds_of_many_weights_share_the_same_steps_and_described_steps_keep_the_guide():
+    shape = {"epsilon": 2.0, "devices": 5, "rows": 230, "features": 64, "classes": 10, "delta": 1e-5}
+    given = plan_for(rounds=30, **shape).plan
+    assert (given.rounds, given.local_steps) == (30, 4)
+    by_guide = [plan_for(**shape, **one).plan for one in ({"batch": 50}, {"clip": 3.8}, {"sampling": "partition"})]
+    assert [plan.rounds == 100 and plan.local_steps == 1 for plan in by_guide] == [False] * 3
+
+
+def test_rounds_are_many_where_data_are_scarce_and_few_where_they_are_ample():
+    shape = {"link": "softmax", "classes": 2, "features": 30, "devices": 5, "cohort": 5, "row_length": 31**0.5}
+    rounds = [once_numbers(Budget(epsilon=1.0, delta=1e-5), rows=rows, **shape).rounds for rows in (90, 700, 5000)]
+    assert rounds[0] == 60 and 20 < rounds[1] < 60 and rounds[2] == 20
 
 
 def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():

@@ -75,3 +75,13 @@ def test_a_network_learns_what_no_line_can_separate():
     network, line = mlp(2, (16,), 2), logistic(2)
     assert evaluate(network, converged(network, rows, rows), rows).accuracy > 0.9
     assert evaluate(line, converged(line, rows, rows), rows).accuracy < 0.7
+
+
+def test_a_column_that_is_the_same_in_all_rows_of_a_site_gets_no_weight():
+    """Summed in float32 it seems to have a spread, by which its weight would be divided."""
+    rng = np.random.default_rng(0)
+    features = np.stack([rng.uniform(-1, 1, 2000), np.full(2000, 0.872001)], axis=1).astype(np.float32)
+    assert features.std(axis=0)[1] > 1e-6
+    rows = Records.of([("a", features, 0.5 * features[:, 0])], classes=0)
+    weights = converged(linear(2), rows, rows)
+    assert abs(weights[0] - 0.5) < 0.01 and weights[1] == 0

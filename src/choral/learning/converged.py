@@ -40,7 +40,9 @@ def _convex(model: Model, train: Records, validation: Records) -> NDArray[np.flo
 
     Where there is nothing to choose by, one of the middle is taken.
     """
-    rows, centre, spread = train.features, train.features.mean(axis=0), train.features.std(axis=0)
+    rows = train.features
+    # In float64 a column that is the same in all rows has no spread; float32 would give it one, and a huge weight.
+    centre, spread = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
     scale = np.where(spread > _CONSTANT, spread, 1.0)
     scaled = standardised(rows, centre, scale)
     outputs = 1 if model.classes in (0, 2) else model.classes

@@ -12,8 +12,10 @@ from choral.privacy.calibrate import spendable
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 from choral.privacy.zcdp import rho_for
 
-# Chosen on made-up tables of many shapes, never on a real one (decisions 0030 and 0035).
-ROUNDS_EACH = 20  # of every device: between them noise is damped, and over the later half of them it evens out
+# Chosen on made-up tables of many shapes, never on a real one (decisions 0030, 0035 and 0046).
+# Rounds of every device: between them noise is damped, and over the later half of them it evens out. They cost traffic
+# and no privacy, and with more of them unlike sites drift less far apart, which shows where data are scarce.
+ROUNDS_EACH, _ROUNDS_SCARCE = 20, 60
 _LEAST_SHARE = 0.4  # of the noise that is held, where rounds are too few to damp it
 # What data and budget are worth together, mμ√(n·r_eff): below the first they are scarce, above the second ample.
 _SCARCE, _AMPLE = 250.0, 1000.0
@@ -54,10 +56,11 @@ class OnceNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Boldness:
-    """How hard a record may pull, as a share of its length, and the noise that training leaves on a row's score."""
+    """How hard a record may pull, as a share of its length, what noise is left on a row's score, rounds per device."""
 
     slope: float
     noise: float
+    rounds: int
 
     @classmethod
     def of(cls, link: str, *, rows: float, worth: float, features: int) -> "Boldness":
@@ -68,17 +71,19 @@ class Boldness:
         ±1, so its noise counts in full; more rows per weight bear more of it.
 
         >>> Boldness.of("softmax", rows=90, worth=54, features=30)
-        Boldness(slope=0.05, noise=8.0)
+        Boldness(slope=0.1, noise=6.0, rounds=60)
         >>> Boldness.of("softmax", rows=2441, worth=2600, features=104)
-        Boldness(slope=0.25, noise=4.0)
+        Boldness(slope=0.25, noise=4.0, rounds=20)
         """
         if link == "squared":
             helped = min(
                 1.2, (worth / rows / 1.2) ** 0.25
             )  # by other devices and the budget; beyond, nothing was tried
-            return cls(slope=0.05, noise=0.34 * math.sqrt(rows / (8 * features)) * helped)
+            noise = 0.34 * math.sqrt(rows / (8 * features)) * helped
+            return cls(slope=0.05, noise=noise, rounds=_ROUNDS_SCARCE)
         ample = min(1.0, max(0.0, math.log(worth / _SCARCE) / math.log(_AMPLE / _SCARCE)))
-        return cls(slope=0.05 * 5.0**ample, noise=8.0 * 0.5**ample)
+        rounds = round(_ROUNDS_SCARCE * (ROUNDS_EACH / _ROUNDS_SCARCE) ** ample)
+        return cls(slope=0.1 * 2.5**ample, noise=6.0 * (4.0 / 6.0) ** ample, rounds=rounds)
 
 
 def once_numbers(
@@ -110,10 +115,11 @@ def once_numbers(
     35
     """
     smoothness = CONVEX[link][0] * row_length**2
-    rounds = math.ceil(ROUNDS_EACH * devices / cohort) if rounds is None else rounds
     left, typical = spendable(budget), rows if typical_rows is None else typical_rows
     mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
     worth = typical * mu * math.sqrt(devices * honest_noises)
+    bold = Boldness.of(link, rows=typical, worth=worth, features=features)
+    rounds = math.ceil(bold.rounds * devices / cohort) if rounds is None else rounds
     most_time = _MOST_STEPS * 2 / smoothness
     if link == "squared":  # devices that differ drift apart within a round, the further the fewer rows a weight has
         most_time = min(most_time, rounds * _MOST_DRIFT * typical / features / row_length**2)
@@ -121,7 +127,6 @@ def once_numbers(
     width = math.sqrt(2) if link == "softmax" else 1.0
     faster = width if classes == 2 else 1.0
     damped = min(1.0, max(_LEAST_SHARE, rounds * cohort / devices / ROUNDS_EACH))
-    bold = Boldness.of(link, rows=typical, worth=worth, features=features)
     pulled_time = damped * bold.noise * worth / (2 * width * row_length**2 * faster)  # s𝒯, which the noise allows
     if slope is None:
         needed, (hard, hardest) = pulled_time / most_time, _HARDER[link]

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from choral.errors import PlanError
 from choral.plan import Against, Plan
+from choral.planner.many_weights import many_weights_numbers
 from choral.planner.noise_once import PlanningConditions, once_numbers, one_step_numbers
 from choral.planner.task import CONVEX_LINKS, PlanningTask
 from choral.privacy.calibrate import calibrated, most_rounds
@@ -62,7 +63,12 @@ def option(
     local_steps: int | None = None,
     given_noise: bool = False,
 ) -> Option:
-    """The option with the fewest rounds that come near the best guide, calibrated exactly."""
+    """The option with the fewest rounds that come near the best guide, calibrated exactly.
+
+    Many weights have their own numbers, with batches of all rows.
+    """
+    if task.many and against == "everyone":
+        return _many_option(task, name)
     rounds, steps = _shape_of_run(task, against, local_steps)
     noise = task.screened_noise(rounds, steps, summed=against == "server and colluders")
     # One step per round is cheap enough for all rows, and then closed forms do.
@@ -70,6 +76,15 @@ def option(
     batch = task.draft.rows if whole else task.fitting_batch(rounds, steps, noise)
     plan = replace(task.draft, rounds=rounds, local_steps=steps, batch=batch)
     return solved(task, name, against, plan, given_noise=given_noise)
+
+
+def _many_option(task: PlanningTask, name: str) -> Option:
+    draft = task.draft
+    numbers = many_weights_numbers(
+        mu=task.mu, devices=draft.devices, rows=draft.rows, row_length=task.shape.length, rounds=task.fixed("rounds")
+    )
+    plan = replace(draft, batch=draft.rows, **asdict(numbers))
+    return solved(task, name, "everyone", plan, learning=plan.step_size)
 
 
 def once_option(task: PlanningTask, name: str, *, against: Against) -> Option:

@@ -46,10 +46,12 @@ def choices(task: PlanningTask, chosen: Option, other_sampler: Option | None) ->
          "Smaller, and the luck of the draw outweighs the noise; larger costs time and hardly lowers the noise."
          if share < 1 else "Smaller batches save time, but add noise themselves or need more of it."),
         ("clip", f"{plan.clip:g}",
-         "about the length of one record's gradient while the model knows nothing, for rows of length "
+         ("a quarter of the length of a row, since many weights carry much noise; rows have length " if task.many else
+          "about the length of one record's gradient while the model knows nothing, for rows of length ")
          + f"{shape.length:.2g}" + (" (given)." if "row_length" in task.given else " (a guess: --row-length)."),
          "Noise goes in proportion: half the clip, half the noise, and longer gradients are cut shorter."),
         ("step_size", f"{plan.step_size:g}",
+         "so long that all steps together leave a noise of about 2 on the score of a row." if task.many else
          f"balances progress against noise in the corrected bound, at most 2/L = {2 / shape.smoothness:.2g}.",
          "Privacy does not depend on it. Too large, and noise stays in the model; too small, and it does not arrive."),
         *_server(chosen),
@@ -92,7 +94,7 @@ def _choices_once(task: PlanningTask, chosen: Option) -> tuple[Choice, ...]:
     rows = (
         ("rounds", f"{plan.rounds}",
          f"a device is in {chosen.part.rounds} rounds; for one total time the noise is damped between them.",
-         "A quarter of them cost 0.5 points of accuracy on average on made-up tables, and save traffic."),
+         "A third of them cost 0.5 points of accuracy on made-up tables whose sites differ, and save traffic."),
         _cohort(chosen),
         ("noise_is_added", "once",
          "the model is convex, so one row moves an upload by a known amount however many steps there are.",

@@ -145,6 +145,17 @@ class PlanningTask:
         return getattr(self.draft, name) if name in self.given else None
 
     @property
+    def many(self) -> bool:
+        """Whether many weights get their own numbers: nobody has described the local steps or chosen another sampler.
+
+        Whole-number noise and whole devices keep the guide's numbers.
+        """
+        draft, described = self.draft, (OF_EVERY_STEP - {"sampling"}) & self.given
+        usual = draft.sampling == usual_sampling(draft.law) and not draft.strict and not draft.protects.clips_update
+        many = many_weights(features=self.features, classes=self.classes, against=self.against)
+        return many and usual and not described and self.model in CONVEX_LINKS
+
+    @property
     def spendable(self) -> Budget:
         """The budget that noise may use up."""
         return spendable(self.budget)

@@ -1,8 +1,10 @@
 """Whether joining is worth it: what public numbers let one expect, and what the figures of a run say.
 
 The expectation compares two guesses at how far a model is from the best one. A site alone is off by D/m, its weights
-over its rows. The joint model is off by D/(nm), and by noise whose square grows with (D/(mμ√n))². How the two weigh,
-and from where on a difference shows, was fitted on made-up and on real tables, and judged on others (decision 0035).
+over its rows. The joint model is off by D/(nm), and by what noise costs. Training ends where noise and what is not yet
+learned weigh the same, so that this cost grows with the noise itself, D/(mμ√n), and not with its square. How the two
+weigh, and from where on a difference shows, was fitted on made-up and on real tables, and judged on others
+(decision 0046).
 """
 
 import math
@@ -16,8 +18,8 @@ from choral.record import Baselines, GainOverAlone, Measured, VerdictKind
 from choral.record.outcome import merit
 
 # By what is predicted: how much the noise weighs, and the least differences of the two guesses that showed.
-_NOISE = {"classes": 2.5, "number": 5.0}
-_WORSE, _BETTER = {"classes": 0.06, "number": 0.005}, {"classes": 0.3, "number": 0.05}
+_NOISE = {"classes": 2.2, "number": 1.5}
+_WORSE, _BETTER = {"classes": 0.2, "number": 0.02}, {"classes": 0.15, "number": 0.035}
 # One point, or two standard errors, are no difference; R² has no standard error here, and three points of it are none.
 _ON_PAR, _ERRORS = {"accuracy": 0.01, "R²": 0.03}, 2.0
 _RANKS: dict[VerdictKind, int] = {"worse": 0, "on par": 1, "better": 2}
@@ -61,7 +63,7 @@ class Prospect:
         mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
         noise = _NOISE[self._predicts] * self.weights
         noise /= self.rows * mu * math.sqrt(self.devices * self.honest_noises)
-        return self.weights / self.rows * (1 - 1 / self.devices) - noise**2
+        return self.weights / self.rows * (1 - 1 / self.devices) - noise
 
     @property
     def kind(self) -> VerdictKind:

@@ -65,14 +65,14 @@ def plan_of(
     weighing: Weighing = "equally"
     if not once:
         weighing, rows = weighed_rows(job, rows, typical_rows)
+    row_length = row_length_of(job, model, columns)
     if once or _takes_one_step(job, model):
-        row_length = row_length_of(job, model, columns)
         conditions = _conditions(
             job, model, secure, devices=devices, rows=rows, row_length=row_length, typical_rows=typical_rows
         )
         plan = _plan_once(job, model, conditions) if once else _plan_of_one_step(job, conditions, weighing)
     else:
-        plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing)
+        plan = _plan(job, model, secure, devices=devices, rows=rows, weighing=weighing, row_length=row_length)
     optimised = replace(plan, **_optimiser(job))
     return _with_probes(job, _with_noise(job, optimised, secure), secure, model), secure
 
@@ -246,14 +246,7 @@ def row_length_of(job: Job, model: Model, columns: Sequence[Numeric | Categorica
 
 
 def _conditions(
-    job: Job,
-    model: Model,
-    secure: SecureSum,
-    *,
-    devices: int,
-    rows: int,
-    row_length: float,
-    typical_rows: float | None,
+    job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int, row_length: float, typical_rows: float | None
 ) -> PlanningConditions:
     """The public numbers from which total time and clip are proposed."""
     return {
@@ -340,14 +333,21 @@ def left_open(job: Job) -> tuple[str, ...]:
     return tuple(name for name, value in _given(job).items() if value is None)
 
 
-def _plan(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int, weighing: Weighing) -> Plan:
+def _plan(
+    job: Job, model: Model, secure: SecureSum, *, devices: int, rows: int, weighing: Weighing, row_length: float
+) -> Plan:
     """The job's numbers as a plan, before its noise is solved from the budget: what is not given is proposed."""
     local, privacy, given = job.local, job.privacy, _given(job)
     if given["batch"] is not None and given["batch"] > rows:
         raise PlanError("CH204", f"batch = {given['batch']:,} of {rows:,}.", fix=f"Use at most {rows:,}.")
     if None in given.values():
+        task = _task(job, model, secure, devices=devices, rows=rows, **given)
+        by_hand = {"noise"} if privacy.epsilon is None else set[str]()
+        task = replace(task, given=task.given | by_hand | _optimiser(job).keys())
+        if task.many:
+            task = replace(task, shape=replace(task.shape, length=row_length))
         # If there is no noise, a cohort may be one device.
-        proposed = proposal_of(_task(job, model, secure, devices=devices, rows=rows, **given)).plan
+        proposed = proposal_of(task).plan
         given = {name: getattr(proposed, name) if value is None else value for name, value in given.items()}
     return Plan(
         devices=devices, rows=rows, noise=privacy.noise or 0.0, sampling=job.sampling(once=False), passes=local.passes,
