@@ -56,5 +56,5 @@ class Spoilt(JaxTrainer):
 
 
 def test_an_update_that_is_not_finite_ends_the_round():
-    with pytest.raises(TrainingError, match="CH700 round 1: 2 updates are not finite"):
+    with pytest.raises(TrainingError, match="CH700 round 1: 2 of 2 updates are not finite"):
         engine(trainer=Spoilt).train(MODEL.start(0), 1, np.array([0, 1]))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from choral.backends import vectorised
 from choral.backends.vectorised import Vectorised
 from choral.errors import PlanError, TableError, TrainingError
 from choral.learning import models, noise, streams
@@ -301,7 +302,7 @@ def test_an_interrupted_round_counts_for_nobody(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one, "_check", interrupt)
+    monkeypatch.setattr(vectorised, "check_states", interrupt)
     with pytest.raises(KeyboardInterrupt):
         one.train(start(), 0, np.arange(12))
     assert one.rounds_of.sum() == 0
@@ -391,7 +392,7 @@ def test_rounds_that_fail_together_count_for_nobody(monkeypatch):
     def fails(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one, "_check", fails)
+    monkeypatch.setattr(vectorised, "check_states", fails)
     with pytest.raises(KeyboardInterrupt):
         list(one.rounds(start(), [np.array([0, 1]), np.array([2, 3])], every=2))
     assert (one.rounds_of == before).all()

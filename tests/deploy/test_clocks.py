@@ -23,6 +23,7 @@ from tests.run.consortium import JOB, Consortium, Sockets, agents
 # Who asks for the time of day, and what for; everybody else counts seconds by time.monotonic.
 ASK = {
     "backends/flower/reach.py": "is this clock right?",
+    "backends/flower/api.py": "Flower's headers hold a signed time",
     "privacy/ledger.py": "a stamp on every entry",
     "deploy/agent.py": "a stamp on every line of the log",
     "deploy/certificates.py": "from when to when a certificate is valid",

@@ -99,7 +99,7 @@ class Versions:
 
 def test_frames_of_the_released_protocol_are_refused_by_code():
     frame = bytearray(encode(Call(turn=Turn(1, 0))))
-    for version in (1, 2, 7):
+    for version in (1, 2, 8):
         frame[4] = version
         with pytest.raises(TrustError, match=f"CH602.*version {version}"):
             decode(bytes(frame), vector_bytes=0, records_bytes=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from choral.backends import compiled
-from choral.learning.local import COMPILED, local_update
+from choral.learning.local import COMPILED, local_changes, local_update
 from choral.learning.models import logistic
 from choral.learning.recipe import Recipe, TracedNumbers
 
@@ -31,9 +31,10 @@ def given(recipe, lanes=3):
 
 
 def with_numbers(recipe):
-    return np.asarray(
-        compiled.updates_of(MODEL, recipe.form, ROOM, True, TracedNumbers.of(MODEL, recipe, ROOM), *given(recipe))
-    )
+    parameters, features, labels, *lanes = given(recipe)
+    form = compiled.Form(model=MODEL, recipe=recipe.form, usual=ROOM, finite=True)
+    numbers = TracedNumbers.of(MODEL, recipe, ROOM)
+    return np.asarray(compiled.updates_of(form, numbers, parameters, (features, labels), tuple(lanes)))
 
 
 @pytest.fixture
@@ -43,9 +44,9 @@ def traces(monkeypatch):
 
     def traced(*given, **named):
         found.append(given[1])
-        return local_update(*given, **named)
+        return local_changes(*given, **named)
 
-    monkeypatch.setattr(compiled, "local_update", traced)
+    monkeypatch.setattr(compiled, "local_changes", traced)
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
+from choral.errors import TrainingError
 from choral.learning import noise
 from choral.learning.local import COMPILED, local_changes
 from choral.learning.models import Model
@@ -73,7 +74,7 @@ def lane_updates(form: Form, numbers: TracedNumbers, parameters: Array, rows: Ro
 def with_added(
     codec: TracedCodec, total: Array, changes: Sequence[Array], keys: Array, keep: Array
 ) -> tuple[Array, Array]:
-    """The halves of the sum with these updates added, and how many updates are in each state; who is not kept is fine.
+    """The halves of the sum with these updates added, and how many of those that are kept are in each state.
 
     Where one that is kept is not fine the sum is no sum, and the round is refused. The grid is a power of two, so a
     product with it rounds nothing, whether or not it is known when this is compiled.
@@ -90,8 +91,7 @@ def with_added(
     lengths = [jnp.max(jnp.abs(piece), axis=range(1, piece.ndim)) for piece in changes]
     most = reduce(jnp.maximum, lengths)  # not finite if any is not
     state = jnp.where(most <= (largest - 1) * grid, FINE, jnp.where(jnp.isfinite(most), TOO_LARGE, NOT_FINITE))
-    states = jnp.where(keep, state, FINE)
-    counts = jnp.stack([jnp.sum(states == one, dtype=jnp.int32) for one in STATES])
+    counts = jnp.stack([jnp.sum((state == one) & keep, dtype=jnp.int32) for one in STATES])
     return total + jnp.concatenate(halves, axis=1), counts
 
 
@@ -102,6 +102,18 @@ def _add_both(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Arr
 
 updates_of = jax.jit(lane_updates, static_argnums=0, compiler_options=COMPILED)
 add = jax.jit(with_added, compiler_options=COMPILED)
+
+
+def check_states(round_number: int, states: NDArray[np.int32], recipe: Recipe) -> None:
+    """Refuse a round with an update that is not finite or leaves the codec's range; `states` counts those in each."""
+    if states[FINE] < states.sum():
+        kind = "not finite" if states[NOT_FINITE] else "beyond the range of the codec"
+        raise TrainingError(
+            "CH700",
+            f"round {round_number}: {states.sum() - states[FINE]} of {states.sum()} updates are {kind}.",
+            why="The steps are too large for this loss, or the features are not scaled.",
+            fix=f"Use a step size below {recipe.step_size:g}, a smaller clip, or features within about ±1.",
+        )
 
 
 def halves_of(integers: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -15,10 +15,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import NOT_FINITE, add, whole
+from choral.backends.compiled import STATES, add, check_states, whole
 from choral.backends.drawing import Devices, dither_of, whole_noise_of
 from choral.backends.vectorised import Grid, SimulatedSum
-from choral.errors import TrainingError
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.evaluate import evaluate
@@ -53,12 +52,12 @@ class OutsideEngine:
         if not self.rounds_of.any():
             self._check_loss(parameters)
         total: NDArray[np.int32] | Array = np.zeros((2, self.model.size), np.int32)
-        grid, largest, states = np.float32(self.codec.grid), np.int32(self.codec.largest), []
+        codec, states = (np.float32(self.codec.grid), np.int32(self.codec.largest)), np.zeros(len(STATES), np.int32)
         for devices, updates, keep in self._calls(parameters, round_number, cohort):
             keys = noise.split(streams.keys(self.seed, "dither", round_number, devices))
-            total, state = add(grid, largest, total, updates, keys, keep)
-            states.append(np.asarray(state))
-        self._check(round_number, np.concatenate(states))
+            total, found_states = add(codec, total, [updates], keys, keep)
+            states += np.asarray(found_states)
+        check_states(round_number, states, self.recipe)
         found = whole(total)
         for device in cohort if self.plan.strict else ():
             assert isinstance(self.codec, Codec)  # noqa: S101 - whole noise is the codec's
@@ -118,16 +117,6 @@ class OutsideEngine:
             return cohort[block], self._train(parameters, cohort[block], own, drawn), lane < len(cohort)
 
         yield from self._pool.map(call, range(0, len(cohort), self.lanes))
-
-    def _check(self, round_number: int, states: NDArray[np.int32]) -> None:
-        if states.any():
-            kind = "not finite" if (states == NOT_FINITE).any() else "beyond the range of the codec"
-            raise TrainingError(
-                "CH700",
-                f"round {round_number}: {int((states > 0).sum())} updates are {kind}.",
-                why="The steps are too large for this loss, or the features are not scaled.",
-                fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
-            )
 
     def _check_loss(self, parameters: Update) -> None:
         """Refuse a model whose loss is not finite at the start: clipping would hide it behind noise."""

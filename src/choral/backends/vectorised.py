@@ -22,10 +22,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import FINE, NOT_FINITE, CompiledCall, Form, add, halves_of, moved, updates_of, whole
+from choral.backends.compiled import CompiledCall, Form, add, check_states, halves_of, moved, updates_of, whole
 from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
 from choral.backends.resident import Resident
-from choral.errors import PlanError, TableError, TrainingError
+from choral.errors import PlanError, TableError
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
@@ -154,7 +154,7 @@ class Vectorised:
                 calls = self._calls(round_number, cohort, included)
                 total, of_calls = self._start(parameters, calls, self._whole_noise(*turn))
                 states = sum(of_calls)
-            self._check(round_number, np.asarray(states))
+            check_states(round_number, np.asarray(states), self.recipe)
         return SimulatedSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
     def apply(self, parameters: NDArray[np.float32], total: NDArray[np.int64], count: int) -> NDArray[np.float32]:
@@ -189,7 +189,7 @@ class Vectorised:
                     go_on = self._stay if self.resident else partial(self._come_back, drawers)
                     theta, states = go_on(theta, turns)
                     for (number, _, _), found in zip(turns, states, strict=False):
-                        self._check(number, found)
+                        check_states(number, found, self.recipe)
                 done = numbers[-1] + 1
                 yield Progress(
                     round_number=first + numbers[-1],
@@ -320,17 +320,6 @@ class Vectorised:
                     done.block_until_ready()
         while waiting:
             yield waiting.popleft().result()
-
-    def _check(self, round_number: int, states: NDArray[np.int32]) -> None:
-        """Refuse a round with an update that is not finite or leaves the codec's range."""
-        if states[FINE] < states.sum():
-            kind = "not finite" if states[NOT_FINITE] else "beyond the range of the codec"
-            raise TrainingError(
-                "CH700",
-                f"round {round_number}: {states.sum() - states[FINE]} of {states.sum()} updates are {kind}.",
-                why="The steps are too large for this loss, or the features are not scaled.",
-                fix=f"Use a step size below {self.recipe.step_size:g}, a smaller clip, or features within about ±1.",
-            )
 
     def _take_part(self, cohort: Devices) -> Before:
         """In how many rounds each device took part before this one, which is counted."""

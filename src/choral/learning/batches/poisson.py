@@ -126,7 +126,7 @@ def geometric(drawn: Words, inverse: NDArray[np.float64]) -> NDArray[np.float64]
     """Geometric gaps from 53 bits each.
 
     >>> geometric(np.uint64([0, 2**52, 2**53 - 1]), 1 / np.log1p(-np.float64([0.5]))).tolist()
-    [55.0, 1.0, 1.0]
+    [55.0, 2.0, 1.0]
     """
     places = drawn.view(np.int64).astype(np.float64)
     places += 0.5
@@ -144,7 +144,7 @@ def thresholds(size: int, batch: int) -> Words:
     They are found by halving the very function that draws on the host, so that a table of them draws the same batches
     in integers alone.
 
-    >>> thresholds(4, 2).tolist() == [2**52, 2**51, 2**50, 2**49]
+    >>> thresholds(4, 2).tolist() == [2**52 + 1, 2**51, 2**50, 2**49]
     True
     """
     longer = np.arange(1.0, size + 1)
