@@ -249,7 +249,7 @@ def clip_factor(norms: Array, clip: Number) -> Array:
     if isinstance(clip, float) and clip == math.inf:
         return jnp.ones_like(norms)
     factor = jnp.minimum(1, clip / jnp.maximum(norms, clip))
-    return jnp.where((norms < jnp.inf) & (factor >= jnp.finfo(jnp.float32).tiny), factor, 0)
+    return jnp.where((norms < jnp.inf) & (factor >= 2.0**-126), factor, 0)
 
 
 def clipped_sum(
