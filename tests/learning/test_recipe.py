@@ -61,23 +61,33 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_numbers_that_are_given_have_the_bits_of_numbers_that_are_compiled(name):
-    recipe = RECIPES[name]
-
+def with_constants(recipe):
     def constants(parameters, features, labels, *lanes):
         one = partial(local_update, MODEL, recipe, parameters, features, labels, usual=ROOM, finite=True)
         return jax.vmap(one)(*lanes)
 
-    constant = jax.jit(constants, compiler_options=COMPILED)(*given(recipe))
-    np.testing.assert_array_equal(with_numbers(recipe), constant)
+    return np.asarray(jax.jit(constants, compiler_options=COMPILED)(*given(recipe)))
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.steps == 1])
+def test_numbers_that_are_given_have_the_bits_of_numbers_that_are_compiled(name):
+    np.testing.assert_array_equal(with_numbers(RECIPES[name]), with_constants(RECIPES[name]))
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.steps > 1])
+def test_after_several_steps_they_differ_by_a_rounding_of_each_step_at_most(name):
+    # The compiler rounds θ − (η/γ)g once or twice, by what it knows of η/γ; the noisy sum g has the same bits.
+    recipe = RECIPES[name]
+    parameters, numbers = given(recipe)[0], with_numbers(recipe)
+    largest = np.abs(parameters).max() + np.abs(numbers).max()
+    np.testing.assert_allclose(numbers, with_constants(recipe), rtol=0, atol=2 * recipe.steps * 2.0**-23 * largest)
 
 
 @pytest.mark.parametrize(
     ("recipe", "other"),
     [
         (ONE_STEP, {"step_size": 0.11, "clip": 1.3, "noise": 0.4, "batch": 9}),
-        (SEVERAL, {"clip": 1.3, "noise": 0.4}),
+        (SEVERAL, {"step_size": 0.11, "clip": 1.3, "noise": 0.4, "batch": 9}),
         (RECIPES["a clipped update"], {"update_clip": 1.5, "update_noise": 0.3}),
     ],
 )
@@ -87,12 +97,6 @@ def test_another_step_size_clip_or_noise_compiles_nothing(recipe, other, traces)
     second = with_numbers(replace(recipe, **other))
     assert traces == []
     assert not np.array_equal(first, second)
-
-
-def test_several_steps_of_another_size_are_compiled_so_that_their_bits_stay(traces):
-    with_numbers(replace(SEVERAL, step_size=0.13))
-    with_numbers(replace(SEVERAL, step_size=0.17))
-    assert len(traces) == 2
 
 
 def test_a_form_keeps_what_decides_how_steps_are_compiled():

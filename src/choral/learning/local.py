@@ -55,10 +55,7 @@ def local_changes(
     """
     model = model.fixed or model
     start = model.unravel(parameters)
-    own = TracedNumbers.of(model, recipe, batches.shape[-1])
-    numbers = own if numbers is None else numbers
-    if recipe.fixed_steps:
-        numbers = numbers._replace(step_size=own.step_size, share=own.share)
+    numbers = TracedNumbers.of(model, recipe, batches.shape[-1]) if numbers is None else numbers
     spread = numbers.spread if recipe.noise else None
 
     def noisy_sum(tree: Tree, batch: Array, count: Array, key: Array) -> Tree:

@@ -108,21 +108,12 @@ class Recipe:
         return self.steps > 1 and bool(self.rooms)
 
     @property
-    def fixed_steps(self) -> bool:
-        """Whether η and γ are part of what is compiled.
-
-        So they are with several local steps: where η/γ is given to it, the compiler rounds θ − (η/γ)g once for some
-        parameters and twice for others, and a simulation would no longer have the bits that it had before.
-        """
-        return self.steps > 1 and not self.weighed
-
-    @property
     def form(self) -> "Recipe":
         """What has to be compiled for this recipe: the same for all that differ in their `TracedNumbers` only."""
         return replace(
             self,
-            batch=self.batch if self.fixed_steps else 1,
-            step_size=self.step_size if self.fixed_steps else 1.0,
+            batch=1,
+            step_size=1.0,
             clip=1.0 if self.usual_clip else self.clip,
             noise=float(self.noise > 0),
             update_clip=1.0 if self.update_clip < math.inf else math.inf,
