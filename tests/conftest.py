@@ -25,12 +25,6 @@ def pytest_configure(config):
     }
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """One worker more than there are processors: tests of deployments wait for each other's processes half the time."""
-    return (os.cpu_count() or 1) + 1
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _a_state_folder_of_the_tests(tmp_path_factory):
     """No test writes to the state folder of whoever runs it, not even a fixture of a module."""

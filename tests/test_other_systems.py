@@ -108,6 +108,7 @@ def run(script, home, *words):
     return done.stdout.split("\n")[:-1]
 
 
+@pytest.mark.long
 def test_every_module_loads_where_nothing_of_unix_is_there(tmp_path):
     assert int(run("", tmp_path)[0]) > 250
 

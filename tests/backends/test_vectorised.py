@@ -16,6 +16,7 @@ from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.records import Records
 from choral.plan import Plan
 from choral.secagg.codec import Codec
+from tests.cases import cases
 from tests.learning import reference
 
 
@@ -112,7 +113,7 @@ def test_every_device_of_a_round_follows_the_papers_algorithm_to_1e_5(sampling):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", cases(50, quick=12))
 def test_50_random_plans_follow_the_papers_algorithm_to_1e_5(number):
     draw = np.random.default_rng(number)
     features, classes = int(draw.integers(2, 9)), int(draw.integers(2, 5))

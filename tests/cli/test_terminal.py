@@ -112,6 +112,10 @@ def test_a_run_shows_its_bars_with_the_time_left_and_fits_a_narrow_terminal(job)
     assert any(re.fullmatch(r"  device 1  [█▏▎▍▌▋▊▉░]{5} \d\.\d\d / 8\.00     3/3(  full)?", line) for line in stays)
 
 
+def long(verb):
+    return pytest.param(verb, marks=pytest.mark.long)
+
+
 LONG_VERBS = {
     "verify": (["verify", "quiet"], r"CHECK [3-6]/\d [━╸╺]+ \d\d:\d\d left"),
     "plan": (["plan", "--epsilon", "1", "--devices", "9", "--rows", "500", "--features", "9"], r"PLAN .* left"),
@@ -123,7 +127,9 @@ LONG_VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", LONG_VERBS)
+@pytest.mark.parametrize(
+    "verb", ["verify", "plan", *(pytest.param(one, marks=pytest.mark.long) for one in ("a case", "an audit"))]
+)
 def test_every_verb_that_takes_seconds_shows_how_long_it_will_take(verb, job, request):
     words, bars = LONG_VERBS[verb]
     if verb == "verify":

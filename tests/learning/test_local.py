@@ -21,6 +21,7 @@ from choral.learning.local import (
 )
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
+from tests.cases import cases
 from tests.learning import reference
 
 STACKS = {
@@ -87,7 +88,7 @@ def by_hand(model, recipe, start, features, labels, batches, counts, keys):
     )
 
 
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize("number", cases(50, quick=12))
 def test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5(number):
     model, recipe, start, *rest = random_case(number)
     with jax.disable_jit():

@@ -36,6 +36,7 @@ def choral_reproduce(*words):
     return verb.run(parser.parse_args(words))
 
 
+@pytest.mark.long
 def test_a_figure_is_measured_written_and_drawn(tmp_path, capsys):
     assert choral_reproduce("utility-logistic", "--quick", "--json", "--out", str(tmp_path)) == 0
     reported = json.loads(capsys.readouterr().out)

@@ -55,7 +55,7 @@ def test_the_digest_covers_every_field(consortium):
     changes = {
         ("name",): "heart",
         ("run",): "00" * 16,
-        ("choral",): "0.2.0",
+        ("choral",): "9.9.9",
         ("address",): "127.0.0.1:9093",
         ("deadline",): 31.0,
         ("certificate",): content["certificate"].replace("A", "B", 1),

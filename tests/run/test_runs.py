@@ -322,6 +322,7 @@ def test_a_finished_run_is_not_resumed():
         choral.resume("out")
 
 
+@pytest.mark.long
 def test_no_network_is_used_by_the_demo(tmp_path):
     hook = (
         "import sys\n"

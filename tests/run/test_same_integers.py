@@ -6,6 +6,7 @@ import pytest
 from choral.backends.dropouts import drops_out
 from choral.protocol.messages import Turn
 from choral.run.runs import Run
+from tests.cases import cases
 from tests.run.small import rows, study
 
 
@@ -41,7 +42,7 @@ def outcome(kind, case):
     return run.parameters, lines, run.conclude().privacy
 
 
-@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("case", cases(20, quick=8))
 def test_simulate_equals_rehearse_to_the_integer(case):
     fast, fast_lines, fast_privacy = outcome("simulation", case)
     real, real_lines, real_privacy = outcome("rehearsal", case)
