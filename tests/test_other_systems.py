@@ -88,7 +88,9 @@ made = children.Children()
 processes.connect(made, folder / "flower", superlink=processes.free_address(), authority=folder / "ca.pem",
                   key=folder / "node.key", door=folder / "door")
 pid = made.pid("node")
-words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\\0")
+while not (line := Path(f"/proc/{pid}/cmdline").read_bytes()):  # the system writes it a moment after the start
+    time.sleep(0.01)
+words = line.split(b"\\0")
 print(words[1:3] == [b"-m", b"choral.backends.flower.node"], flush=True)
 if sys.argv[1:] == ["die"]:
     print(pid, flush=True)
