@@ -43,6 +43,22 @@ def looking(tmp_path):
     return Looking(tmp_path)
 
 
+def test_it_looks_again_soon_while_something_is_in_the_way(looking):
+    troubles, waited = iter([SHUT, None]), []
+
+    class Stop:
+        def is_set(self):
+            looking.trouble = next(troubles, SHUT)
+            return len(waited) == 2
+
+        def wait(self, seconds):
+            waited.append(seconds)
+
+    looking.lookout.watch(Stop())
+    assert waited[0] <= 3 < waited[1] == lookout_module.EVERY
+    assert looking.lines == [str(SHUT), "the server can be reached again."]
+
+
 def test_trouble_is_reported_when_it_begins_and_when_it_is_over_and_not_in_between(looking):
     assert looking.look() == []
     assert looking.look(CLOCK) == [str(CLOCK)]

@@ -8,7 +8,7 @@ from choral.deploy.agent import CUT_OFF, FINISHED, REACHED, Journal
 from choral.errors import ChoralError
 
 EVERY = 30.0  # seconds between two looks
-_SOON = 3.0  # the same once the study is over: the server is about to end
+_SOON = 3.0  # the same once the study is over, since the server is about to end, and while something is in the way
 RECENT = 60.0  # seconds for which a node that gave up counts as one that is not let in
 
 Tell = Callable[[str], None]
@@ -41,7 +41,7 @@ class Lookout:
             self.look()
             if self.finished.is_set():
                 return
-            stop.wait(_SOON if self._over() else EVERY)
+            stop.wait(_SOON if self._over() or self._is_cut_off else EVERY)
 
     def look(self) -> None:
         """Look once, and tell what has changed: to people in words, to the log by its code."""
@@ -62,6 +62,10 @@ class Lookout:
             self._journal.note(REACHED)
             if before is not None:
                 self._tell("the server can be reached again.")
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self._now is not None and self._now != ("", "")
 
     def _found(self) -> ChoralError | None:
         try:
