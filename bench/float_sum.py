@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
-from choral.learning import models, rounding
+from choral.learning import fused, models, rounding
 from choral.learning.local import COMPILED, add_in_two_floats, clipped_sum, local_update
 from choral.learning.recipe import Recipe, sensitivity_factor
 
@@ -111,6 +111,32 @@ def clipped_norm(model: models.Model) -> dict[str, float]:
     return {"longest": longest, "longest_most": 1 + rounding.of_dense_stack(model.widths)}
 
 
+def by_kernel(lanes: int = 8, rows: int = 384) -> dict[str, float]:
+    """The sum of a step's own kernel: its error in units of what one rounding allows, and lanes with other bits.
+
+    Every second row all but undoes the one before it. A lane whose rows stay the same must keep its bits when another
+    lane's change, and at a second call.
+    """
+    draw = np.random.default_rng(4)
+    inputs, slopes = (draw.normal(size=(lanes, rows, size)).astype(np.float32) for size in (100, 70))
+    inputs[:, 1::2] = -inputs[:, ::2] * (1 + 2.0**-12)
+    slopes[:, 1::2] = slopes[:, ::2]
+    still = (np.zeros((lanes, 100, 70), np.float32), jnp.asarray(slopes), jnp.zeros((lanes, 4), jnp.uint32))
+    step = partial(fused.noisy_step, size=np.float32(1), spread=np.float32(0), start=0)
+    steps = jax.jit(jax.vmap(step), compiler_options=COMPILED)
+    other = inputs.copy()
+    other[5, 3] *= -1e3
+    first, again, changed = (np.asarray(steps(still[0], one, *still[1:])) for one in (inputs, inputs, other))
+    wide = [one.astype(np.float64) for one in (inputs, slopes)]
+    exact, size = (np.einsum("lki,lkj->lij", *parts) for parts in (wide, map(np.abs, wide)))
+    allowed = rounding.UNIT * np.abs(exact) + 2 * rows * 2.0**-53 * size
+    differ = (first != changed).any(axis=(1, 2))
+    assert differ[5]  # else nothing was tried
+    return {"error": float((np.abs(first + exact) / allowed).max()), "error_most": 1.0,
+            "other_bits": int(differ.sum() - 1 + (first != again).any(axis=(1, 2)).sum()),
+            "other_bits_most": 0}  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="the whole result as JSON")
@@ -120,7 +146,7 @@ def main() -> int:
     for name, model in MODELS.items():
         found |= {f"{name} {count}": moved(model, count) for count in (384, 2440, 65_536)}
     found |= {"pieces": {"other_bits": pieces_with_other_bits(wide), "other_bits_most": 0}}
-    found |= {"two floats": two_floats(), "clipped": clipped_norm(wide)}
+    found |= {"two floats": two_floats(), "clipped": clipped_norm(wide), "kernel": by_kernel()}
     parts = [part for part in found.values() if isinstance(part, dict)]
     found["holds"] = all(
         part[name] <= part[f"{name}_most"] for part in parts for name in part if f"{name}_most" in part

@@ -74,13 +74,20 @@ def short_products(inputs: jax.Array, slopes: jax.Array) -> jax.Array:
 
 
 def updates(
-    backend: Vectorised, recipe: Recipe, draw: Noise = noise.normal, *, in_one_order: bool = False
+    backend: Vectorised,
+    recipe: Recipe,
+    draw: Noise = noise.normal,
+    *,
+    in_one_order: bool = False,
+    kernels: bool = False,
 ) -> Callable[..., jax.Array]:
     """The local steps of all lanes as one compiled call; in one order, all calls add alike, as those of a round do."""
+    shortcuts = backend.form.shortcuts if kernels else replace(backend.form.shortcuts, kernels=False)
 
     def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
         one = partial(local_update, backend.model, recipe, parameters, features, labels)
-        return jax.vmap(partial(one, usual=backend.usual, finite=backend.feed.finite, draw=draw))(*of_device)
+        same = partial(one, shortcuts=shortcuts, draw=draw)
+        return jax.vmap(same)(*of_device)
 
     return jax.jit(all_lanes, compiler_options=local.COMPILED if in_one_order else None)
 
@@ -145,7 +152,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     parameters, features, _, rows, _, keys = inputs
     dither = jax.device_put(noise.split(streams.keys(1, "dither", 0, cohort))[lanes])
     keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
-    steps = updates(backend, backend.recipe)
+    steps = updates(backend, backend.recipe, in_one_order=True, kernels=True)
     ready = steps(*inputs)
     found |= of_drawing(backend, work, repeats)
     tasks: dict[str, Callable[[], Any]] = {
@@ -157,8 +164,9 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     quiet = updates(backend, replace(backend.recipe, noise=0.0))
     tasks["updates_without_noise"] = lambda: quiet(*inputs)
     if variants:
-        ordered = updates(backend, backend.recipe, in_one_order=True)
-        tasks["updates_in_one_order"] = lambda: ordered(*inputs)
+        ordered, free = (updates(backend, backend.recipe, in_one_order=one_order) for one_order in (True, False))
+        tasks["updates_without_kernel"] = lambda: ordered(*inputs)
+        tasks["updates_in_any_order"] = lambda: free(*inputs)
         threefry = updates(backend, backend.recipe, jax_normal)
         tasks["updates_jax_normal"] = lambda: threefry(*inputs)
         with patch.object(local, "added_products", short_products):

@@ -4,8 +4,13 @@ import os
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+# Nothing is timed in a test, so a busy machine fails none; the rest is Hypothesis' own choice, in CI and elsewhere.
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure(config):

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from choral.errors import PlanError
 from choral.learning import models, noise
 from choral.learning.local import (
-    clip_factor,
+    Shortcuts,
     dense_clipped_sum,
     dense_factor,
     general_clipped_sum,
     if_any,
     local_update,
-    norm,
 )
+from choral.learning.norms import clip_factor, norm
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
 from tests.cases import cases
@@ -100,13 +100,15 @@ def test_a_local_update_is_the_papers_algorithm_in_double_precision_to_1e_5(numb
 @pytest.mark.parametrize("number", range(4))
 def test_a_compiled_update_with_a_rare_tail_is_the_papers_algorithm_too(number):
     model, recipe, start, *rest = random_case(number)
-    found = jax.jit(partial(local_update, model, recipe, usual=3))(start, *rest)
+    found = jax.jit(partial(local_update, model, recipe, shortcuts=Shortcuts(usual=3)))(start, *rest)
     assert np.abs(np.asarray(found) - by_hand(model, recipe, start, *rest)).max() <= 1e-5
 
 
 def test_a_rare_tail_changes_no_bit_of_lanes_that_do_not_use_it():
     model, recipe, start, features, labels, batches, _, keys = random_case(3)
-    update = partial(local_update, model, recipe, *map(jnp.asarray, (start, features, labels)), usual=3)
+    update = partial(
+        local_update, model, recipe, *map(jnp.asarray, (start, features, labels)), shortcuts=Shortcuts(usual=3)
+    )
     lanes = jax.jit(jax.vmap(update, in_axes=(0, 0, None)))
     both = np.stack([batches, batches])
     short, long = [3, 2, 3], [8, 8, 8]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from choral.backends import compiled
-from choral.learning.local import COMPILED, local_changes, local_update
+from choral.learning.local import COMPILED, Shortcuts, local_changes, local_update
 from choral.learning.models import logistic
 from choral.learning.recipe import Recipe, TracedNumbers
 
@@ -32,7 +32,7 @@ def given(recipe, lanes=3):
 
 def with_numbers(recipe):
     parameters, features, labels, *lanes = given(recipe)
-    form = compiled.Form(model=MODEL, recipe=recipe.form, usual=ROOM, finite=True)
+    form = compiled.Form(model=MODEL, recipe=recipe.form, shortcuts=Shortcuts(usual=ROOM, finite=True))
     numbers = TracedNumbers.of(MODEL, recipe, ROOM)
     return np.asarray(compiled.updates_of(form, numbers, parameters, (features, labels), tuple(lanes)))
 
@@ -63,7 +63,9 @@ RECIPES = {
 
 def with_constants(recipe):
     def constants(parameters, features, labels, *lanes):
-        one = partial(local_update, MODEL, recipe, parameters, features, labels, usual=ROOM, finite=True)
+        one = partial(
+            local_update, MODEL, recipe, parameters, features, labels, shortcuts=Shortcuts(usual=ROOM, finite=True)
+        )
         return jax.vmap(one)(*lanes)
 
     return np.asarray(jax.jit(constants, compiler_options=COMPILED)(*given(recipe)))

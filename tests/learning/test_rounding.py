@@ -12,7 +12,8 @@ from scipy import special, stats
 from choral.errors import PlanError
 from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
-from choral.learning.local import add_in_two_floats, local_update, norm
+from choral.learning.local import add_in_two_floats, local_update
+from choral.learning.norms import norm
 from choral.learning.recipe import Recipe, noise_on_sum, sensitivity_factor
 from choral.plan import Plan
 

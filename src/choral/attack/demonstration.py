@@ -24,8 +24,9 @@ from choral.attack.reconstruct import (
 )
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.learning.local import clip_factor, clipped_sum, norm
+from choral.learning.local import clipped_sum
 from choral.learning.models import Model, logistic, mlp
+from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels, Records
 from choral.plan import require_whole
 from choral.privacy.exposure import rounds_each

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from choral.audit.bounds import one_run_epsilon
 from choral.audit.canary import SIGHTS, Sight, View, claims, require_gaussian
 from choral.backends.vectorised import Vectorised
-from choral.learning.local import clip_factor, norm
 from choral.learning.models import Model
+from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels
 from choral.plan import Plan
 from choral.privacy.exposure import rounds_each

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from choral.errors import TrainingError
 from choral.learning import noise
-from choral.learning.local import COMPILED, local_changes
+from choral.learning.local import COMPILED, Shortcuts, local_changes
 from choral.learning.models import Model
 from choral.learning.recipe import Number, Recipe, TracedNumbers
 from choral.secagg.codec import quantise
@@ -44,8 +44,7 @@ class Form:
 
     model: Model
     recipe: Recipe
-    usual: int
-    finite: bool
+    shortcuts: Shortcuts
 
 
 Rows = tuple[Array, Array]  # features and labels
@@ -54,8 +53,7 @@ Lanes = tuple[Array, Array, Array]  # of each lane: where its rows are, how many
 
 def lane_changes(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> list[Array]:
     """The updates of all lanes, in pieces that follow each other in the flat vector."""
-    start = partial(local_changes, form.model, form.recipe, parameters, *rows)
-    one = partial(start, usual=form.usual, finite=form.finite)
+    one = partial(local_changes, form.model, form.recipe, parameters, *rows, shortcuts=form.shortcuts)
     if not form.recipe.weighed:
         return jax.vmap(partial(one, numbers=numbers))(*lanes)
 

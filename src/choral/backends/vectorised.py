@@ -26,10 +26,12 @@ from choral.backends.compiled import CompiledCall, Form, add, check_states, halv
 from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
 from choral.backends.resident import Resident
 from choral.errors import PlanError, TableError
+from choral.learning import fused
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
 from choral.learning.feed import Feed, devices_in_flight
 from choral.learning.fit import check_compiled, check_fit
+from choral.learning.local import Shortcuts
 from choral.learning.models import Model
 from choral.learning.processors import keep_compiled, processors
 from choral.learning.recipe import Recipe, TracedNumbers
@@ -123,7 +125,9 @@ class Vectorised:
             each = [[1 / one.batch for one in own], [one.weight for one in own]]
             self._own = np.array(each, dtype=np.float32)[:, which]
         self.usual = drawer.usual(self.room, self.lanes, RARE)
-        self.form = Form(model=model, recipe=self.recipe.form, usual=self.usual, finite=self.feed.finite)
+        kernels = fused.runs_on(self.processors[0])
+        shortcuts = Shortcuts(usual=self.usual, finite=self.feed.finite, kernels=kernels)
+        self.form = Form(model=model, recipe=self.recipe.form, shortcuts=shortcuts)
         self.traced_codec = np.float32(codec.grid), np.int32(codec.largest)
         everybody = jax.devices(self.processors[0].platform)
         alone = self.processors[0].platform == "cpu" and len(everybody) == 1  # whose host draws faster than a sort

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -10,20 +11,44 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from choral.learning import noise, rounding
+from choral.learning import fused, noise, rounding
 from choral.learning.models import Model, Tree, losses, slopes
 from choral.learning.models.layered import Layered
+from choral.learning.norms import clip_factor, norm, tree_norm
 from choral.learning.recipe import TINY, Number, Recipe, TracedNumbers
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 from choral.plan.local_optimiser import scales
 
 # How local steps are compiled. On a CPU: XLA's own choice is half of the widest instructions, a tenth slower. On a GPU:
-# kernels that add in another order at every call are left out, so that equal pieces have equal sums.
-COMPILED: dict[str, Any] = {"xla_cpu_prefer_vector_width": 512, "xla_gpu_exclude_nondeterministic_ops": True}
+# kernels that add in another order at every call are left out, so that equal pieces have equal sums; among those that
+# remain, the library's products are faster by a fiftieth than those that XLA writes.
+COMPILED: dict[str, Any] = {
+    "xla_cpu_prefer_vector_width": 512,
+    "xla_gpu_exclude_nondeterministic_ops": True,
+    "xla_gpu_enable_triton_gemm": False,
+}
 
 
 Total = tuple[Tree, Tree | None]  # a sum, and what rounding it has left over, where that is kept
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortcuts:
+    """What the caller knows and saves work: rows of a batch that `usual`ly suffice, features that are all finite.
+
+    `kernels` says that the processor takes those of `fused`.
+
+    >>> Shortcuts(usual=64).finite
+    False
+    """
+
+    usual: int | None = None
+    finite: bool = False
+    kernels: bool = False
+
+
+NONE = Shortcuts()
 
 
 def local_update(model: Model, recipe: Recipe, *given: Array, **options: Any) -> Array:  # noqa: ANN401 - as below
@@ -42,18 +67,19 @@ def local_changes(
     keys: Array,
     *,
     numbers: TracedNumbers | None = None,
-    usual: int | None = None,
-    finite: bool = False,
+    shortcuts: Shortcuts = NONE,
     draw: Noise = noise.normal,
 ) -> list[Array]:
     """θ_i − θ after τ noisy clipped steps from θ, in pieces that follow each other in the flat vector.
 
     `batches` are row numbers (τ, room), the first `counts` of each used. `keys` holds what `draw` needs for each step,
-    and one entry more for the noise on the update. A place with a row number below 0 is empty. Beyond the `usual` rows
+    and one entry more for the noise on the update. A place with a row number below 0 is empty. Beyond the usual rows
     of a batch that is added in one piece nothing is computed unless they are used. Features that are known to be
-    `finite` need no guard. Where `numbers` are given, only the form of the recipe counts.
+    finite need no guard. Where `numbers` are given, only the form of the recipe counts. With `kernels`, steps that
+    suit it are taken by the kernel of `fused`.
     """
     model = model.fixed or model
+    usual, finite = shortcuts.usual, shortcuts.finite
     start = model.unravel(parameters)
     numbers = TracedNumbers.of(model, recipe, batches.shape[-1]) if numbers is None else numbers
     spread = numbers.spread if recipe.noise else None
@@ -77,6 +103,13 @@ def local_changes(
         tree = jax.tree.map(lambda leaf, slope: leaf - size * slope, tree, slopes)  # line 10
         return (tree, velocity), None
 
+    def by_kernel(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
+        (tree, velocity), (batch, count, key, *scale) = state, given
+        used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
+        layers = clipped_layers(model, tree, features[batch], labels[batch], used, numbers.clip, finite=finite)
+        size = rate * scale[0] if scale else rate
+        return (fused.dense_step(model, tree, layers, key, size, numbers.spread), velocity), None
+
     rate = numbers.step_size * numbers.share  # η/γ, line 8: the divisor is always γ
     if recipe.steps == 1:  # not θ' − θ: at a large θ that loses bits of what is summed with others' updates
         only = noisy_sum(start, batches[0], counts[0], keys[0])
@@ -84,8 +117,11 @@ def local_changes(
     else:
         velocity = jax.tree.map(jnp.zeros_like, start) if recipe.momentum else ()
         scale = () if recipe.schedule == "constant" else (jnp.float32(scales(recipe.schedule, recipe.steps)),)
-        (end, _), _ = lax.scan(step, (start, velocity), (batches, counts, keys[:-1], *scale))
-        update = jax.tree.map(jnp.subtract, end, start)
+        kernels = shortcuts.kernels and draw is noise.normal and fused.suits(model, recipe, batches.shape[-1], usual)
+        (end, _), _ = lax.scan(by_kernel if kernels else step, (start, velocity), (batches, counts, keys[:-1], *scale))
+        # Behind a barrier θ is read again: a GPU would else write it once per lane, and copy that, to subtract it here.
+        sent = model.unravel(lax.optimization_barrier(parameters)) if kernels else start  # type: ignore[no-untyped-call]
+        update = jax.tree.map(jnp.subtract, end, sent)
         if recipe.weighed:
             update = jax.tree.map(lambda leaf: numbers.weight * leaf, update)
     if recipe.adaptive:
@@ -208,47 +244,6 @@ def add_noise(model: Model, total: Total, deviation: Number | None, key: Array, 
     return jax.tree.map(jnp.add, high, noises) if low is None else add_in_two_floats((high, low), noises)[0]
 
 
-def norm(rows: Array) -> Array:
-    """The Euclidean norm of each row, without overflow or underflow of its squares.
-
-    >>> float(norm(jnp.float32([3e30, 4e30])) / 5e30)
-    1.0
-    """
-    whole = rows.shape[-1] // rounding.BLOCK * rounding.BLOCK
-    if rows.shape[-1] > rounding.BLOCK:  # in blocks, so that no square is rounded in more than a few thousand sums
-        blocks = norm(rows[..., :whole].reshape(*rows.shape[:-1], -1, rounding.BLOCK))
-        rest = norm(rows[..., whole:])[..., None] if whole < rows.shape[-1] else blocks[..., :0]
-        return norm(jnp.concatenate([blocks, rest], axis=-1))
-    largest = jnp.max(jnp.abs(rows), axis=-1, keepdims=True)
-    # The power of two at or below the largest: scaling by it is exact. Beyond 2^126 its inverse would be flushed to 0.
-    exponent = lax.bitcast_convert_type(largest, jnp.int32) & jnp.int32(0x7F800000)
-    scale = jnp.where(exponent > 0, lax.bitcast_convert_type(exponent, jnp.float32), 1)
-    scaled = rows * (1 / scale)
-    total = jnp.sum(scaled * scaled, axis=-1, keepdims=True)
-    return jnp.where(largest < 2.0**126, scale * jnp.sqrt(total), jnp.inf)[..., 0]
-
-
-def tree_norm(tree: Tree) -> Array:
-    """The Euclidean norm of all leaves together.
-
-    >>> float(tree_norm([jnp.float32([[3.0]]), jnp.float32([4.0])]))
-    5.0
-    """
-    return norm(jnp.stack([norm(leaf.ravel()) for leaf in jax.tree.leaves(tree)]))
-
-
-def clip_factor(norms: Array, clip: Number) -> Array:
-    """min(1, G/norm) for each norm; 0 if it is not finite, or below 2^-126, where digits are few. Without a clip, 1.
-
-    >>> clip_factor(jnp.array([0.0, 0.5, 4.0, jnp.inf, jnp.nan, 2e38]), 1.0).tolist()
-    [1.0, 1.0, 0.25, 0.0, 0.0, 0.0]
-    """
-    if isinstance(clip, float) and clip == math.inf:
-        return jnp.ones_like(norms)
-    factor = jnp.minimum(1, clip / jnp.maximum(norms, clip))
-    return jnp.where((norms < jnp.inf) & (factor >= 2.0**-126), factor, 0)
-
-
 def clipped_sum(
     model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
 ) -> Tree:
@@ -263,7 +258,16 @@ def clipped_sum(
 def dense_clipped_sum(
     model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
 ) -> Tree:
-    """The clipped sum of a dense stack without any per-example gradient.
+    """The clipped sum of a dense stack without any per-example gradient."""
+    layers = clipped_layers(model, tree, rows, labels, used, clip, finite=finite)
+    # In full precision, whatever an accelerator does elsewhere: here gradients of length G are made and added.
+    return [(added_products(inputs, scaled), scaled.sum(axis=0)) for inputs, scaled in layers]
+
+
+def clipped_layers(
+    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
+) -> list[tuple[Array, Array]]:
+    """Each layer's inputs and the slopes at its outputs, scaled so that products of the two are clipped gradients.
 
     A layer's gradient of one example is the outer product of its input a and the slope b at its output, so its squared
     norm is ‖a‖²‖b‖² (+‖b‖² for the bias), and the clipped sum is one product of a and the scaled b (Goodfellow 2015).
@@ -278,14 +282,12 @@ def dense_clipped_sum(
     backward.reverse()
     factor = jnp.where(used, dense_factor(inputs, backward, clip), 0)[:, None]
     counted = factor > 0
-    sums = []
+    layers = []
     for depth, (a, b) in enumerate(zip(inputs, backward, strict=True)):
         scaled = jnp.where(counted, b * factor, 0)
         # 0 times an input that is not finite would spoil the sum; rows known to be finite are spared a copy.
-        guarded = a if finite and depth == 0 else jnp.where(counted, a, 0)
-        # In full precision, whatever an accelerator does elsewhere: here gradients of length G are made and added.
-        sums.append((added_products(guarded, scaled), scaled.sum(axis=0)))
-    return sums
+        layers.append((a if finite and depth == 0 else jnp.where(counted, a, 0), scaled))
+    return layers
 
 
 def added_products(inputs: Array, slopes: Array) -> Array:

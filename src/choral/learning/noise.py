@@ -6,6 +6,7 @@ seed knows the noise, and beyond 5 standard deviations its 32 bits leave gaps.
 """
 
 import math
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,7 @@ _QUANTILE = (
 )  # fmt: skip
 _T_SLOPE, _T_SHIFT = 0.534459043, -1.534459043
 # ln(1 + m) = m·L(m) for √½ ≤ 1 + m ≤ √2, within 4e-7; the compiler's own logarithm costs as much as all the rest.
+_ROUNDS = (0xED5AD4BB, 0xAC4C1B51, 0x31848BAB)  # of `triple32`
 _LOGARITHM = (1.00000096, -0.50001145, 0.333146738, -0.249082892, 0.204917596, -0.186807514, 0.119310544)
 
 
@@ -42,12 +44,23 @@ def bits(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     >>> bits(jnp.uint32([1, 2, 3, 4]), (2, 3)).dtype
     dtype('uint32')
     """
-    count = math.prod(shape)
-    x: Array = (lax.iota(jnp.uint32, count) + jnp.uint32(start)) * (key[3] | 1) + key[0]
-    x = (x ^ (x >> 17)) * jnp.uint32(0xED5AD4BB)
-    x = ((x ^ (x >> 11)) + key[1]) * jnp.uint32(0xAC4C1B51)
-    x = ((x ^ (x >> 15)) + key[2]) * jnp.uint32(0x31848BAB)
-    return (x ^ (x >> 14)).reshape(shape)
+    first, second, third, step = ready(key)
+    count = lax.iota(jnp.uint32, math.prod(shape)) + jnp.uint32(start)
+    return mixed(count * step + first, second, third).reshape(shape)
+
+
+def ready(key: Array) -> list[Array]:
+    """The words that `mixed` takes, each for all places: where its count begins, the two added on the way, its step."""
+    return [key[..., 0], key[..., 1] * jnp.uint32(_ROUNDS[1]), key[..., 2] * jnp.uint32(_ROUNDS[2]), key[..., 3] | 1]
+
+
+def mixed(count: Array, second: Array, third: Array) -> Array:
+    """The hash of these counts; a word is added before a round's product, hence its product after it."""
+    x = (count ^ (count >> 17)) * jnp.uint32(_ROUNDS[0])
+    x = (x ^ (x >> 11)) * jnp.uint32(_ROUNDS[1]) + second
+    x = (x ^ (x >> 15)) * jnp.uint32(_ROUNDS[2]) + third
+    hashed: Array = x ^ (x >> 14)
+    return hashed
 
 
 def uniform(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
@@ -67,13 +80,21 @@ def normal(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     >>> normal(jnp.uint32([1, 2, 3, 4]), (2, 3)).shape
     (2, 3)
     """
-    drawn = lax.bitcast_convert_type(bits(key, shape, start), jnp.int32)
+    return quantiles(bits(key, shape, start), lambda rest: _root(1 - _logarithm(rest)))
+
+
+def quantiles(drawn: Array, far: Callable[[Array], Array]) -> Array:
+    """Each 32 bits as a Gaussian; `far` gives √(1 − ln x), in whatever way a processor has it soonest.
+
+    Products with powers of two round nothing, so their sums have the same bits whether or not the two are fused.
+    """
+    signed = lax.bitcast_convert_type(drawn, jnp.int32)
     # The distance to the near tail is taken in integers, since 1 − u² would cancel there, and in signed ones: without
     # AVX-512 an unsigned integer has no instruction that makes it a float.
-    distance = jnp.int32(2**31 - 1) - (drawn ^ (drawn >> 31))
-    tail = (distance.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-32)
-    t = _root(1 - _logarithm(4 * tail * (1 - tail))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
-    centre: Array = (drawn.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-31)
+    distance = (signed ^ ~(signed >> 31)) & jnp.int32(2**31 - 1)
+    four = distance.astype(jnp.float32) * jnp.float32(2.0**-30) + jnp.float32(2.0**-31)  # times the tail's probability
+    t = far(four * (1 - four * jnp.float32(0.25))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
+    centre: Array = signed.astype(jnp.float32) * jnp.float32(2.0**-31) + jnp.float32(2.0**-32)
     return centre * _polynomial(_QUANTILE, t)
 
 
