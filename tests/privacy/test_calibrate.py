@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from choral.errors import PlanError
-from choral.plan import Budget
-from choral.privacy.calibrate import RULES, loss_under, most_rounds, noise_for, smallest_noise
+from choral.plan import Budget, Plan
+from choral.privacy.calibrate import RULES, calibrated, loss_under, most_draws, most_rounds, noise_for, smallest_noise
 from choral.privacy.exposure import Exposure
 
 PLAN = {
@@ -145,3 +145,13 @@ def test_the_papers_rule_is_not_calibrated_for_passes_that_are_not_whole(local_s
     assert caught.value.code == "CH202"
     assert caught.value.fix.startswith(fix)
     assert noise_for(epsilon=10.0, delta=1e-4, rule="proved", **settings) > 0
+
+
+def test_a_run_that_draws_more_batches_than_their_rounding_is_paid_for_is_refused():
+    shape = {"devices": 4, "cohort": 4, "rows": 1000, "batch": 100, "step_size": 0.1, "clip": 1.0, "noise": 0.0}
+    budget = Budget(epsilon=4.0, delta=1e-5)
+    most = Plan(**shape, rounds=most_draws(0.1) // 10, local_steps=10)
+    assert calibrated(most, budget).noise > 0
+    with pytest.raises(PlanError, match="CH204 61,740 Poisson batches in a run, 61,731 are the most"):
+        calibrated(replace(most, rounds=most.rounds + 1), budget)
+    assert calibrated(replace(most, rounds=most.rounds + 1, sampling="partition"), budget).noise > 0

@@ -17,6 +17,7 @@ from choral.privacy.display import figures_up
 from choral.privacy.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
+from choral.privacy.poisson import rounded_coin
 from choral.privacy.rules import Loss
 from choral.privacy.zcdp import rho_for
 
@@ -36,13 +37,46 @@ _PROVED: dict[str, Callable[[Exposure], Loss | str]] = {
 }
 RULES: tuple[str, ...] = (*_PROVED, *PAPER_RULES)
 
-OVERFLOW = 1e-8  # β: the chance over a run that one device's Poisson batches exceed their room
+OVERFLOW = 1e-8  # β: the chance over a run that a device's Poisson batches exceed their room or have a rounded coin
+MOST_ROUNDED = 0.91  # of β: what the rounding of coins may take of it; the room of batches has the rest
 OUT_OF_RANGE = 1e-8  # the chance over a run that one device's updates leave the codec's range
 RESERVED = OVERFLOW + OUT_OF_RANGE  # of δ: what all rounds of a plan are charged for in addition to their noise
 _MOST_ROUNDS = 10**9
 _SLACK = 1e-9  # what rounding may add to an ε that was computed to the last bits
 _LEAST_LEFT = 1e-3  # of ρ, for the rounds of a study that also asks
 _BAND = 5e-4  # how far below its target a search may stop
+
+
+def room_chance(draws: int, probability: float) -> float:
+    """What the rounding of coins leaves of β, in so many drawn batches, for batches that exceed their room.
+
+    >>> round(room_chance(0, 0.1) * 1e8, 2), round(room_chance(10**9, 0.1) * 1e8, 2)
+    (1.0, 0.09)
+    """
+    return OVERFLOW - min(draws * rounded_coin(probability), MOST_ROUNDED * OVERFLOW)
+
+
+def most_draws(probability: float) -> int:
+    """How many batches a run may draw with this probability, by what their rounding may take of β.
+
+    >>> most_draws(0.1) > 60_000, most_draws(0.9) < 7_000
+    (True, True)
+    """
+    coin = rounded_coin(probability)
+    return int(MOST_ROUNDED * OVERFLOW / coin) if coin else _MOST_ROUNDS
+
+
+def within_draws(plan: Plan) -> Plan:
+    """The plan, or CH204 where it draws more Poisson batches than β pays for."""
+    draws, most = plan.rounds * (1 if plan.once else plan.local_steps), most_draws(plan.batch / plan.rows)
+    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most:
+        raise PlanError(
+            "CH204",
+            f"{draws:,} Poisson batches in a run, {most:,} are the most.",
+            why=f"The rounding of so many draws would take more than {OVERFLOW:g} of δ.",
+            fix='Use fewer rounds or local steps, or sampling = "partition".',
+        )
+    return plan
 
 
 def spendable(budget: Budget) -> Budget:
@@ -56,7 +90,7 @@ def spendable(budget: Budget) -> Budget:
         raise PlanError(
             "CH201",
             f"with delta = {budget.delta:g} nothing of it is left for the noise.",
-            why=f"Batches that overflow and updates that leave their range take {RESERVED:g} of δ.",
+            why=f"Batches that overflow, rounded coins and updates that leave their range take {RESERVED:g} of δ.",
             fix=f"Use delta = {10 * RESERVED:g} or more.",
         )
     return replace(budget, delta=left)
@@ -80,7 +114,7 @@ def calibrated(
     >>> round(calibrated(plan, Budget(epsilon=1.0, delta=1e-5)).noise, 4)
     0.0349
     """
-    plan = replace(plan, noise=1.0)  # where the search starts
+    plan = replace(within_draws(plan), noise=1.0)  # where the search starts
     part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
     return replace(plan, noise=smallest_noise(part, spendable(budget), rule, other=other))
 

@@ -127,12 +127,14 @@ class SpentByDevice(Record, frozen=True, kw_only=True):
 class SeveralRows(Record, frozen=True, kw_only=True):
     """What rows of one person cost together where one record is the unit: so many at one site, or one at each of two.
 
-    None is no bound.
+    None is no bound. `charged_delta` is what rare failures take of δ for rows at one site; statements of before, which
+    left the rounding of coins out, do not have it.
     """
 
     rows: int
     epsilon: float | None
     at_two_sites: float | None
+    charged_delta: float | None = None
 
 
 _NOTHING = Claim(rule="none", adversary="whoever sees what left the devices", epsilon=math.inf)

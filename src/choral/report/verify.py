@@ -23,7 +23,7 @@ from choral.report.signed import Note, Outside, ledger_of
 from choral.run.folder import MOST_LEDGERS, hashes
 from choral.run.questions import plan_of_questions, price_of
 from choral.run.signatures import signs
-from choral.run.statement import in_form_of, planned_statement, privacy_statement
+from choral.run.statement import in_form_of, planned_statement, privacy_statement, several_form
 from choral.run.watch import Watch, unwatched
 
 EXACT = 1e-9  # two runs of one formula on two machines may differ in the last bits
@@ -267,13 +267,10 @@ def _epsilons(record: RunRecord) -> list[str]:
         refused=record.finished.refused if record.about.traits.deployed else None,
         stopped=said.running is not None,
         first_form=first_form,
-        several=said.several is not None,
+        several=several_form(said),
     )
     again = in_form_of(said, again, np.array(rounds), costs)
-    # What several rows cost was not said before.
-    planned = planned_statement(
-        costs, first_form=first_form, several=promised is not None and promised.several is not None
-    )
+    planned = planned_statement(costs, first_form=first_form, several=several_form(promised))
     return differences(said.to_dict(), again.to_dict()) + differences(
         promised and promised.to_dict(), planned and planned.to_dict(), "planned"
     )

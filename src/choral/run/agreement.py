@@ -57,8 +57,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     deadline: float
     certificate: str
     job: str
-    plan: dict[str, Any]
-    secure_sum: dict[str, Any]
+    plan: Mapping[str, object]
+    secure_sum: Mapping[str, object]
     devices: list[Enrolled]
 
 

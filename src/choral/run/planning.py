@@ -27,7 +27,7 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
-from choral.privacy.calibrate import RESERVED, calibrated
+from choral.privacy.calibrate import RESERVED, calibrated, within_draws
 from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
@@ -201,7 +201,7 @@ def secure_sum_of(settings: FederationSettings, cohort: int) -> SecureSum:
     >>> secure_sum_of(FederationSettings(secure_sum="paper"), 10).mode
     'paper'
     """
-    words: dict[str, Any] = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
+    words = {"modulus_bits": 64, "lanes": 3} if settings.packed else {}
     if settings.secure_sum == "complete":
         return SecureSum.for_cohort(cohort, colluders=settings.colluders, **words)
     kinds = {"sparse": sparse, "paper": SecureSum.of_paper}
@@ -389,7 +389,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.epsilon is not None or plan.noise > 0:
         require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
-        return plan
+        return within_draws(plan) if plan.noise > 0 else plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
         return calibrated(plan, budget, other=None if asked is None else asked.reserved)

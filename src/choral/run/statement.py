@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from choral.privacy.costs import Costs
 from choral.privacy.events import Event
 from choral.privacy.exposure import Exposure
 from choral.privacy.mechanisms import mechanism_of, with_secure_sum
-from choral.privacy.poisson import overflow
+from choral.privacy.poisson import overflow, rounded_coin
 from choral.privacy.rules import adjacency_of
 from choral.record import (
     Claim,
@@ -32,6 +33,8 @@ from choral.record import (
 )
 
 DELTAS = (1e-4, 1e-5, 1e-6, 1e-7)
+# What a statement says of several rows of one person: those of before said nothing, then all but rounded coins.
+SeveralForm = Literal["nothing", "without rounding", "all"]
 BEYOND = "CH401"  # what a ledger says that can't pay for one more round
 UNCHOSEN = "for a number of rounds that was fixed beforehand, not for one that somebody chose by looking at results"
 
@@ -44,15 +47,15 @@ def privacy_statement(
     refused: Mapping[str, str] | None = None,
     stopped: bool = False,
     first_form: bool = False,
-    several: bool = True,
+    several: SeveralForm = "all",
 ) -> Statement:
     """The statement for the device that has lost most, from public numbers; docs/run-folder.md has the form.
 
     `rounds` are the uploads that each device has paid for, and `joined` those of them that are in a sum (all, if not
     given). `refused` are the codes of devices whose ledgers are elsewhere: only they know whether they are full.
     Where somebody `stopped` the run, who may have looked at its results, the claim is about all the rounds that plan
-    and limits allow: what was reserved. `first_form` is for runs whose statement had no `charged_delta` yet. Without
-    `several` it does not say what several rows of one person cost, as it did not before.
+    and limits allow: what was reserved. `first_form` is for runs whose statement had no `charged_delta` yet, and
+    `several` the form in which theirs said what several rows of one person cost.
     """
     if not costs.private:
         nothing = "no noise was added: nothing is protected"
@@ -62,7 +65,7 @@ def privacy_statement(
         running = Running(epsilon=max(costs.spent_by_all_against_everyone(rounds)), holds=UNCHOSEN)
         claimed = msgspec.structs.replace(_largest_statement(costs, first_form=False, several=several), running=running)
     elif _is_new(costs, several):
-        claimed = _largest_claims(costs, rounds)
+        claimed = _largest_claims(costs, rounds, several)
     else:
         worst = max(range(len(spent)), key=lambda device: spent[device])
         claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=first_form, several=several)
@@ -106,21 +109,32 @@ def in_form_of(recorded: Statement, worked_out: Statement, rounds: NDArray[np.in
     return msgspec.structs.replace(worked_out, devices=old)
 
 
-def planned_statement(costs: Costs, *, first_form: bool = False, several: bool = True) -> Statement | None:
+def several_form(recorded: Statement | None) -> SeveralForm:
+    """In which form a recorded statement says what several rows cost.
+
+    >>> several_form(None)
+    'nothing'
+    """
+    if recorded is None or recorded.several is None:
+        return "nothing"
+    return "all" if recorded.several.charged_delta is not None else "without rounding"
+
+
+def planned_statement(costs: Costs, *, first_form: bool = False, several: SeveralForm = "all") -> Statement | None:
     """What the statement can come to at most, for a device that takes part as often as plan and limit allow."""
     return _largest_statement(costs, first_form=first_form, several=several) if costs.private else None
 
 
-def _is_new(costs: Costs, several: bool) -> bool:
-    """Whether a statement is one of the present form; those of before were about one device, by older rules."""
-    return several or not costs.plan.protects.one_row
+def _is_new(costs: Costs, several: SeveralForm) -> bool:
+    """Whether a statement counts by the present rules; those of before were about one device, by older rules."""
+    return several != "nothing" or not costs.plan.protects.one_row
 
 
-def _largest_claims(costs: Costs, rounds: NDArray[np.int64]) -> Statement:
+def _largest_claims(costs: Costs, rounds: NDArray[np.int64], several: SeveralForm) -> Statement:
     """The statement of the device that has lost most against everyone, with the largest figure of all with the sum."""
     everyone = costs.spent_by_all_against_everyone(rounds)
     worst = max(range(len(everyone)), key=lambda device: everyone[device])
-    claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=False, several=True)
+    claimed = _statement_of(costs, worst, int(rounds[worst]), first_form=False, several=several)
     summed, reason = claimed.with_secure_sum, claimed.no_certificate
     alike = {(int(own), int(size)): device for device, (own, size) in enumerate(zip(rounds, costs.rows, strict=True))}
     for (own, _), device in alike.items():
@@ -134,16 +148,16 @@ def _largest_claims(costs: Costs, rounds: NDArray[np.int64]) -> Statement:
     return msgspec.structs.replace(claimed, with_secure_sum=summed, no_certificate=reason)
 
 
-def _largest_statement(costs: Costs, *, first_form: bool, several: bool) -> Statement:
+def _largest_statement(costs: Costs, *, first_form: bool, several: SeveralForm) -> Statement:
     allowed = costs.allowed_rounds
     if _is_new(costs, several):
-        return _largest_claims(costs, allowed)
+        return _largest_claims(costs, allowed, several)
     most = int(np.lexsort((costs.rows, -allowed))[0])  # with fewer rows, each record is used more often
     rounds = int(allowed[most])
     return _statement_of(costs, most, rounds, first_form=first_form, several=several)
 
 
-def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, several: bool) -> Statement:
+def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, several: SeveralForm) -> Statement:
     """The statement of one device that took part in so many rounds."""
     own, delta = max(1, rounds), costs.limits[device].delta
     part = costs.exposure(device, own)
@@ -181,7 +195,7 @@ def _statement_of(costs: Costs, device: int, rounds: int, *, first_form: bool, s
             (c, _with_colluders(costs, part, c, delta, first_form=first_form, new=_is_new(costs, several)))
             for c in range(costs.plan.cohort)
         ),
-        several=_several(costs, device, own, delta) if several and costs.plan.protects.one_row else None,
+        several=_several(costs, device, own, delta, several) if costs.plan.protects.one_row else None,
     )
 
 
@@ -194,22 +208,25 @@ def _published(paper: FormulaValue, *, asks: bool) -> PublishedClaim:
     return PublishedClaim(rule="Theorem 1", epsilon=paper.epsilon, valid=paper.valid, because=paper.because)
 
 
-def _several(costs: Costs, device: int, rounds: int, delta: float) -> SeveralRows:
+def _several(costs: Costs, device: int, rounds: int, delta: float, form: SeveralForm) -> SeveralRows | None:
     """What several rows of one person have lost by so many rounds of this device, with what rare failures take of δ."""
+    if form == "nothing":
+        return None
     plan, size = costs.plan, int(costs.rows[device])
     rows = min(groups.EXAMPLE, size)
     events: list[Event] = [costs.event(device, before) for before in range(rounds)]
     events += [] if costs.questions is None else [costs.questions.reserved]
-    left = delta - rounds * OUT_OF_RANGE / plan.rounds
+    charged = rounds * OUT_OF_RANGE / plan.rounds
     if costs.exposure(device, rounds).sampled:
         draws = replace(plan, local_steps=1) if plan.once else plan
-        full = overflow(
-            rows=plan.used_rows(size), batch=plan.batch_of(size), capacity=drawer_of(draws).room(size), together=rows
-        )
-        left -= rounds * draws.local_steps * full
+        used, batch = plan.used_rows(size), plan.batch_of(size)
+        full = overflow(rows=used, batch=batch, capacity=drawer_of(draws).room(size), together=rows)
+        charged += rounds * draws.local_steps * (full + (rows * rounded_coin(batch / used) if form == "all" else 0.0))
+    left = delta - charged
     found = (groups.of_rows(events, rows, left) if left > 0 else math.inf, groups.at_two_sites(events, delta))
     here, twice = (one if math.isfinite(one) else None for one in found)
-    return SeveralRows(rows=rows, epsilon=here, at_two_sites=twice)
+    shown = charged if form == "all" else None
+    return SeveralRows(rows=rows, epsilon=here, at_two_sites=twice, charged_delta=shown)
 
 
 def _with_colluders(

@@ -10,7 +10,7 @@ from choral.learning.batches.batch import EMPTY, Batches, Rows, Source, within_r
 from choral.learning.rounding import ONE_PIECE
 from choral.learning.streams import Words, words
 from choral.plan import Plan
-from choral.privacy.calibrate import OVERFLOW
+from choral.privacy.calibrate import OVERFLOW, room_chance
 from choral.privacy.poisson import overflow
 
 
@@ -28,15 +28,16 @@ class PoissonDrawer:
     one_order = False
 
     def room(self, most_rows: int) -> int:
-        """Room that a device's batches of a whole run keep within, except with a chance of OVERFLOW.
+        """Room that a device's batches of a whole run keep within, except with a chance that is charged for.
 
-        That chance is charged for: it is that of any one record's companions filling the room. It is largest where
-        records are most (Anderson & Samuels 1967).
+        It is that of any one record's companions filling the room, and what the rounding of coins leaves of β. It is
+        largest where records are most (Anderson & Samuels 1967).
         """
         batch, steps = self.plan.batch_of(most_rows), self.plan.rounds * self.plan.local_steps
         most_rows = self.plan.used_rows(most_rows)
         most = min(capacity(batch, steps, OVERFLOW), most_rows)
-        while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > OVERFLOW:
+        chance = room_chance(steps, batch / most_rows)
+        while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > chance:
             most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
         return within_reason(self.plan, most)
 
