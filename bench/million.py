@@ -11,8 +11,6 @@ bytes, which no tree can tell apart. Devices hold the root and their own path, n
 CPU seconds of one core. All devices live in this process, one after the other.
 """
 
-import argparse
-import json
 import os
 import resource
 import statistics
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.harness import print_figures
 from bench.secure_sum import Receipt
 from choral.backends.crew import Resources
 from choral.backends.wire import Wire
@@ -195,12 +194,7 @@ def measure(quick: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a round of 1,000 devices in place of 10,000")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args()
-    found = measure(args.quick)
-    print(json.dumps(found) if args.json else json.dumps(found, indent=1))
+    print_figures(__doc__, measure, "a round of 1,000 devices in place of 10,000")
 
 
 if __name__ == "__main__":

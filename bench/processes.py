@@ -3,7 +3,9 @@
 Devices of a sparse cohort make real uploads and openings once. Then the server's half of the turn is run again from the
 same frames for each number of processes, and every sum is compared with the first, to the integer.
 
-- `receive_s`: all from the first upload to the last: reading, checking, laying aside and adding, in the main process.
+- `receive_s`: all from the first upload to the last: reading and checking in the main process, laying aside, adding.
+- `add_s`, `secrets_s`, `unmask_s`: the three parts that all cores share: adding uploads (by as many threads as there
+  are processes), opening self secrets, removing masks. `turn_s` is everything from the first upload to the sum.
 - `open_s`: all that is left when the last answer is there: opening self secrets, removing masks, checks, and the sum.
 - `split_s`: the part of it that is split over the processes, by itself: opening and unmasking. `speed_up` is its ratio
   to one process with one thread.
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bench.secure_sum import Case, Cohort
-from choral.backends.crew import Crew, SharedWork
+from choral.backends.crew import Crew, Resources, SharedWork
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Turn, Vector
 from choral.protocol.muster import Muster
@@ -36,6 +38,14 @@ from choral.secagg.graph import sparse
 from choral.secagg.masks import Mask, Words
 
 clock = time.perf_counter
+# The ratio of which part; `shared_s` is all that the cores share: adding, opening and unmasking.
+SPEED_UPS = {
+    "speed_up": "split_s",
+    "speed_up_in_cpu": "longest_cpu_s",
+    "speed_up_of_adding": "add_s",
+    "speed_up_of_shared": "shared_s",
+    "speed_up_of_turn": "turn_s",
+}
 
 
 @dataclass
@@ -74,34 +84,42 @@ class Recorded:
         turn.advance()
         for number, frame in self.openings.items():
             turn.receive(number, frame)
-        start = clock()
+        answered = clock() - start
         turn.advance()
         if turn.sum is None:
             raise AssertionError("there is no sum")
-        return turn.sum.integers, {"receive_s": received, "open_s": clock() - start}
+        whole = clock() - start
+        return turn.sum.integers, {"receive_s": received, "open_s": whole - answered, "turn_s": whole, **work.seconds}
 
 
 class Watched(ServerWork):
-    """A server's work that remembers what it was asked to open and to remove."""
+    """A server's work that remembers what it was asked to open and to remove, and how long each part took."""
 
     def __init__(self, work: ServerWork) -> None:
         self._inner, self.vectors = work, work.vectors
         self.secrets: Sequence[SealedSecret] = ()
         self.masks: Sequence[Mask] = ()
+        self.seconds = {"add_s": 0.0, "secrets_s": 0.0, "unmask_s": 0.0}
 
     def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
+        start = clock()
         self._inner.add(number, vector, keep=keep)
+        self.seconds["add_s"] += clock() - start
 
     def take_back(self, number: int) -> None:
         self._inner.take_back(number)
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
-        self.secrets = secrets
-        return self._inner.opened(secrets)
+        self.secrets, start = secrets, clock()
+        found = self._inner.opened(secrets)
+        self.seconds["secrets_s"] = clock() - start
+        return found
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
-        self.masks = masks
-        return self._inner.unmasked(masks)
+        self.masks, start = masks, clock()
+        total = self._inner.unmasked(masks)
+        self.seconds["unmask_s"] = clock() - start
+        return total
 
 
 def twice(recorded: Recorded, make: Callable[[], Watched]) -> tuple[Integers, dict[str, float], Watched]:
@@ -111,7 +129,7 @@ def twice(recorded: Recorded, make: Callable[[], Watched]) -> tuple[Integers, di
         work = make()  # a turn begins when it is made
         runs.append((*recorded.heard(work), work))
     integers, _, seen = runs[-1]
-    return integers, {name: min(run[1][name] for run in runs) for name in ("receive_s", "open_s")}, seen
+    return integers, {name: min(run[1][name] for run in runs) for name in runs[0][1]}, seen
 
 
 def cpu_of(pids: Sequence[int]) -> list[float]:
@@ -141,10 +159,11 @@ def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str,
     found: dict[str, Any] = {"cohort": cohort, "parameters": parameters, "cores": len(os.sched_getaffinity(0))}
     found["devices_s"] = clock() - start
     bits = recorded.terms.codec.word_bits
-    expected, found["one_process"] = twice(recorded, lambda: Watched(ServerWork(bits)))[:2]
+    together = Resources(processes=1).together(recorded.terms.upload_bytes)
+    expected, found["one_process"] = twice(recorded, lambda: Watched(ServerWork(bits, together=together)))[:2]
     for number in processes:
         crew = Crew(recorded.terms, number)
-        integers, seconds, seen = twice(recorded, lambda crew=crew: Watched(SharedWork(crew)))  # type: ignore[misc]
+        integers, seconds, seen = twice(recorded, lambda crew=crew: Watched(SharedWork(crew, together=together)))  # type: ignore[misc]
         if not np.array_equal(integers, expected):
             raise AssertionError("several processes find another sum than one")
         runs = [alone(recorded, crew, seen) for _ in range(5)]
@@ -154,7 +173,8 @@ def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str,
     first = found[f"processes_{processes[0]}"]
     for number in processes:
         one = found[f"processes_{number}"]
-        for name, part in (("speed_up", "split_s"), ("speed_up_in_cpu", "longest_cpu_s")):
+        one["shared_s"] = one["add_s"] + one["split_s"]
+        for name, part in SPEED_UPS.items():
             one[name] = processes[0] * first[part] / one[part]
     return found
 

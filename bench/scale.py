@@ -7,15 +7,13 @@ and hashes; `extrapolate` carries them, and the engine's local steps, to cohorts
 core; the best of the repeats.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bench.harness import growth
+from bench.harness import growth, print_figures
 from bench.secure_sum import Case, Cohort
 from choral.secagg.graph import sparse
 from choral.secagg.keys import Identity, Roster
@@ -120,12 +118,7 @@ def extrapolate(measured: dict[str, Any], *, length: int, step_ns: float, steps:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the two smallest cohorts")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    args = parser.parse_args()
-    found = measure(args.quick)
-    print(json.dumps(found) if args.json else json.dumps(found, indent=1))
+    print_figures(__doc__, measure, "the two smallest cohorts")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from choral.backends.wire import Wire
 from choral.errors import ConfigError
 from choral.protocol.round import Round
 from choral.protocol.server_work import ServerWork
-from choral.secagg.masks import CHUNK_BYTES, Mask
+from choral.secagg.masks import CHUNK_BYTES, Mask, add_vectors
 from tests.protocol.world import FIRST, SilentTransport, World
 
 LONG = CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream
@@ -58,7 +58,7 @@ def test_every_process_adds_its_masks_and_turns_follow_each_other():
     crew = Crew(terms, 3)
     results = []
     for turn in range(3):  # in one process, on the crew, and a second turn there
-        work = SharedWork(crew) if turn else ServerWork(terms.codec.word_bits)
+        work = SharedWork(crew, together=turn) if turn else ServerWork(terms.codec.word_bits)
         for number, upload in enumerate(uploads):
             work.add(number, upload.data.cast("B"))
         work.take_back(1)
@@ -142,3 +142,33 @@ def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
     assert crew == (terms, 2)
     assert Resources(processes=9, memory=3 * terms.upload_bytes).crew_for(terms) == (terms, 3)
     assert Resources(processes=9, memory=terms.upload_bytes).crew_for(terms) is None
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 7, 100])
+def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same(together):
+    rng = np.random.default_rng(0)
+    uploads = [rng.integers(0, 2**32, LONG, dtype="<u4") for _ in range(9)]
+    work = ServerWork(32, together=together, threads=3)
+    for number, upload in enumerate(uploads):
+        work.add(number, upload.data.cast("B"))
+        if number == 4:
+            work.take_back(2)  # whether it waits or not
+    expected = sum(upload.astype(np.uint64) for number, upload in enumerate(uploads) if number != 2) % 2**32
+    assert (work.unmasked([]) == expected).all()
+    assert (uploads[0] == np.random.default_rng(0).integers(0, 2**32, LONG, dtype="<u4")).all()  # nobody's vector moved
+
+
+def test_uploads_that_wait_are_within_the_memory_that_a_server_may_use():
+    for memory in (0, 1, 7, 100, 10**9):
+        for size in (1, 3, 50, 10**8):
+            together = Resources(processes=2, memory=memory).together(size)
+            assert 1 <= together <= 16 and (together - 1) * size <= memory
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, LONG])
+@pytest.mark.parametrize("threads", [1, 2, 5, 64])
+def test_threads_leave_out_no_word_and_add_none_twice(length, threads, monkeypatch):
+    monkeypatch.setattr("choral.secagg.masks.WORTH_A_THREAD", 0)
+    total = np.zeros(length, "<u4")
+    add_vectors(total, [np.ones(length, "<u4")] * 3, threads=threads)
+    assert (total == 3).all()

@@ -28,6 +28,7 @@ from choral.protocol.terms import Terms
 from choral.secagg.masks import MOST_THREADS, Mask, Words, add_masks
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
+MOST_TOGETHER = 16  # uploads that wait to be added by all cores: more would save little and take memory
 WORTH_PROCESSES = 2**30  # bytes of uploads in a turn; less is added before processes have started
 _LINE = 64  # bytes that two processes must not share: the words of each begin with a line of the cache
 _secrets = msgspec.msgpack.Decoder(tuple[bytes, ...])
@@ -53,6 +54,14 @@ class Resources:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         processes = _whole("CHORAL_PROCESSES", cores if cores > MOST_THREADS else 1, least=1)
         return cls(processes=processes, memory=_whole("CHORAL_MEMORY", MOST_BYTES_IN_MEMORY >> 20, least=0) << 20)
+
+    def together(self, upload_bytes: int) -> int:
+        """How many uploads may wait to be added together; they take at most half of the memory.
+
+        >>> Resources(processes=2).together(4 * 10**6), Resources(processes=2, memory=0).together(4 * 10**6)
+        (16, 1)
+        """
+        return max(1, min(MOST_TOGETHER, self.memory // (2 * max(upload_bytes, 1))))
 
     def crew_for(self, terms: Terms) -> "Crew | None":
         """Processes for the turns of these terms, or None where one is enough."""
@@ -188,11 +197,11 @@ def _end(processes: list[subprocess.Popen[bytes] | None], shared: IO[bytes]) -> 
 class SharedWork(ServerWork):
     """The work of one turn on a crew: uploads are added here, and opened and unmasked by all processes together.
 
-    An upload is added where it arrives: to bring it to another process would take longer than to add it.
+    Uploads are added where they arrive, by threads: to bring one to another process would take longer than to add it.
     """
 
-    def __init__(self, crew: Crew, vectors: MutableMapping[int, Vector] | None = None) -> None:
-        super().__init__(crew.bits, vectors)
+    def __init__(self, crew: Crew, vectors: MutableMapping[int, Vector] | None = None, *, together: int = 1) -> None:
+        super().__init__(crew.bits, vectors, together=together, threads=len(crew))
         self._crew = crew
         crew.renew()
 
