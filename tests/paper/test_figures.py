@@ -77,7 +77,7 @@ def test_a_trade_off_compares_its_lines_at_every_epsilon_each_tuned_by_its_own_r
         seen[accuracy] = one
         return {"round": [5.0, 10.0], f"{part}_accuracy": [0.5, accuracy], f"{part}_loss": [0.7, 0.4]}
 
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
     reported = figures.reproduce("tradeoff-network", tmp_path, repeats=1, quick=True)
@@ -116,7 +116,7 @@ def test_a_trade_off_of_a_convex_model_has_noise_once_with_the_secure_sum_at_the
         accuracy = 0.9 - (0.01 if one.noise_is_added == "once" else 0.02)
         return {"round": [5.0, 10.0], f"{part}_accuracy": [0.5, accuracy], f"{part}_loss": [0.7, 0.4]}
 
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
     reported = figures.reproduce("tradeoff-logistic", tmp_path, repeats=1, quick=True)
@@ -144,7 +144,7 @@ def test_a_convergence_figure_has_its_proved_line_and_its_anchors_in_every_panel
         names = (f"{part}_accuracy", f"{part}_loss", *one.also)
         return {"round": [50.0, 100.0], **{name: [0.7, 0.8] for name in names}}
 
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(research.Experiment, "curve", curve)
     monkeypatch.setattr(research.Experiment, "alone", lambda *_: 0.75)
     reported = figures.reproduce("convergence-logistic", tmp_path, repeats=2)
@@ -189,7 +189,7 @@ def test_five_repeats_unless_set_otherwise_and_at_most_two_quickly(tmp_path, mon
 
 
 def test_each_measurement_is_reported_with_its_number_and_the_time_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(research.Experiment, "curve", lambda *_: {
         "validation_accuracy": [0.8], "validation_loss": [0.4], "test_accuracy": [0.8]})  # fmt: skip
 

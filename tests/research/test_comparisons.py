@@ -15,7 +15,7 @@ def test_anchors_take_as_many_steps_as_the_federation_each_with_all_rows_or_its_
         asked.append((one, part))
         return {f"{part}_accuracy": [0.8 if one.cohort == 10 else 0.9], f"{part}_loss": [0.4]}
 
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     several = replace(SMALL, local_steps=4, also=("train_loss",))
@@ -34,7 +34,7 @@ def measured(one, _, part):
 
 
 def test_a_panel_of_accuracy_has_levels_and_one_of_another_measure_has_only_curves(tmp_path, monkeypatch):
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     several = replace(SMALL, also=("squared_gradient_norm",))
@@ -51,7 +51,7 @@ def test_a_panel_of_accuracy_has_levels_and_one_of_another_measure_has_only_curv
 
 
 def test_a_proved_line_is_compared_with_no_privacy_and_named_with_every_noise_that_was_chosen(tmp_path, monkeypatch):
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
     monkeypatch.setattr(Experiment, "curve", measured)
     monkeypatch.setattr(Experiment, "alone", lambda *_: 0.7)
     measurements, clipped = Measurements(tmp_path, 2), replace(SMALL, sampling="poisson", clip=1.0)

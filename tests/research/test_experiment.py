@@ -10,6 +10,7 @@ from choral.errors import PlanError
 from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
 from choral.research import Experiment, Records, Task, experiment, logistic
 
+KEPT = experiment._kept  # what is trained and not yet asked for
 ROWS = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
 RECORDS = Records.of([(name, ROWS[:size], ROWS[:size, 0] > 0) for name, size in (("a", 500), ("b", 400), ("c", 300))])
 PLAIN = Experiment(
@@ -90,10 +91,34 @@ def test_runs_with_noise_once_that_are_trained_together_are_the_runs_that_they_a
         noise_is_added="once", row_length=3.0,
     )  # fmt: skip
     runs = [(one, 0), (replace(one, clip=0.5, noise=0.02), 0), (one, 1)]
-    experiment.train_together(runs)
+    assert list(experiment.train_together(runs)) == [runs[0], runs[1], runs[2]]
     together = [experiment.trained(*run) for run in runs]
-    experiment._kept.clear()
+    KEPT.clear()
     for run, looks in zip(runs, together, strict=True):
         alone = experiment.trained(*run)
         assert [done for done, _ in looks] == [1, 2, 3]
         assert all((a == b).all() for (_, a), (_, b) in zip(looks, alone, strict=True))
+
+
+def test_runs_that_are_trained_side_by_side_have_the_results_that_they_have_alone_and_say_every_look():
+    noisy = replace(ALL_ROWS, noise=0.01)
+    runs = [(one, repeat) for repeat in (0, 1) for one in (PLAIN, noisy, replace(noisy, step_size=0.05, clip=0.5))]
+    said = []
+    KEPT.clear()
+    assert list(experiment.train_together(runs, said.append)) == runs
+    assert sorted(said) == sorted(
+        f"{one.named(repeat)}, round {done} of 4" for one, repeat in runs for done in (1, 2, 3, 4)
+    )
+    together = [one.curve(repeat, "test") for one, repeat in runs]
+    KEPT.clear()
+    assert [one.curve(repeat, "test") for one, repeat in runs] == together
+
+
+def test_who_stops_after_the_first_run_of_a_sweep_keeps_it_and_the_others_are_trained_when_asked_for_again():
+    runs = [(replace(PLAIN, step_size=size), 0) for size in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    KEPT.clear()
+    sweep = experiment.train_together(runs)
+    assert next(sweep) == runs[0]
+    sweep.close()
+    assert list(KEPT) == runs[:1]
+    assert list(experiment.train_together(runs)) == runs[1:]

@@ -12,9 +12,16 @@ from choral.research.measurements import Counting, Measurements
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
-    """What is trained ahead: nothing really, since experiments are made up."""
+    """What is trained ahead: nothing really, since experiments are made up; each is there when it is asked for."""
     runs = []
-    monkeypatch.setattr("choral.research.measurements.train_together", runs.extend)
+
+    def train(some, moved):
+        for one, repeat in some:
+            moved(f"round 1 of {one.noise}")
+            runs.append((one, repeat))
+            yield one, repeat
+
+    monkeypatch.setattr("choral.research.measurements.train_together", train)
     return runs
 
 
@@ -26,6 +33,28 @@ def test_what_a_figure_will_ask_for_is_trained_together_unless_it_was_measured_b
     del trained[:]
     Counting(tmp_path, 2).together([one, two], "validation")
     assert trained == []
+
+
+def test_an_interrupted_sweep_has_kept_what_was_trained_before_and_the_next_process_trains_the_rest(tmp_path, trained):
+    ran = [Made(noise=0.1), Made(noise=0.2), Made(noise=0.3)]
+
+    def interrupt(what):
+        if what == "round 1 of 0.3":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Measurements(tmp_path, 1, moved=interrupt).together(ran, "test")
+    assert [run.noise for run, _ in trained] == [0.1, 0.2]
+    assert [one.measured for one in ran] == [[(0.1, 0, "test")], [(0.2, 0, "test")], []]
+    del trained[:]
+    Measurements(tmp_path, 1).together(ran, "test")
+    assert [run.noise for run, _ in trained] == [0.3]
+
+
+def test_a_sweep_says_how_far_its_runs_are_between_the_measurements(tmp_path):
+    reported = []
+    Measurements(tmp_path, 1, tell=reported.append, moved=reported.append).together([Made()], "test")
+    assert reported == ["round 1 of 0.1", "made up τ=2 σ=0.1 repeat 1"]
 
 
 @dataclass
@@ -41,6 +70,9 @@ class Made:
 
     def described(self):
         return {"noise": self.noise}
+
+    def named(self, repeat):
+        return f"{self.task.name} τ={self.local_steps} σ={self.noise} repeat {repeat + 1}"
 
     def curve(self, repeat, part):
         self.measured.append((self.noise, repeat, part))

@@ -15,7 +15,7 @@ SMALL = experiment("logistic", rounds=2, local_steps=1, batch=61, step_size=0.5,
 @pytest.fixture(autouse=True)
 def _nothing_is_trained_ahead(monkeypatch):
     """What is measured is made up in these tests."""
-    monkeypatch.setattr("choral.research.measurements.train_together", lambda _: None)
+    monkeypatch.setattr("choral.research.measurements.train_together", lambda *_: ())
 
 
 def test_a_curve_is_measured_once_and_kept(tmp_path, monkeypatch):

@@ -159,6 +159,9 @@ def _chunks(records: Records, model: Model) -> Iterator[tuple[NDArray[np.float32
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         missing = size - (rows.stop - rows.start)
+        if not missing:  # no copy, which would take as long as to evaluate
+            yield np.asarray(records.features[rows]), np.asarray(records.labels[rows]), weight[rows]
+            continue
         yield (
             np.pad(records.features[rows], ((0, missing), *flat), mode="edge"),  # a real row: its loss is finite
             np.pad(records.labels[rows], (0, missing), mode="edge"),

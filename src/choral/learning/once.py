@@ -6,6 +6,7 @@ that is done here.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
@@ -92,10 +93,15 @@ class LocalWork:
         return step_size * self.parts / self.divisor, self.clip, self.row_length, self.upload_bound, home
 
     def table(
-        self, model: Model, features: NDArray[np.float32], labels: Labels, places: int
+        self,
+        model: Model,
+        features: NDArray[np.float32],
+        labels: Labels,
+        places: int,
+        room: Callable[[int], int] | None = None,
     ) -> tuple[Model, NDArray[np.float64], Labels, NDArray[np.float64]]:
         """The model of a row, and rows with an intercept, labels and weights, with room for so many units."""
-        size = padded(-(-places // self.parts)) * self.parts
+        size = (room or padded)(-(-places // self.parts)) * self.parts
         if model.of_rows is not None:
             model, size = model.of_rows, size * model.row[0]
             features, labels, own = rows_of_persons(model, features)

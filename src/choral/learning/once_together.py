@@ -10,8 +10,10 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.learning.models import Link, Model, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, pulls, require_bounded, shortened
+from choral.learning.once import LARGEST_MODEL, LocalWork, padded, pulls, require_bounded, shortened
 from choral.learning.records import Labels
+
+BLOCK = 256  # rows that a core's cache holds between the two products that a step takes with them
 
 
 def local_works(
@@ -23,13 +25,14 @@ def local_works(
 ) -> NDArray[np.float64]:
     """`once.local_work` of runs that differ in their clips, each from its own model, to the last bits of float64.
 
-    Products of other shapes may be added in another order. After rounding to the codec's grid few integers differ.
+    Rows are added in blocks, and products of other shapes may be added in another order. That is 1e-16 of an update,
+    so after rounding to the codec's grid few integers differ.
     """
     for work, start in zip(works, parameters, strict=True):
         work.check(model, len(labels))
         require_bounded(start)
     (steps,), first = {work.steps(model, len(labels)) for work in works}, works[0]
-    model, *given = first.table(model, features, labels, len(labels))
+    model, *given = first.table(model, features, labels, len(labels), _in_blocks)
     with jax.enable_x64(True):
         starts = np.stack(parameters).astype(np.float64).reshape(len(works), model.features + 1, -1)
         numbers = np.array([work.numbers(steps) for work in works])
@@ -44,20 +47,37 @@ def work_through_together(
     rate, clip, row_length, bound, home = numbers.T[..., None, None]
     runs, width, outputs = starts.shape
     short = shortened(rows, weights, row_length[0, 0, 0])
-    slopes_of: Callable[[Array], Array] = jax.vmap(lambda scores: slopes(link, scores, labels))
+    blocks = max(1, len(labels) // BLOCK)
+    given = tuple(one.reshape(blocks, -1, *one.shape[1:]) for one in (*short, labels, weights))
 
     def step(_: int, models: Array) -> Array:
         flat = jnp.moveaxis(models, 2, 1).reshape(runs * outputs, width)
-        # Rows are the last axis of both products, so that what lies between them is done for many rows at a time.
-        slope = slopes_of(jnp.moveaxis((flat @ short.rows.T).reshape(runs, outputs, -1), 1, 2))
-        longest = jnp.maximum(short.lengths * pulls(link, slope), clip[..., 0])
-        factor = jnp.where(short.used, weights * (clip[..., 0] / longest), 0)
-        scaled = jnp.moveaxis(slope * factor[..., None], 2, 1).reshape(runs * outputs, -1)
-        gradients = jnp.moveaxis((scaled @ short.rows).reshape(runs, outputs, width), 1, 2)
+
+        def add(total: Array, block: tuple[Array, ...]) -> tuple[Array, None]:
+            rows, lengths, used, labels, weights = block
+            slopes_of: Callable[[Array], Array] = jax.vmap(lambda scores: slopes(link, scores, labels))
+            # Rows are the last axis of both products, so that what lies between them is done for many rows at a time.
+            slope = slopes_of(jnp.moveaxis((flat @ rows.T).reshape(runs, outputs, -1), 1, 2))
+            longest = jnp.maximum(lengths * pulls(link, slope), clip[..., 0])
+            factor = jnp.where(used, weights * (clip[..., 0] / longest), 0)
+            scaled = jnp.moveaxis(slope * factor[..., None], 2, 1).reshape(runs * outputs, -1)
+            return total + scaled @ rows, None
+
+        total = lax.scan(add, jnp.zeros_like(flat), given)[0]
+        gradients = jnp.moveaxis(total.reshape(runs, outputs, width), 1, 2)
         moved: Array = models - rate * gradients - home * (models - starts)
         return _within(LARGEST_MODEL, moved)
 
     return _within(bound, lax.fori_loop(0, steps, step, starts) - starts)
+
+
+def _in_blocks(rows: int) -> int:
+    """So many places are computed for a device of this size: whole blocks, or as many as it would have alone.
+
+    >>> _in_blocks(2440), _in_blocks(100)
+    (2560, 128)
+    """
+    return -(-rows // BLOCK) * BLOCK if rows > BLOCK else padded(rows)
 
 
 def _within(most: float | Array, models: Array) -> Array:

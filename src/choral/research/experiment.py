@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -164,6 +164,10 @@ class Experiment:
         plain |= {"task": self.task.name, "also": list(self.also)}
         return {name: "none" if value == math.inf else value for name, value in plain.items()}
 
+    def named(self, repeat: int) -> str:
+        """The experiment and its repeat in a few words, for who waits for it."""
+        return f"{self.task.name} τ={self.local_steps} σ={self.noise:.3g} repeat {repeat + 1}"
+
     def within(self, rule: Rule, *, epsilon: float, delta: float) -> "Experiment":
         """The same with the least noise that keeps every device within the budget by a rule.
 
@@ -282,14 +286,17 @@ _kept: dict[tuple[Experiment, int], Looks] = {}
 def trained(experiment: Experiment, repeat: int) -> Looks:
     """The model at each look; the last runs are kept."""
     if (experiment, repeat) not in _kept:
-        train_together([(experiment, repeat)])
+        list(train_together([(experiment, repeat)]))
     return _kept[experiment, repeat]
 
 
-def train_together(runs: Sequence[tuple[Experiment, int]]) -> None:
-    """Train those of these runs that are not kept, as many at a time as there are cores.
+def train_together(
+    runs: Sequence[tuple[Experiment, int]], moved: Callable[[str], object] = lambda _: None
+) -> Iterator[tuple[Experiment, int]]:
+    """Those of these runs that are not kept, each as soon as it is trained; as many at a time as there are cores.
 
     Runs with noise once that differ in clip and noise alone, so in ε, are one: they go through the rows together.
+    While a run goes on, `moved` is called with words about it, from several threads.
     """
     groups: dict[tuple[Experiment, int], list[Experiment]] = {}
     for experiment, repeat in dict.fromkeys(runs):
@@ -297,27 +304,40 @@ def train_together(runs: Sequence[tuple[Experiment, int]]) -> None:
             plan = experiment.plan()
             alike = replace(experiment, clip=1.0, noise=0.0) if plan.once and plan.partitioned else experiment
             groups.setdefault((alike, repeat), []).append(experiment)
-    with ThreadPoolExecutor(CORES) as pool:
-        done = pool.map(lambda one: _looks(one[1], one[0][1]), groups.items())
-        for ((_, repeat), experiments), looks in zip(groups.items(), done, strict=True):
-            _kept.update({(one, repeat): seen for one, seen in zip(experiments, looks, strict=True)})
-    for oldest in [*_kept][:-1]:
-        if sum(map(_bytes, _kept.values())) > MOST_BYTES:
-            del _kept[oldest]
+    pool = ThreadPoolExecutor(CORES)
+    try:
+        coming = [pool.submit(_looks, group, repeat, moved) for (_, repeat), group in groups.items()]
+        for ((_, repeat), group), done in zip(groups.items(), coming, strict=True):
+            _keep({(one, repeat): seen for one, seen in zip(group, done.result(), strict=True)})
+            yield from ((one, repeat) for one in group)
+    finally:
+        pool.shutdown(cancel_futures=True)  # who interrupts waits for the runs under way, and for no other
+
+
+def _keep(found: dict[tuple[Experiment, int], Looks]) -> None:
+    """Keep these runs, and as many of the last ones as there is room for."""
+    _kept.update(found)
+    for oldest in [*_kept][: -len(found)]:
+        if sum(map(_bytes, _kept.values())) <= MOST_BYTES:
+            return
+        del _kept[oldest]
 
 
 def _bytes(looks: Looks) -> int:
     return sum(parameters.nbytes for _, parameters in looks)
 
 
-def _looks(experiments: Sequence[Experiment], repeat: int) -> list[Looks]:
+def _looks(experiments: Sequence[Experiment], repeat: int, moved: Callable[[str], object]) -> list[Looks]:
     """The models at each look of runs that go together."""
     first, engines = experiments[0], [_engine(one, repeat) for one in experiments]
     _, _, start = first.task.begun(repeat)
     every, cohorts = max(1, first.rounds // first.looks), balanced_cohorts(first.plan(), seed=repeat)
     if isinstance(engines[0], Vectorised):
-        rounds = engines[0].rounds(start, cohorts, first=1, every=every)
-        return [tuple((progress.done, progress.parameters) for progress in rounds)]
+        only: list[tuple[int, NDArray[np.float32]]] = []
+        for progress in engines[0].rounds(start, cohorts, first=1, every=every):
+            only.append((progress.done, progress.parameters))
+            moved(_words(experiments, repeat, progress.done))
+        return [tuple(only)]
     once = [one for one in engines if isinstance(one, OnceEngine)]
     models: list[NDArray[np.float32]] = [start] * len(once)
     seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in once]
@@ -326,10 +346,17 @@ def _looks(experiments: Sequence[Experiment], repeat: int) -> list[Looks]:
         models = [
             model + mean(one.total, one.count, first.task.grid) for model, one in zip(models, opened, strict=True)
         ]
+        moved(_words(experiments, repeat, done))
         if done % every == 0 or done == len(cohorts):
             for looks, model in zip(seen, models, strict=True):
                 looks.append((done, model))
     return [tuple(looks) for looks in seen]
+
+
+def _words(experiments: Sequence[Experiment], repeat: int, done: int) -> str:
+    """How far runs that go together are."""
+    first, others = experiments[0], f" and {len(experiments) - 1} more" if len(experiments) > 1 else ""
+    return f"{first.named(repeat)}{others}, round {done} of {first.rounds}"
 
 
 def _opened(

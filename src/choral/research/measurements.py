@@ -16,8 +16,16 @@ from choral.run.folder import write_whole
 class Measurements:
     """The curves of experiments over some repeats, each measured once and kept in a folder."""
 
-    def __init__(self, folder: Path, repeats: int, *, tell: Callable[[str], object] = lambda _: None) -> None:
-        self.folder, self.repeats, self.tell = folder, repeats, tell
+    def __init__(
+        self,
+        folder: Path,
+        repeats: int,
+        *,
+        tell: Callable[[str], object] = lambda _: None,
+        moved: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`tell` is called for each measurement, `moved` while runs are being trained."""
+        self.folder, self.repeats, self.tell, self.moved = folder, repeats, tell, moved
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -26,10 +34,11 @@ class Measurements:
             ) from None
 
     def together(self, experiments: Sequence[Experiment], part: Part) -> None:
-        """Train what will be asked for, over all repeats, side by side."""
+        """Train what will be asked for, side by side; each run is measured and kept when it is there."""
         runs = [(one, repeat) for repeat in range(self.repeats) for one in experiments
                 if str(repeat) not in self._file(one, part)[1]]  # fmt: skip
-        train_together(runs)
+        for one, repeat in train_together(runs, self.moved):
+            self.curve(one, repeat, part)
 
     def curves(self, experiment: Experiment) -> list[Curve]:
         """The curve of each repeat on its test rows: for what is not chosen among others."""
@@ -58,7 +67,7 @@ class Measurements:
         """What was measured before, or is measured now."""
         path, kept = self._file(experiment, what)
         if str(repeat) not in kept:
-            self.tell(f"{experiment.task.name} τ={experiment.local_steps} σ={experiment.noise:.3g} repeat {repeat + 1}")
+            self.tell(experiment.named(repeat))
             kept[str(repeat)] = measure()
             write_whole(path, json.dumps(kept, indent=1).encode())
         return kept[str(repeat)]

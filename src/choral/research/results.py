@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any, NotRequired, TypedDict, cast
 
 from choral import __version__
@@ -56,7 +57,8 @@ def measure(
     """
     counting = Counting(out / "curves", repeats)
     figure(counting)
-    found = figure(Measurements(out / "curves", repeats, tell=_timed(name, len(counting.missing), tell)))
+    said, moved = _timed(name, len(counting.missing), tell)
+    found = figure(Measurements(out / "curves", repeats, tell=said, moved=moved))
     versions = {"choral": __version__, "jax": version("jax"), "numpy": version("numpy")}
     claims = {"claims": [[claim, *said] for claim, said in found.claims.items()], "panels": found.panels}
     known = {"repeats": repeats, "seeds": list(range(repeats)), **about, "versions": versions}
@@ -70,14 +72,27 @@ def measure(
     return result
 
 
-def _timed(name: str, total: int, tell: Callable[[str], object]) -> Callable[[str], None]:
-    """Tells of each measurement which of how many it is, and about how long the rest will take."""
-    began, done = time.monotonic(), 0
+def _timed(name: str, total: int, tell: Callable[[str], object]) -> tuple[Callable[[str], None], Callable[[str], None]]:
+    """What tells of each measurement which of how many it is, and about how long the rest will take.
+
+    And what tells how far the training for the next ones is, which several threads may do at the same time.
+    """
+    began, done, one_at_a_time = time.monotonic(), 0, Lock()
+
+    def line(number: int, what: str) -> str:
+        left = round((time.monotonic() - began) / done * (total - done)) if done else None
+        return (
+            f"{name} {number}/{total}" + ("" if left is None else f" {left // 60:02}:{left % 60:02} left") + f"  {what}"
+        )
 
     def said(what: str) -> None:
         nonlocal done
-        left = round((time.monotonic() - began) / done * (total - done)) if done else None
-        done += 1
-        tell(f"{name} {done}/{total}" + ("" if left is None else f" {left // 60:02}:{left % 60:02} left") + f"  {what}")
+        with one_at_a_time:
+            tell(line(done + 1, what))
+            done += 1
 
-    return said
+    def moved(what: str) -> None:
+        with one_at_a_time:
+            tell(line(done, what))
+
+    return said, moved
