@@ -49,7 +49,8 @@ def _flags(*names: str) -> Columns:
     return {name: {"levels": ["0", "1"]} for name in names}
 
 
-def _survset(name: str) -> Any:  # noqa: ANN401 - a data frame
+def survset(name: str) -> Any:  # noqa: ANN401 - a data frame
+    """A table of SurvSet."""
     return packaged(
         f"from SurvSet.data import SurvLoader; reported = SurvLoader().load_dataset(ds_name={name!r})['df']"
     )
@@ -96,7 +97,7 @@ def flchain() -> SumTable:
 
 def support2() -> SumTable:
     """9,105 severely ill patients of five hospitals; what was not measured counts as normal, as its authors advise."""
-    frame = _survset("support2").rename(columns=lambda name: name.removeprefix("num_").removeprefix("fac_"))
+    frame = survset("support2").rename(columns=lambda name: name.removeprefix("num_").removeprefix("fac_"))
     frame = frame.loc[:, ~frame.columns.duplicated()]  # the number of diseases is in it twice
     columns = _numbers(
         age=(18, 105), num_co=(0, 9), scoma=(0, 100), meanbp=(0, 200), hrt=(0, 250), resp=(0, 80), temp=(32, 42),
@@ -117,7 +118,7 @@ def support2() -> SumTable:
 
 def dialysis() -> SumTable:
     """6,787 patients of 64 centres, by quarters; three centres with fewer than ten patients are left out."""
-    frame = _survset("Dialysis").rename(columns=lambda name: name.removeprefix("num_").removeprefix("fac_"))
+    frame = survset("Dialysis").rename(columns=lambda name: name.removeprefix("num_").removeprefix("fac_"))
     frame = frame[frame.groupby("center")["center"].transform("size") >= 10].reset_index(drop=True)
     diseases = sorted(set(frame["disease"]))[1:]
     for disease in diseases:
@@ -141,7 +142,7 @@ def brca(folder: Path) -> SumTable:
              "treated", "ajcc_pathologic_t_T3": "large"}  # fmt: skip
     frame = frame.rename(columns=names)
     columns = _numbers(age=(20, 95)) | _flags("advanced", "nodes", "black", "prior", "treated", "large")
-    years = {"until": 1826, "bins": 8}  # five; the bins are what is proposed for so many rows with the sum
+    years = {"until": 1826, "bins": 8}  # five, settled after looking; the bins are the design's
     frame = frame.reset_index(drop=True)
     return _lives(frame, columns, longest=10_000, survival=years, devices=6, device_column="region")
 

@@ -18,11 +18,11 @@ permuted at random. Without a name, flchain is meant.
 
 import argparse
 import json
-import statistics
+import multiprocessing
+import os
 import sys
-import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -32,30 +32,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import sum_tables
-from bench.harness import NoFigureError
+from bench.harness import CORES, THREADS, NoFigureError
+from bench.sum_curves import coverage, expected_error, false_alarms, permuted_totals, survival_error
+from bench.sum_settings import DELTA, EPSILON, asked, by_kind, inquiry, job_with, mean, of_table, over_seeds
 from bench.sum_tables import SumTable
-from choral.asking.catalogue import estimate, summand
 from choral.asking.concordance import concordance
 from choral.asking.question import Question
-from choral.config import Job, job_of
 from choral.errors import TableError
 from choral.learning.reading import Table
 from choral.learning.tables import ADULT_LABEL, adult_metadata
 from choral.privacy.events import Gaussian, epsilon_of
 from choral.privacy.zcdp import gdp_mu
-from choral.run.inquiry import Inquiry
-from choral.run.questions import AskTerms
-from choral.run.study import settle
 
-EPSILON, DELTA, BOUNDS_EPSILON, QUANTILES_EPSILON = 1.0, 1e-5, 0.1, 0.5
-KINDS: dict[str, dict[str, Any]] = {
-    "everyone": {"limit": "epsilon"},
-    "lying": {"limit": "epsilon_sum"},
-    "sum": {"limit": "epsilon_sum", "dropouts": False},
-}
+BOUNDS_EPSILON, QUANTILES_EPSILON = 0.1, 0.5
 SEEDS = {"quick": 5, "full": 10}
 DRAWS = {"quick": 40, "full": 200}  # samples of patients by which coverage is counted
-PERMUTATIONS, NOISES = 1000, 200
 ROUNDS = {
     "additive": {"everyone": 20, "lying": 40, "sum": 40},
     "logistic": {"everyone": 20, "lying": 80, "sum": 80},
@@ -64,31 +55,6 @@ SUMS_OF_HAZARD, SUMS_OF_PERCENTILES = 12, 5
 DECILES = [round(0.1 * tenth, 1) for tenth in range(1, 10)]
 ADULT = {"builtin": "adult", "devices": 16, "cohort": 16}
 PRICED = 10  # columns whose quantiles are paid for; Adult has six columns of numbers
-
-
-def asked(kind: str, epsilon: float, most: int) -> dict[str, Any]:
-    """[ask] for so many sums at this ε, against whom `kind` says."""
-    how = dict(KINDS[kind])
-    return {how.pop("limit"): epsilon, "most": most, **how}
-
-
-def job_with(ask: dict[str, Any], seed: int, **settings: Any) -> Job:  # noqa: ANN401 - the keys of choral.toml
-    """A job that may ask; the little training that every job has is never run."""
-    return job_of(
-        epsilon=60.0, delta=DELTA, seed=seed, rounds=1, local_steps=1, batch=10, step_size=0.5, clip=1.0,
-        sampling="partition", ask=ask, validation=0.0, **settings,
-    )  # fmt: skip
-
-
-def inquiry(job: Job, folder: Path, rows: object = None) -> Inquiry:
-    """Its simulated devices, ready to be asked."""
-    folder.mkdir(exist_ok=True)
-    return Inquiry("simulation", settle(job, rows, keep_tables=True), folder=folder)
-
-
-def of_table(table: SumTable, kind: str, most: int, seed: int, folder: Path) -> Inquiry:
-    """The devices of a table, which may be asked for so many sums at ε = 1."""
-    return inquiry(job_with(asked(kind, EPSILON, most), seed, **table.settings), folder, table.rows)
 
 
 def adult(name: str, kind: str, seed: int, folder: Path) -> float:
@@ -150,81 +116,6 @@ def loans_by_asking(table: SumTable, kind: str, seed: int, folder: Path) -> floa
     known = asked_ranges(kind, seed, folder / "first", table.rows, numbers, settings)
     known |= {name: {"bounds": [0, known[name]["bounds"][1]]} for name in numbers if name in known}
     return float(with_the_rest(known, settings, table.rows, kind, seed, folder)["auc"])
-
-
-def survival_error(table: SumTable, kind: str, seed: int, folder: Path) -> float:
-    """The largest error of a survival curve at the ends of its bins."""
-    question, found = Question(name="km", parameters=table.survival), of_table(table, kind, 1, seed, folder)
-    true = _curve(question, found.terms, found.study.data.tables)
-    return float(np.abs(np.array([row["estimate"] for row in found.ask(question).rows]) - true).max())
-
-
-def _curve(question: Question, terms: AskTerms, tables: Sequence[Table]) -> NDArray[np.float64]:
-    total = sum(summand(question, terms.columns).total(table) for table in tables)
-    count = sum(table.rows for table in tables)
-    rows = estimate(question, terms.columns, total, rows=count, deviation=0.0).rows  # type: ignore[arg-type]
-    return np.array([row["estimate"] for row in rows])
-
-
-def _whole(table: SumTable, columns: Sequence[str]) -> Table:
-    return Table(source="all rows", columns={name: table.rows[name].tolist() for name in columns})
-
-
-def terms_of(table: SumTable, kind: str) -> AskTerms:
-    """What one question about a table costs at ε = 1."""
-    job = job_with(asked(kind, EPSILON, 1), 0, **table.settings)
-    return AskTerms.of(job, run="bench", devices=table.devices)
-
-
-def coverage(table: SumTable, draws: int, kind: str) -> float:
-    """How often the intervals of a survival curve hold the population's curve, over bins and samples."""
-    question, terms = Question(name="km", parameters=table.survival), terms_of(table, kind)
-    checked, whole = terms.read(question.canonical()), _whole(table, ("time", "event"))
-    deviation = checked.noise.deviation * np.sqrt(table.devices)
-    true, held = _curve(question, terms, [whole]), list[bool]()
-    chance = np.random.default_rng(1)
-    for _ in range(draws):
-        picked = chance.integers(0, whole.rows, whole.rows)
-        cells = {name: np.array(whole.cells(name))[picked].tolist() for name in whole.columns}
-        total = checked.summand.total(Table(source="sample", columns=cells))
-        noisy = total + chance.normal(0, deviation, len(total))
-        rows = estimate(question, terms.columns, noisy, rows=whole.rows, deviation=deviation).rows  # type: ignore[arg-type]
-        held += [
-            row["low"] <= truth <= row["high"] for row, truth in zip(rows, true, strict=True) if not row["is_rough"]
-        ]
-    if not held:
-        raise NoFigureError("every interval is rough")
-    return float(np.mean(held))
-
-
-def expected_error(table: SumTable, kind: str, **asked_otherwise: float) -> float:
-    """The mean over many noises of the largest error of a survival curve: five seeds tell it within about a fifth."""
-    question = Question(name="km", parameters={**table.survival, **asked_otherwise})
-    terms, whole = terms_of(table, kind), _whole(table, ("time", "event"))
-    checked, chance, errors = terms.read(question.canonical()), np.random.default_rng(3), list[float]()
-    deviation, total = checked.noise.deviation * np.sqrt(table.devices), checked.summand.total(whole)
-    true = _curve(question, terms, [whole])
-    for _ in range(NOISES):
-        noisy = total + chance.normal(0, deviation, len(total))
-        rows = estimate(question, terms.columns, noisy, rows=whole.rows, deviation=deviation).rows  # type: ignore[arg-type]
-        errors.append(float(np.abs(np.array([row["estimate"] for row in rows]) - true).max()))
-    return statistics.mean(errors)
-
-
-def false_alarms(table: SumTable, arm: str, kind: str) -> float:
-    """How often the log-rank test says that arms differ which were given to patients at random."""
-    question = Question(name="km", parameters={**table.survival, "by": [arm]})
-    terms, whole = terms_of(table, kind), _whole(table, ("time", "event", arm))
-    checked, chance, alarms = terms.read(question.canonical()), np.random.default_rng(2), 0
-    deviation = checked.noise.deviation * np.sqrt(table.devices)
-    for _ in range(PERMUTATIONS):
-        arms = chance.permutation(np.array(whole.cells(arm))).tolist()
-        total = checked.summand.total(Table(source="permuted", columns={**whole.columns, arm: arms}))
-        noisy = total + chance.normal(0, deviation, len(total))
-        test = estimate(question, terms.columns, noisy, rows=whole.rows, deviation=deviation).test  # type: ignore[arg-type]
-        assert test is not None
-        alarms += test["p"] < 0.05
-    return alarms / PERMUTATIONS
 
 
 def hazards(table: SumTable, kind: str, seed: int, folder: Path) -> float:
@@ -300,30 +191,6 @@ def support_quantiles(table: SumTable, kind: str, seed: int, folder: Path) -> fl
     return quantiles(table.settings, table.rows, names, kind, seed, folder)
 
 
-def by_kind(figure: Callable[[str], float]) -> dict[str, Any]:
-    """A figure for each adversary; None, with the reason, where there is no honest answer."""
-    found: dict[str, Any] = {}
-    for kind in KINDS:
-        try:
-            found[kind] = round(figure(kind), 4)
-        except NoFigureError as error:
-            found |= {kind: None, f"{kind}_why": str(error)}
-    return found
-
-
-def over_seeds(seeds: int, figure: Callable[[str, int, Path], float]) -> dict[str, Any]:
-    """The mean over seeds, for each adversary."""
-    return by_kind(lambda kind: _mean(seeds, partial(figure, kind)))
-
-
-def _mean(seeds: int, figure: Callable[[int, Path], float]) -> float:
-    found = []
-    for seed in range(seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(figure(seed, Path(folder)))
-    return statistics.mean(found)
-
-
 def figures(seeds: int, draws: int, data: Path) -> dict[str, Callable[[], object]]:
     """Every figure by its name; those that the issue names come first."""
 
@@ -332,8 +199,12 @@ def figures(seeds: int, draws: int, data: Path) -> dict[str, Callable[[], object
 
     def hazard_of(source: Callable[[], SumTable]) -> dict[str, Any]:
         table = source()
-        pooled = round(_mean(seeds, partial(pooled_cox, table)), 4)
+        pooled = round(mean(seeds, partial(pooled_cox, table)), 4)
         return over_seeds(seeds, partial(hazards, table)) | {"pooled_cox": pooled}
+
+    def alarms_of(source: Callable[[], SumTable], arm: str) -> dict[str, Any]:
+        table = source()
+        return by_kind(partial(false_alarms, table, arm, permuted_totals(table, arm)))
 
     brca, gusto = partial(sum_tables.brca, data), partial(sum_tables.gusto, data)
     lives = {"": sum_tables.flchain, "_support2": sum_tables.support2, "_dialysis": sum_tables.dialysis, "_brca": brca}
@@ -357,18 +228,25 @@ def figures(seeds: int, draws: int, data: Path) -> dict[str, Callable[[], object
         "gusto_logistic_auc": means(regression, gusto),
         "adult_quantile_error": means(adult_quantiles),
         "support2_quantile_error": means(support_quantiles, sum_tables.support2),
-        "logrank_false_alarms": lambda: by_kind(partial(false_alarms, sum_tables.support2(), "male")),
+        "logrank_false_alarms": partial(alarms_of, sum_tables.support2, "male"),
     }
 
 
-def measured(seeds: int, draws: int, only: Sequence[str], data: Path) -> dict[str, Any]:
-    """Every figure that is wanted; None, with the reason, where its table is missing."""
-    known, found = figures(seeds, draws, data), dict[str, Any]()
-    for name in only or known:
-        try:
-            found[name] = known[name]()
-        except NoFigureError as error:
-            found |= {name: None, f"{name}_why": str(error)}
+def figure(seeds: int, draws: int, data: Path, name: str) -> dict[str, Any]:
+    """One figure by its name; None, with the reason, where its table is missing."""
+    try:
+        return {name: figures(seeds, draws, data)[name]()}
+    except NoFigureError as error:
+        return {name: None, f"{name}_why": str(error)}
+
+
+def measured(
+    seeds: int, draws: int, only: Sequence[str], data: Path, each: Callable[..., Iterable[dict[str, Any]]] = map
+) -> dict[str, Any]:
+    """Every figure that is wanted, or all of them; `each` applies a function to names, in order."""
+    found, names = dict[str, Any](), list(only or figures(seeds, draws, data))
+    for name, one in zip(names, each(partial(figure, seeds, draws, data), names), strict=True):
+        found |= one
         print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
     return found
 
@@ -382,7 +260,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="FIGURE")
     args = parser.parse_args()
     how = "quick" if args.quick else "full"
-    found = measured(SEEDS[how], DRAWS[how], args.only, args.data)
+    os.environ |= dict.fromkeys(THREADS, "1")  # a figure keeps one core busy, and nothing here is timed
+    with multiprocessing.get_context("spawn").Pool(CORES) as pool:
+        found = measured(SEEDS[how], DRAWS[how], args.only, args.data, pool.imap)
     if args.json:
         print(json.dumps(found | {"epsilon": EPSILON, "delta": DELTA, "rule": "S8", "seeds": SEEDS[how]}))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from bench import sum_tables, sums
+from bench import sum_curves, sum_settings, sum_tables, sums
 from bench.harness import NoFigureError
 from bench.sum_tables import SumTable
 
@@ -47,7 +47,7 @@ def test_a_package_that_is_missing_is_the_reason(monkeypatch):
 
 def test_the_kinds_of_limit_count_the_noises_that_the_page_says():
     for kind, noises in (("lying", 4), ("sum", 8)):
-        assert sums.terms_of(lives(), kind).price.noises == noises
+        assert sum_settings.terms_of(lives(), kind).price.noises == noises
 
 
 def test_a_figure_has_a_value_for_each_adversary_or_the_reason():
@@ -56,10 +56,10 @@ def test_a_figure_has_a_value_for_each_adversary_or_the_reason():
             raise NoFigureError("too much noise")
         return 0.5
 
-    found = sums.by_kind(figure)
+    found = sum_settings.by_kind(figure)
     assert found == {"everyone": None, "everyone_why": "too much noise", "lying": 0.5, "sum": 0.5}
 
 
 def test_coverage_counts_intervals_that_are_not_rough():
     with pytest.raises(NoFigureError, match="rough"):  # nobody dies, so every interval is
-        sums.coverage(lives(), 2, "sum")
+        sum_curves.coverage(lives(), 2, "sum")

@@ -110,7 +110,7 @@ def completed(question: Question, columns: DeclaredColumns, *, rows: int, deviat
     >>> columns = {"days": Numeric(name="days", low=0, high=3652), "died": Numeric(name="died", low=0, high=1)}
     >>> asked = Question(name="km", parameters={"time": "days", "event": "died"})
     >>> [completed(asked, columns, rows=rows, deviation=5.8).parameters["bins"] for rows in (1083, 9000)]
-    [8, 24]
+    [16, 48]
     """
     kind = _kind(question, columns) if question.name in NAMES else None
     if not isinstance(kind, Survival) or "bins" in question.parameters:

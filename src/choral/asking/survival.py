@@ -21,8 +21,9 @@ from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical, Numeric
 
 MOST_BINS, MOST_ARMS = 48, 16
-BINS, FEWEST_BINS = 24, 4  # that are proposed at most and at least
-WITH_EVENTS = 1 / 6  # of the rows, where nothing is known: a guess, for the number of bins only
+BINS = 24  # of a model's table
+FEWEST_BINS = 8  # that are proposed; this and the next were settled on made-up lives (`bench.sum_bins --made`)
+ROWS_OF_A_BIN = 12.0  # in deviations of the noise: bins lean on neighbours, so that more noise in each does less harm
 CLEAR = 3.0  # deviations of the noise above which a number of rows at risk is distinguished from 0
 ROUGH = 0.25  # of the events of a bin on average: more noise than this makes a curve rough
 Matrix = NDArray[np.float64]
@@ -79,9 +80,8 @@ class Survival(ByReference):
         )
 
     def proposed_bins(self, *, rows: int, deviation: float) -> int:
-        """So many that the noise is a quarter of a bin's events, if one row in six of each arm has its event."""
-        events = WITH_EVENTS * rows / len(self.labels)
-        return min(BINS, max(FEWEST_BINS, round(ROUGH * events / deviation)))
+        """So many that each has twelve deviations of the noise in rows of its arm, from 8 to 48."""
+        return min(MOST_BINS, max(FEWEST_BINS, round(rows / len(self.labels) / (ROWS_OF_A_BIN * deviation))))
 
     @property
     def edges(self) -> Matrix:
