@@ -70,23 +70,31 @@ def test_the_minimiser_is_that_of_another_solver_on_the_models_own_loss(name):
         centre = scale * shared.astype(np.float64)
         centre[-len(shifts) :] += shifts
         both = jax.jit(jax.value_and_grad(value))
-        for kappa in (0.01, 1.0, 30.0):
-            found = minimize(lambda w, k=kappa: tuple(map(np.asarray, both(w, k))), shared.astype(np.float64),
-                             jac=True, method="BFGS", options={"gtol": 1e-9}).x  # fmt: skip
-            assert np.allclose(fitted(model, shared, rows, kappa), found, atol=5e-6, rtol=1e-5)
+
+        def least(kappa):
+            return minimize(lambda w: tuple(map(np.asarray, both(w, kappa))), shared.astype(np.float64),
+                            jac=True, method="BFGS", options={"gtol": 1e-9}).x  # fmt: skip
+
+        near, centre = {kappa: least(kappa) for kappa in (0.01, 1.0, 30.0)}, np.zeros(model.size)
+        both = jax.jit(jax.value_and_grad(value))  # the centre is another
+        alone = least(1.0)
+        assert np.allclose(fitted(model, shared, rows, ALONE), alone, atol=5e-6, rtol=1e-5)
+        for kappa, found in near.items():
+            assert np.allclose(fitted(model, shared, rows, kappa), 0.75 * found + 0.25 * alone, atol=5e-6, rtol=1e-5)
             assert not np.allclose(found, shared, atol=0.01)
 
 
 def test_of_least_squares_it_is_the_closed_form():
-    """(XᵀX + I/κ)⁻¹(Xᵀy + c/κ), where c = aθ + b and (a, b) is the ridge regression of y on Xθ and 1."""
+    """¾(XᵀX + I/κ)⁻¹(Xᵀy + c/κ) + ¼(XᵀX + I)⁻¹Xᵀy; c = aθ + b, and (a, b) is the ridge regression of y on Xθ and 1."""
     model = models.linear(3)
     features, labels = rows_of(model)
     x, theta = np.hstack([features, np.ones((60, 1))]).astype(np.float64), np.float32([1, -0.2, 0.3, 0.4])
     said = np.stack([x @ theta, np.ones(60)], axis=1)
     scale, shift = np.linalg.solve(said.T @ said + np.diag([10.0, 1.0]), said.T @ labels + [10.0, 0.0])
     centre = scale * theta.astype(np.float64) + [0, 0, 0, shift]
-    expected = np.linalg.solve(x.T @ x + np.eye(4) / 0.1, x.T @ labels + centre / 0.1)
-    assert np.allclose(fitted(model, theta, (features, labels), 0.1), expected, atol=1e-6)
+    near = np.linalg.solve(x.T @ x + np.eye(4) / 0.1, x.T @ labels + centre / 0.1)
+    alone = np.linalg.solve(x.T @ x + np.eye(4), x.T @ labels)
+    assert np.allclose(fitted(model, theta, (features, labels), 0.1), 0.75 * near + 0.25 * alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("longer", [0.5, 3.0])
@@ -126,13 +134,34 @@ def test_a_network_keeps_its_shared_layers_and_solves_for_its_last_one():
     assert after == pytest.approx(evaluate(model, own, Records.of([("a", *rows)])).loss, abs=1e-5)
 
 
-def test_a_site_with_one_class_keeps_the_shared_model():
+def test_a_site_with_one_class_has_the_shared_model_and_a_quarter_of_one_that_always_says_that_class():
+    """Its rows say nothing of a direction; alone, the ridge gives it a minimum, and it does not know θ."""
     model, shared = models.logistic(3), np.float32(np.arange(8))
     features, _ = rows_of(model)
     same = features, np.ones(60, np.int32)
-    own = personal(model, shared, same, same)
-    assert own.kappa == SHARED and (own.parameters == shared).all() and "one class" in own.because
-    assert (fitted(model, shared, same, ALONE) == shared).all()
+    own, alone = personal(model, shared, same, same), fitted(model, shared, same, ALONE)
+    assert own.kappa == KAPPA and "one class" in own.because
+    both = fitted(model, shared, tuple(np.concatenate([part, part]) for part in same), ALONE)
+    assert np.allclose(own.parameters, 0.75 * shared + 0.25 * both, atol=1e-6)
+    assert Standing.of(model, alone, same).accuracy == 1
+    assert (alone == fitted(model, -shared, same, ALONE)).all()
+
+
+def test_few_rows_and_a_noisy_shared_model_together_are_better_than_either_in_the_mean_over_sites():
+    """40 sites of 12 rows each whose weights are 0.5 from the common ones; θ has as much noise in every number."""
+    model, draw = models.binary(6), np.random.default_rng(11)
+    common = np.append(draw.normal(0, 1.5, 6), 0.0)
+    shared = np.float32(common + draw.normal(0, 0.5, 7))
+    losses = []
+    for _ in range(40):
+        here = common + np.append(draw.normal(0, 0.5, 6), draw.normal())
+        features = draw.uniform(-1, 1, (512, 6)).astype(np.float32)
+        labels = (draw.uniform(size=512) < 1 / (1 + np.exp(-(features @ here[:-1] + here[-1])))).astype(np.int32)
+        rows, judges = (features[:12], labels[:12]), (features[12:], labels[12:])
+        found = side_by_side(model, shared, rows, judges, KAPPA)
+        losses.append([found[name].loss for name in ("shared", "alone", "personal")])
+    means = np.mean(losses, axis=0)
+    assert means[2] < means[:2].min() - 0.01
 
 
 def shared_for(model, turn):

@@ -72,7 +72,10 @@ def test_the_ends_of_kappa_and_a_site_with_one_class():
     shared, rows = MODEL.start(3), rows_of(40)
     at_start = with_head(MODEL, shared, np.ravel(MODEL.private["head"]))
     assert np.array_equal(fitted(MODEL, shared, rows, SHARED), at_start)
-    assert np.array_equal(fitted_head(MODEL, shared, (rows[0], np.ones(40, np.int32)), 1.0, 1.0), at_start)
+    same = rows[0], np.ones(40, np.int32)
+    assert np.array_equal(fitted_head(MODEL, shared, same, 1.0, 1.0), at_start)
+    # Alone it is fitted to that class all the same: it loses less than a head of zeros, which loses log 2.
+    assert Standing.of(MODEL, fitted(MODEL, shared, same, ALONE), same).loss < 0.65 < np.log(2)
     assert not np.array_equal(fitted(MODEL, shared, rows, ALONE), fitted(MODEL, shared, rows, 1.0))
     for whole, part in ((at_start, shared), (shared, at_start)):  # both vectors are judged with the head of the run
         assert np.allclose(judged_whole(MODEL, whole, rows)[0], judged_whole(MODEL, part, rows)[0], atol=1e-6)

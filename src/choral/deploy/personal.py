@@ -6,7 +6,6 @@ Nothing of it is sent, signed or charged. The agent knows nothing of it.
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ class OwnModel:
         """Whose model it is, by its κ."""
         return in_words(self.own.kappa, self.proposed)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The same for machines, without a parameter."""
         return {
             "device": self.device,

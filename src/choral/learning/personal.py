@@ -1,11 +1,12 @@
 """A site's personal model: near the shared one, and as far from it as the site's own rows insist.
 
-w = argmin Σ_{own rows} ℓ(w) + ‖w − c‖²/(2κ), with κ on the scale of the sum. The centre c is the shared model θ with
-its outputs rescaled and shifted to suit the site's rows: θ points the right way, but cut slopes and noise change its
-length, and sites differ in how common a class is. w is a function of θ and of the site's own rows, computed without
-noise: it stays at the site, costs no ε and is private towards nobody who reads it. No proof depends on the solver, so
-it is damped Newton in float64. Of a network the last layer is solved for, on the shared layers below it; of a user's
-model the parameters that are marked private.
+Three quarters of it are v = argmin Σ_{own rows} ℓ(v) + ‖v − c‖²/(2κ), with κ on the scale of the sum, and one quarter
+is the site alone. The centre c is the shared model θ with its outputs rescaled and shifted to suit the site's rows: θ
+points the right way, but cut slopes and noise change its length, and sites differ in how common a class is. What v owes
+to the noise in θ and what a site alone owes to its few rows are different errors, so a mean of both has less of each.
+The model is a function of θ and of the site's own rows, computed without noise: it stays at the site, costs no ε and is
+private towards nobody who reads it. No proof depends on the solver, so it is damped Newton in float64. Of a network the
+last layer is solved for, on the shared layers below it; of a user's model the parameters that are marked private.
 """
 
 import math
@@ -30,6 +31,7 @@ FEWEST = 30  # validation rows of a site that may depart from the proposed κ
 MOST_SOLVED = 8192  # parameters of the last layer: Newton's matrix then takes half a gibibyte
 _SCALE_VARIANCE, _SHIFT_VARIANCE = 0.1, 1.0  # how far few rows may rescale and shift what the shared model says
 _KAPPA_ALONE = 1.0  # how far a model that does not know θ may be from 0: scikit-learn's C = 1
+_SHARE_ALONE = 0.25  # of a personal model that is the site alone; decision 53 has the tables it was chosen on
 _MOST_STEPS, _CLOSE = 100, 1e-12
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -81,7 +83,7 @@ def personal(
     >>> rows = np.float32([[1.0], [-1.0]]), np.float32([1.0, -1.0])
     >>> own = personal(linear(1), np.float32([0.0, 0.0]), rows, kappa=0.5)
     >>> own.parameters.tolist(), own.because
-    ([0.5, 0.0], '0 validation rows, 30 are needed to choose another')
+    ([0.5416666865348816, 0.0], '0 validation rows, 30 are needed to choose another')
     """
     require_number("kappa", kappa, below=1e6)
     kept, because = chosen(model, shared, train, validation, kappa=kappa)
@@ -112,7 +114,7 @@ def chosen(
     The gain of a candidate is the mean over validation rows of what each row loses less by it.
     """
     if _one_class(model, train[1]):
-        return SHARED, "the site's rows hold one class only, so it keeps the shared model"
+        return kappa, "the site's rows hold one class only, so nothing can be chosen"
     count = 0 if validation is None else len(validation[1])
     if validation is None or count < FEWEST:
         return kappa, f"{count} validation rows, {FEWEST} are needed to choose another"
@@ -157,26 +159,31 @@ def in_words(kappa: float, proposed: float = KAPPA) -> str:
 
 
 def fitted(model: Model, shared: NDArray[np.float32], rows: Rows, kappa: float) -> NDArray[np.float32]:
-    """The minimiser for one κ; θ itself for κ = 0 and for rows of one class, and without θ for κ = ∞.
+    """The site's model for one κ; θ itself for κ = 0, and for κ = ∞ the site alone, which does not know θ.
 
     >>> from choral.learning.models import linear
     >>> rows = np.float32([[1.0], [-1.0]]), np.float32([1.0, -1.0])
-    >>> fitted(linear(1), np.float32([1.0, 0.0]), rows, 0.5).tolist()
-    [1.0, 0.0]
+    >>> fitted(linear(1), np.float32([1.0, 0.0]), rows, 0.5).tolist()  # near: 1, and alone: 2/3
+    [0.9166666865348816, 0.0]
     """
     if model.whole is not None:
         return fitted_head(model, shared, rows, kappa, _KAPPA_ALONE)
     head = _head(model)
-    if kappa == SHARED or _one_class(model, rows[1]):
+    if kappa == SHARED:
         return shared
     below = _below(model, shared, rows[0])
-    centre = shared[-head:].astype(np.float64).reshape(below.shape[1], -1)
-    if kappa == ALONE:
-        centre, kappa = np.zeros_like(centre), _KAPPA_ALONE
-    else:
-        centre = _recentred(model.link, below @ centre, rows[1], centre)
-    solved = _minimised(model.link, below, rows[1], centre, kappa)
-    return np.concatenate([shared[:-head], solved.ravel().astype(np.float32)])
+    last = shared[-head:].astype(np.float64).reshape(below.shape[1], -1)
+    own = _minimised(model.link, below, rows[1], np.zeros_like(last), _KAPPA_ALONE)
+    if kappa != ALONE:
+        own = (1 - _SHARE_ALONE) * _near(model, below, rows[1], last, kappa) + _SHARE_ALONE * own
+    return np.concatenate([shared[:-head], own.ravel().astype(np.float32)])
+
+
+def _near(model: Model, below: Matrix, labels: Labels, last: Matrix, kappa: float) -> Matrix:
+    """The last layer near the shared one; that one itself where one class says nothing of a direction."""
+    if _one_class(model, labels):
+        return last
+    return _minimised(model.link, below, labels, _recentred(model.link, below @ last, labels, last), kappa)
 
 
 def _one_class(model: Model, labels: Labels) -> bool:

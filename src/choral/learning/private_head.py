@@ -37,7 +37,7 @@ def fitted_head(
     For κ = ∞ they are pulled to 0 with `kappa_alone` in place of that.
     """
     start = np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(model.private)])
-    if kappa == 0 or (model.classes and len(np.unique(rows[1])) < 2):
+    if kappa == 0 or (np.isfinite(kappa) and model.classes and len(np.unique(rows[1])) < 2):
         return with_head(model, shared, start)
     centre = start if np.isfinite(kappa) else np.zeros_like(start)
     pull = 1 / (kappa if np.isfinite(kappa) else kappa_alone)

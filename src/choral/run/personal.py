@@ -5,7 +5,6 @@ These figures are computed from rows without noise. They are shown to whoever si
 
 import statistics
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ class AllSites:
             return f"By mean loss the shared model is as good as a personal one; {share}."
         return f"By mean loss a personal model is better than both; {share}."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The same for machines; κ is null for a site that is best alone, where it is infinite."""
         return {
             "kappa": self.proposed,
