@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def enrol(folder: Path, cards: Sequence[Path]) -> Agreement:
     """The study of exactly these cards, written to study.toml; a run that is under way is not touched."""
     invitation = Invitation.read(folder / INVITATION)
     devices = [read_card(path) for path in cards]
-    if twice := sorted({card.id for card in devices if [other.id for other in devices].count(card.id) > 1}):
+    if twice := sorted(id for id, cards_of_it in Counter(card.id for card in devices).items() if cards_of_it > 1):
         raise TrustError(
             "CH600", f'two cards name the device "{twice[0]}".', fix="Ask the sites to choose other names."
         )

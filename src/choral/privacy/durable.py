@@ -84,8 +84,8 @@ def _writing(path: Path) -> Iterator[None]:
 def _sweep(path: Path) -> None:
     """Take away the drafts of this file; nobody is writing one."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
-    for left in [one for one in path.parent.iterdir() if name.fullmatch(one.name)]:
-        left.unlink()
+    for left in filter(name.fullmatch, os.listdir(path.parent)):  # names alone: a folder may hold thousands of cards
+        path.with_name(left).unlink()
 
 
 def sync_folder(folder: Path) -> None:

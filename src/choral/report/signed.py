@@ -26,6 +26,7 @@ from choral.run.enrolled import Enrolled
 from choral.run.folder import ledger_file, read_parameters
 from choral.run.signatures import OLD_LABEL, VERSION, bundle_of, parameter_bytes, record_digest
 from choral.secagg.keys import Bundle, Roster, safety_number
+from choral.secagg.roster_tree import roster_tree
 
 
 class Note(str):
@@ -77,6 +78,13 @@ def _roster(record: RunRecord) -> Roster:
     return Roster.of(bundle_of(entry) for entry in _entries(record))
 
 
+def _roster_digest(record: RunRecord) -> bytes:
+    """The digest of the roster as the devices signed it: the root of its tree where their lists are trees."""
+    roster = _roster(record)
+    trees = record.about.traits.deployed and study_of(record.folder).trees
+    return roster_tree(roster).root if trees else roster.digest
+
+
 def check_signatures(record: RunRecord) -> list[str]:
     """What is wrong with the signatures, by the rule of the version that made them."""
     version = version_of(record)
@@ -109,7 +117,7 @@ def _all_of(names: list[str], what: str) -> list[str]:
     return [f"{', '.join(names[:3])}{more}: the {what}"] if names else []
 
 
-def closing_of(record: RunRecord, roster: bytes) -> Closing:
+def closing_of(record: RunRecord) -> Closing:
     """What every device must have signed for its entry to belong to this record, without what is its own.
 
     The digest is over the JSON of result.json as it stands there: a number keeps the form in which it was signed.
@@ -117,7 +125,7 @@ def closing_of(record: RunRecord, roster: bytes) -> Closing:
     parameters, _ = read_parameters(record.folder / "model.safetensors")
     return Closing(
         run=record.about.run_name,
-        roster=roster,
+        roster=_roster_digest(record),
         record=record_digest(read_json(record.folder / "result.json"), record.finished.files),
         model=hashlib.sha256(parameter_bytes(parameters)).digest(),
         paid=0,
@@ -140,7 +148,7 @@ def _whole(record: RunRecord) -> list[str]:
     signed, unsigned = signers(record)
     if deployed and not signed:
         wrong.append("no site signed it: nothing shows that this was a deployment")
-    false, closing = [], closing_of(record, roster.digest)
+    false, closing = [], closing_of(record)
     for number, entry in enumerate(_entries(record)):
         if entry.device in unsigned:
             line = f"{entry.device} has not signed: {entry.why or 'no reason is given'}"
@@ -224,7 +232,7 @@ class Outside:
         """Each receipt must be of a device of this run, under its key, and of this very record."""
         wrong = []
         bundles = {} if record.signatures is None else {bundle.id: bundle for bundle in _roster(record)}
-        closing = closing_of(record, _roster(record).digest) if bundles else None
+        closing = closing_of(record) if bundles else None
         for receipt in self.receipts:
             name, bundle = receipt.device, bundle_of(receipt)
             bundle.verify()
