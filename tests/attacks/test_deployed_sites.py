@@ -11,9 +11,10 @@ import pytest
 from choral.backends import relay
 from choral.backends.wire import Wire
 from choral.config.writing import to_toml
-from choral.deploy.agent import Agent, status
+from choral.deploy.agent import Agent
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
+from choral.deploy.site_status import status
 from choral.errors import ChoralError, LedgerError, SumError, TableError, TrainingError
 from choral.privacy.ledger import Ledger, Receipt
 from choral.protocol.messages import Call, Offer, Omega, Ready, Refusal, Turn, decode, encode
@@ -483,7 +484,7 @@ def test_no_value_of_a_table_is_in_any_log_card_study_frame_or_error(consortium,
         assert not isinstance(result, SumError)
         second, _ = attempt(consortium, running)
         updates = [agent.trainer.update(consortium.agreement.settled.model.start(0)) for agent in running.values()]
-        reported = [json.dumps(status(agent.home)) for agent in running.values()]
+        reported = [json.dumps(status(agent.home).to_dict()) for agent in running.values()]
     cards = [path.read_bytes() for path in approved.folder.glob("*.card")]
     files = [path.read_bytes() for path in consortium.folder.rglob("*") if path.is_file()]
     frames = [frame for _, frame in (*wire.transport.frames, *second.transport.frames)]

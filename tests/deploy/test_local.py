@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="an extra of choral's")
 from choral.backends.flower.node import LET_IN
 from choral.cli import main
 from choral.deploy import local, services
-from choral.deploy.agent import status
+from choral.deploy.site_status import status
 from choral.errors import ConfigError, DeploymentError, TableError
 from tests.backends.wrong_clock import wrong_clock
 from tests.run import consortium
@@ -119,13 +119,13 @@ def test_a_superlink_that_dies_ends_the_run_with_a_reason_and_the_next_start_goe
                     os.kill(pid, signal.SIGKILL)
     assert gone(folder)
     before = deployment.result()
-    assert 1 <= before["rounds"] < 4 and before["stopped"] is None
+    assert 1 <= before.rounds < 4 and before.stopped is None
     assert [reported["state"] for reported in deployment.run()][-1] == "finished"
     after = deployment.result()
-    assert after["rounds"] == 4 and after["included"][: before["rounds"]] == before["included"]
-    for name, spent in after["spent"].items():  # the turn that the power cut ended may have been charged
-        used = sum(name in included for included in after["included"])
-        assert used <= spent["charges"] <= used + 1
+    assert after.rounds == 4 and after.included[: before.rounds] == before.included
+    for name, spent in after.spent.items():  # the turn that the power cut ended may have been charged
+        used = sum(name in included for included in after.included)
+        assert used <= spent.charges <= used + 1
 
 
 @pytest.mark.long
@@ -161,13 +161,13 @@ def test_a_site_whose_clock_is_wrong_is_informed_by_choral_device_run_and_let_in
             try:
                 if reported is not None:
                     assert re.match(reported, site.stderr.readline())
-                    assert status(home)["cut_off"]["code"] == "CH905"
+                    assert status(home).cut_off["code"] == "CH905"
                 else:
                     end = time.monotonic() + 60
                     while LET_IN not in (home.path / "flower" / "node.log").read_text():
                         assert time.monotonic() < end
                         time.sleep(0.2)
-                    assert status(home)["cut_off"] is None
+                    assert status(home).cut_off is None
             finally:
                 site.terminate()
                 assert "Traceback" not in site.communicate(timeout=60)[1]
@@ -211,8 +211,8 @@ def test_flowers_own_command_runs_a_study_on_its_simulation_engine(job, tmp_path
             end_all_under(tmp_path / "flwr")
     assert done.returncode == 0, done.stdout + done.stderr
     reported = deployment.result()
-    assert reported["stopped"] == "all rounds are done" and reported["included"] == [list(consortium.NAMES)] * 2
-    assert all(spent["charges"] == 2 for spent in reported["spent"].values())
+    assert reported.stopped == "all rounds are done" and reported.included == (tuple(consortium.NAMES),) * 2
+    assert all(spent.charges == 2 for spent in reported.spent.values())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")

@@ -8,8 +8,9 @@ import pytest
 from choral.cli import main
 from choral.deploy import lookout as lookout_module
 from choral.deploy import services
-from choral.deploy.agent import Agent, Journal, answers, status
+from choral.deploy.agent import Agent, Journal, answers
 from choral.deploy.lookout import Lookout
+from choral.deploy.site_status import status
 from choral.errors import DeploymentError
 from tests.run.consortium import Consortium
 
@@ -105,22 +106,22 @@ def test_choral_device_run_tells_what_is_in_the_way_and_the_status_shows_it(hill
     reported, stop = [], threading.Event()
     given = {}
     monkeypatch.setattr(processes, "connect", lambda *_, **settings: given.update(settings))
-    seen = {}
+    seen = []
 
     def tell(line):
         reported.append(line)
         while not answers(hill):  # the look-out may be there before the door has opened
             stop.wait(0.01)
-        seen.update(status(hill))
+        seen.append(status(hill))
         assert main(["device", "status", "--home", str(hill.path)]) == 0
         stop.set()
 
     services.attend(hill, stop=stop, tell=tell)  # nobody listens at the consortium's address
     assert reported[0].startswith("CH904 nobody answers at 127.0.0.1:9092: Connection refused.")
-    assert seen["cut_off"]["code"] == "CH904"
+    assert seen[-1].cut_off["code"] == "CH904"
     assert "CUT OFF CH904 a site can't connect to its server, since " in " ".join(capsys.readouterr().out.split())
     assert given["gave_up"].__self__.__class__ is Lookout
-    assert status(hill)["cut_off"] is None  # it runs no more: nobody knows
+    assert status(hill).cut_off is None  # it runs no more: nobody knows
 
 
 def test_an_agent_that_starts_anew_does_not_show_what_an_earlier_one_saw(hill):
@@ -131,7 +132,7 @@ def test_an_agent_that_starts_anew_does_not_show_what_an_earlier_one_saw(hill):
         thread.start()
         while thread.is_alive() and not hill.socket.exists():
             thread.join(0.01)
-        assert status(hill)["running"] and status(hill)["cut_off"] is None
+        assert status(hill).running and status(hill).cut_off is None
         stop.set()
         thread.join()
 

@@ -9,10 +9,11 @@ import threading
 import pytest
 
 from choral.deploy import services
-from choral.deploy.agent import Agent, Journal, status
+from choral.deploy.agent import Agent, Journal
 from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
+from choral.deploy.site_status import status
 from choral.errors import ConfigError, DeploymentError, LedgerError, StorageError, TableError, TrustError
 from choral.learning.reading import OPEN, Format
 from choral.plan import Budget
@@ -331,10 +332,10 @@ def test_a_line_of_the_log_that_a_power_cut_left_unfinished_hides_nothing_after_
     journal.note("refusal", round=1, code="CH605")
     with journal.path.open("ab") as file:
         file.write(b'{"at": "2026-11-15T10:00:00", "eve')
-    assert status(home)["last_refusal"]["code"] == "CH605"
+    assert status(home).last_refusal["code"] == "CH605"
     journal.note("ready", round=2)  # on the same line as what was left
     journal.note("upload", round=2)
-    assert (status(home)["last"]["event"], status(home)["last_refusal"]["round"]) == ("upload", 1)
+    assert (status(home).last["event"], status(home).last_refusal["round"]) == ("upload", 1)
 
 
 def test_a_status_reads_the_end_of_a_long_log_only(consortium):

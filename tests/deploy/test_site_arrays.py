@@ -253,9 +253,9 @@ def test_three_sites_run_a_study_over_flower_with_arrays_or_images(source, made,
     deployment = local.of_job(folder, tmp_path / "choral.toml", 3, 2)
     assert [told["state"] for told in deployment.run()][-1] == "finished"
     result = deployment.result()
-    assert (result["engine"], result["tls"], result["rounds"]) == ("flower", True, 2)
-    assert result["included"] == [list(consortium.NAMES)] * 2
-    for spent in result["spent"].values():
-        assert spent["charges"] == 2 and 0 < spent["epsilon"] <= 4.0 and spent["rules"] == ["S5"]
+    assert (result.engine, result.tls, result.rounds) == ("flower", True, 2)
+    assert result.included == (tuple(consortium.NAMES),) * 2
+    for spent in result.spent.values():
+        assert spent.charges == 2 and 0 < spent.epsilon <= 4.0 and spent.rules == ("S5",)
     made_at = [path for path in folder.rglob("*.safetensors") if path.parent.name == FOLDER]
     assert len(made_at) == (0 if source == "npz" else 3)

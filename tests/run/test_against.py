@@ -149,7 +149,7 @@ def test_beyond_the_colluders_that_a_sparse_graph_withstands_no_figure_is_claime
     sparse = settle(
         config.job_of(devices=60, cohort=60, epsilon=1.0, rounds=2, seed=1, secure_sum="sparse", **SUM), table
     )
-    claims = dict(planned_statement(sparse.costs, first_form=False, several=True).by_colluders)
+    claims = dict(planned_statement(sparse.costs).by_colluders)
     planned = sparse.secure.colluders
     assert 0 < planned < 59
     assert all((claims[count] is None) == (count > planned) for count in range(60))

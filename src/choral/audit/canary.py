@@ -8,7 +8,7 @@ so the same ε. What the other devices add is noise of a known law, drawn as suc
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,9 +140,9 @@ def worst_case(
     rounds = rounds_each(plan)
     part = exposure_of(plan, secure, rows=plan.rows, rounds=rounds)
     claimed = claims(part, delta)
-    given: dict[str, Any] = {"rounds": rounds, "trainings": trainings, "seed": seed, "watch": watch}
-    device = device_scores(plan, **given)
-    seen: dict[Sight, tuple[Scores, Scores]] = {"every noisy step": step_scores(plan, **given)}
+    trial = {"rounds": rounds, "trainings": trainings, "seed": seed}
+    device = device_scores(plan, **trial, watch=watch)
+    seen: dict[Sight, tuple[Scores, Scores]] = {"every noisy step": step_scores(plan, **trial, watch=watch)}
     rng = np.random.default_rng([seed, 0xA0D17])
     for sight in SIGHTS:
         spread = others_noise(plan, part.honest_noises, rounds, sight)

@@ -43,10 +43,10 @@ class WhiteBox:
 
     def scores(self, world: int, watch: Watch = unwatched) -> Scores:
         """The log-likelihood ratios of the trainings of one world."""
-        given: dict[str, Any] = {"trainings": self.trial.trainings, "seed": self.trial.seed, "watch": watch}
+        trial = {"trainings": self.trial.trainings, "seed": self.trial.seed}
         if self.codec is None:
-            return by_steps(self.watched, self.weigh, world, **given)
-        return by_sums(self.watched, self.weigh, self.codec, self.honest, world, **given)
+            return by_steps(self.watched, self.weigh, world, **trial, watch=watch)
+        return by_sums(self.watched, self.weigh, self.codec, self.honest, world, **trial, watch=watch)
 
     def measure(self, watch: Watch = unwatched) -> Finding:
         """Train both worlds as often as the trial says, and judge."""

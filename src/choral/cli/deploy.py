@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
@@ -23,6 +23,7 @@ from choral.printable import escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
+    from choral.deploy.local import LocalResult
     from choral.deploy.serving import StudyStatus
 
 EPILOG = """\
@@ -76,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
         if args.engine == "simulation" and not args.json:
             print(f"NOTE    {OPEN}", file=sys.stderr, flush=True)
         _show(deployment.run(args.engine, as_root=args.as_root), show=not args.json)
-        result = deployment.result() | {"kept": None if args.keep is None else str(args.keep)}
-    print(json.dumps(result) if args.json else "\n".join(map(terminal.wrap, _lines(result))))
+        result = deployment.result(kept=args.keep)
+    print(json.dumps(result.to_dict()) if args.json else "\n".join(map(terminal.wrap, _lines(result))))
     return 0
 
 
@@ -110,26 +111,26 @@ def _show(states: Iterator["StudyStatus"], *, show: bool) -> None:
         last = line
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
-    doors = result["observed"]
+def _lines(result: "LocalResult") -> list[str]:
+    doors = result.observed
     seen = "no TLS and no node keys: Flower's simulation engine" if doors is None else (
         "plain connections refused: " + _yes(doors["tls"])
         + " · unknown node keys refused: " + _yes(doors["node_authentication"])
         + " · control closed to the outside: " + _yes(doors["control_closed"])
     )  # fmt: skip
     lines = [
-        f"FLOWER  {result['flower']} · {len(result['devices'])} sites, each its own process · {result['stopped']}",
+        f"FLOWER  {result.flower} · {len(result.devices)} sites, each its own process · {result.stopped}",
         f"TRIED   {seen}",
     ]
-    for number, included in enumerate(result["included"], start=1):
-        lines.append(f"ROUND {number}  {result['seconds'][number - 1]:.1f} s  {', '.join(included)}")
-    for name, spent in result["spent"].items():
+    for number, (seconds, included) in enumerate(zip(result.seconds, result.included, strict=True), start=1):
+        lines.append(f"ROUND {number}  {seconds:.1f} s  {', '.join(included)}")
+    for name, spent in result.spent.items():
         lines.append(
-            f"SPENT   {name}: ε = {up(spent['epsilon'])} in {spent['charges']} rounds "
-            f"(δ = {spent['delta']:g}, {spent['adjacency']}, rule {', '.join(spent['rules'])}, "
-            f"against {' and '.join(spent['adversaries'])})"
+            f"SPENT   {name}: ε = {up(spent.epsilon)} in {spent.charges} rounds "
+            f"(δ = {spent.delta:g}, {spent.adjacency}, rule {', '.join(spent.rules)}, "
+            f"against {' and '.join(spent.adversaries)})"
         )
-    return [*lines, f"KEPT    {result['kept']}" if result["kept"] else "KEPT    nothing; --keep DIR keeps it all"]
+    return [*lines, f"KEPT    {result.kept}" if result.kept else "KEPT    nothing; --keep DIR keeps it all"]
 
 
 def _yes(held: bool) -> str:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from choral.cli import approval, personal, service, site_checks, terminal
 from choral.cli import ledger as ledger_verb
@@ -23,6 +23,7 @@ from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.deploy.preview import Preview
+    from choral.deploy.site_status import SiteStatus
 
 HOME = Path("~/.choral")
 EPILOG = """\
@@ -285,64 +286,59 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from choral.deploy.agent import status
     from choral.deploy.site import Home
+    from choral.deploy.site_status import status
 
     shown = status(Home(args.home))
     if args.json:
-        print(json.dumps(shown))
+        print(json.dumps(shown.to_dict()))
         return 0
     terminal.say(*_status_lines(shown))
     return 0
 
 
-def _status_lines(shown: dict[str, Any]) -> list[str]:
-    lines = [
-        f"DEVICE    {shown['name']} · server {shown['server']} · {'running' if shown['running'] else 'not running'}"
-    ]
-    if shown["finished"]:
+def _status_lines(shown: "SiteStatus") -> list[str]:
+    lines = [f"DEVICE    {shown.name} · server {shown.server} · {'running' if shown.running else 'not running'}"]
+    if shown.finished:
         lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
-    elif shown["waiting_since"]:
+    elif shown.waiting_since:
         lines += _waiting(shown)
-    if shown["cut_off"] and not shown["finished"]:
-        code, since = shown["cut_off"]["code"], shown["cut_off"]["at"]
-        lines.append(f"CUT OFF   {code} {CODES[code]}, since {since}; choral device run says more")
-    if shown["approved"] is None:
+    if shown.cut_off and not shown.finished:
+        code = shown.cut_off["code"]
+        lines.append(f"CUT OFF   {code} {CODES[code]}, since {shown.cut_off['at']}; choral device run says more")
+    if shown.approved is None:
         return [*lines, "APPROVED  nothing: choral device approve STUDY …"]
-    lines.append(
-        f"APPROVED  study {shown['approved']['study'][:16]}… for {shown['approved']['data']}, {shown['approved']['at']}"
-    )
-    if "ledger" not in shown:
+    lines.append(f"APPROVED  study {shown.approved.study[:16]}… for {shown.approved.data}, {shown.approved.at}")
+    if shown.ledger is None:
         return [*lines, "LEDGER    is missing: put it back; without it this device takes part in nothing"]
-    spent, limit = shown["ledger"]["spent"], shown["ledger"]["limit"]
+    spent, limit = shown.ledger.spent, shown.ledger.limit
     lines += [
-        f"SPENT     {terminal.bar(spent['epsilon'] / limit['epsilon'])} ε = {up(spent['epsilon'])} of "
-        f"{limit['epsilon']:g} in {shown['ledger']['charges']} rounds",
-        f"          (δ = {limit['delta']:g}, {spent['adjacency']}, rules {', '.join(spent['rules']) or 'none yet'}, "
-        f"against {' and '.join(spent['adversaries'])})",
+        f"SPENT     {terminal.bar(spent.epsilon / limit.epsilon)} ε = {up(spent.epsilon)} of "
+        f"{limit.epsilon:g} in {shown.ledger.charges} rounds",
+        f"          (δ = {limit.delta:g}, {spent.adjacency}, rules {', '.join(spent.rules) or 'none yet'}, "
+        f"against {' and '.join(spent.adversaries)})",
     ]
-    if shown["last"]:
-        lines.append(f"LAST      {shown['last']['event']}, round {shown['last']['round']}, at {shown['last']['at']}")
-    if shown["last_refusal"]:
-        lines.append(f"REFUSED   {shown['last_refusal']['code']} in round {shown['last_refusal']['round']}")
-    receipt = shown["ledger"]["receipt"]
-    return [*lines, f"RECEIPT   {receipt['entries']}:{receipt['seal']}"]
+    if shown.last:
+        lines.append(f"LAST      {shown.last['event']}, round {shown.last['round']}, at {shown.last['at']}")
+    if shown.last_refusal:
+        lines.append(f"REFUSED   {shown.last_refusal['code']} in round {shown.last_refusal['round']}")
+    receipt = shown.ledger.receipt
+    return [*lines, f"RECEIPT   {receipt.entries}:{receipt.seal}"]
 
 
-def _waiting(shown: dict[str, Any]) -> list[str]:
+def _waiting(shown: "SiteStatus") -> list[str]:
     """Since when a site waits for the first round, until when the server waits, and until when it could begin."""
     from choral.deploy.presence import countdown
 
-    until, left = shown["server_waits_until"], ""
+    until, end = shown.server_waits_until, shown.may_begin_until
     if until is None:
         server = "the server has not called this site yet"
     elif (left := countdown(until)) == "0 s":
         server = f"the server gave up waiting at {until}, unless it has begun; the coordinator can start it again"
     else:
         server = f"the server waits for other sites until {until}, and gives up in {left}"
-    end = shown["may_begin_until"]
     return [
-        f"WAITING   for the first round since {shown['waiting_since']}, the time of the approval",
+        f"WAITING   for the first round since {shown.waiting_since}, the time of the approval",
         f"          {server}",
         f"          this site waits until it is stopped; the study can begin until {end} ({countdown(end)} left),",
         "          when the certificate of the invitation ends",

@@ -124,7 +124,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
     write_report(folder)
     sites, groups = personal.asked(run, result, args), breakdowns.asked(result, args)
     if args.json:
-        more = {} if sites is None else {"personal": sites.to_dict()}
+        more: dict[str, object] = {} if sites is None else {"personal": sites.to_dict()}
         more |= {"by": breakdowns.as_object(groups)} if groups else {}
         print(json.dumps(as_object(run, result) | more))
     elif args.quiet:

@@ -5,21 +5,18 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import NotRequired, Self, TypedDict
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from choral import __version__
 from choral.backends import relay
 from choral.deploy import pinned
-from choral.deploy.certificates import valid_until
-from choral.deploy.enrolment import STUDY, keep
+from choral.deploy.enrolment import keep
 from choral.deploy.pinned import Approval
 from choral.deploy.reserving import reserve_in
 from choral.deploy.site import LOG, Home
@@ -43,6 +40,21 @@ _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
+class LogLine(TypedDict):
+    """A line of a site's log: when something happened, what it was, and its numbers."""
+
+    at: str
+    event: str
+    round: NotRequired[int]
+    attempt: NotRequired[int]
+    bytes: NotRequired[int]
+    seconds: NotRequired[float]
+    code: NotRequired[str]
+    cause: NotRequired[int | str]
+    epsilon: NotRequired[float]
+    waits: NotRequired[int]
+
+
 class Journal:
     """What happened on a device, one JSON object per line: codes, turns and numbers, no value and no text of others."""
 
@@ -58,7 +70,7 @@ class Journal:
         except OSError:
             pass
 
-    def last(self) -> list[dict[str, Any]]:
+    def last(self) -> list[LogLine]:
         """The last lines, the newest first; what a power cut left of one is passed over, also in front of the next."""
         try:
             with open(self.path, "rb") as file:
@@ -152,7 +164,7 @@ class Agent:
     def _note(self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float) -> None:
         terms = self.study.terms
         said, _ = decode(reply, vector_bytes=vector_bytes, records_bytes=terms.records_bytes)
-        numbers: dict[str, Any] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
+        numbers: dict[str, int | str] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
@@ -233,53 +245,6 @@ class Agent:
 def model_path(home: Home, study: Agreement) -> Path:
     """Where a site keeps the final model of a study's run, as it signed it."""
     return home.path / "models" / f"{study.file.run}.safetensors"
-
-
-def status(home: Home) -> dict[str, Any]:
-    """What a site's owner wants to know of it: approval, budget, whether the agent runs, and what happened last."""
-    shown: dict[str, Any] = {"name": home.joined.name, "server": home.joined.server.address, "running": answers(home)}
-    try:
-        approval = home.approval
-        shown["approved"] = {"study": approval.study, "at": approval.at, "data": Path(approval.data).name}
-        shown["policy"] = msgspec.to_builtins(approval.policy)
-    except TrustError:
-        shown["approved"] = shown["policy"] = None
-    if home.ledger_path.exists():
-        statement = Ledger.read(home.ledger_path).statement().to_dict()
-        shown["ledger"] = {key: statement[key] for key in ("limit", "spent", "charges", "receipt")}
-    lines = Journal(home.path / LOG).last()
-    shown["last"] = next((line for line in lines if "round" in line), None)
-    shown["last_refusal"] = next((line for line in lines if line["event"] == "refusal"), None)
-    seen = next((line for line in lines if line["event"] in ("started", CUT_OFF, REACHED)), {"event": ""})
-    # Known only while somebody looks: what a stopped agent saw last says nothing about now.
-    shown["cut_off"] = seen if shown["running"] and seen["event"] == CUT_OFF else None
-    shown["finished"], shown["waiting_since"] = _progress(home, shown["approved"], lines)
-    if shown["waiting_since"]:
-        shown["server_waits_until"] = _server_waits_until(lines, since=shown["waiting_since"])
-        shown["may_begin_until"] = valid_until(home.joined.server.certificate)
-    return shown
-
-
-def _server_waits_until(lines: Sequence[Mapping[str, Any]], *, since: str) -> str | None:
-    """When the server that has last called gives up waiting for other sites, by this machine's clock."""
-    greeted = next((line for line in lines if line["event"] == GREETED and line["at"] >= since), None)
-    if greeted is None:
-        return None
-    return (datetime.fromisoformat(greeted["at"]) + timedelta(seconds=greeted["waits"])).isoformat(timespec="seconds")
-
-
-def _progress(
-    home: Home, approved: dict[str, str] | None, lines: Sequence[Mapping[str, Any]]
-) -> tuple[bool, str | None]:
-    """Whether the approved study is over here, and since when the site waits for its first round."""
-    if approved is None:
-        return False, None
-    study = Agreement.read(home.path / STUDY)
-    begun = study.digest.hex() == approved["study"] and any(
-        line["event"] == "charged" and line["at"] >= approved["at"] for line in lines
-    )
-    over = home.receipt_path(study).exists()
-    return over, None if begun or over else approved["at"]
 
 
 def answers(home: Home, *, timeout: float = 2.0) -> bool:

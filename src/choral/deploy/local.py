@@ -11,7 +11,9 @@ from dataclasses import asdict
 from importlib import metadata, resources
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
 
 from choral import config
 from choral.config.writing import to_toml
@@ -26,6 +28,8 @@ from choral.learning.arrays import is_arrays
 from choral.learning.reading import read_rows, sniffed
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
+from choral.record.fields import Record
+from choral.record.ledgers import Spent
 from choral.run.deployable import check_deployable
 
 if TYPE_CHECKING:
@@ -46,6 +50,32 @@ _DEMO = {
     "clip": 1.0,
     "label": "income",
 }
+
+
+class SiteSpent(Spent, frozen=True, kw_only=True):
+    """What a site has spent by its own ledger, and in how many rounds."""
+
+    charges: int
+
+
+class LocalResult(Record, frozen=True, kw_only=True):
+    """What a deployment on one machine came to; `choral deploy --local --json` prints it."""
+
+    ALWAYS: ClassVar[frozenset[str]] = frozenset({"engine", "kept"})
+
+    engine: str = "flower"
+    flower: str
+    tls: bool
+    node_authentication: bool
+    observed: dict[str, bool] | None
+    devices: tuple[str, ...]
+    parameters: int
+    rounds: int
+    included: tuple[tuple[str, ...], ...]
+    seconds: tuple[float, ...]
+    stopped: str | None
+    spent: dict[str, SiteSpent]
+    kept: str | None = None
 
 
 class LocalDeployment:
@@ -118,30 +148,30 @@ class LocalDeployment:
             left = [home for home in left if not answers(home, timeout=5.0)]
             time.sleep(0.2)
 
-    def result(self) -> dict[str, Any]:
-        """What the run came to, by the server's record and the sites' own ledgers."""
+    def result(self, *, kept: Path | None = None) -> LocalResult:
+        """What the run came to, by the server's record and the sites' own ledgers, and where its files are kept."""
         record = read_run(run_folder(self.study_folder, self.agreement).path)
         names = self.agreement.terms.ids
         ends = [line.seconds for line in record.rounds]  # since the run began, its wait for the sites included
-        return {
-            "engine": "flower",
-            "flower": metadata.version("flwr"),
-            "tls": self.observed is not None and self.observed.tls,
-            "node_authentication": self.observed is not None and self.observed.node_authentication,
-            "observed": None if self.observed is None else asdict(self.observed),
-            "devices": list(names),
-            "parameters": self.agreement.terms.parameters,
-            "rounds": len(record.rounds),
-            "included": [[names[number] for number in line.included] for line in record.rounds],
-            "seconds": [round(end - begin, 3) for begin, end in pairwise([0.0, *ends])],
-            "stopped": None if record.result is None else record.result.stopped,
-            "spent": {home.joined.name: _spent(home) for home in self.homes},
-        }
+        return LocalResult(
+            flower=metadata.version("flwr"),
+            tls=self.observed is not None and self.observed.tls,
+            node_authentication=self.observed is not None and self.observed.node_authentication,
+            observed=None if self.observed is None else asdict(self.observed),
+            devices=tuple(names),
+            parameters=self.agreement.terms.parameters,
+            rounds=len(record.rounds),
+            included=tuple(tuple(names[number] for number in line.included) for line in record.rounds),
+            seconds=tuple(round(end - begin, 3) for begin, end in pairwise([0.0, *ends])),
+            stopped=None if record.result is None else record.result.stopped,
+            spent={home.joined.name: _spent(home) for home in self.homes},
+            kept=None if kept is None else str(kept),
+        )
 
 
-def _spent(home: Home) -> dict[str, Any]:
+def _spent(home: Home) -> SiteSpent:
     statement = Ledger.read(home.ledger_path).statement()
-    return {**statement.spent.to_dict(), "charges": statement.charges}
+    return SiteSpent(**msgspec.structs.asdict(statement.spent), charges=statement.charges)
 
 
 # The job and a table for each site

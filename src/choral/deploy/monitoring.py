@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from choral.deploy.agent import CUT_OFF, REACHED, answers
+from choral.deploy.agent import CUT_OFF, REACHED, LogLine, answers
 from choral.deploy.site import LOG, Home
 from choral.privacy.ledger import Ledger
 
@@ -48,7 +48,7 @@ def prometheus(home: Home) -> str:
     return "\n".join(family.text() for family in families if family.samples) + "\n"
 
 
-def logged_lines(path: Path) -> Iterator[dict[str, Any]]:
+def logged_lines(path: Path) -> Iterator[LogLine]:
     """The lines of a log, the oldest first; a line that a power cut left incomplete is passed over."""
     if not path.exists():
         return
@@ -59,7 +59,7 @@ def logged_lines(path: Path) -> Iterator[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(read, dict) and isinstance(read.get("event"), str):
-                yield read
+                yield cast("LogLine", read)
 
 
 def _now(home: Home) -> list[Family]:
@@ -74,7 +74,7 @@ def _now(home: Home) -> list[Family]:
     ]
 
 
-def _logged(device: str, lines: Iterable[Mapping[str, Any]]) -> list[Family]:
+def _logged(device: str, lines: Iterable[LogLine]) -> list[Family]:
     """Counters over the whole log, so that they only grow as long as the file is kept."""
     seen: Counter[str] = Counter()
     refused: Counter[str] = Counter()

@@ -1,7 +1,6 @@
 """What a site's owner is shown before an approval, as numbers and names."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from choral.plan import Law, UnitName
 
@@ -59,6 +58,6 @@ class Preview:
     encoder: str = ""  # the file that rows pass through, and its hash
     asks: str = ""  # what the study may ask of this table, in words; empty where it may ask nothing
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The same for machines."""
         return asdict(self)
