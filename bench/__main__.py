@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -19,13 +20,14 @@ from typing import Any
 
 from bench.setup import HERE
 
-ELSEWHERE = {"__main__", "gpu"}  # bench.gpu is measured where there is an accelerator, into bench/gpu.json
+PRINTS = re.compile(r'add_argument\("--json"|^ +print_figures\(', re.MULTILINE)
+ELSEWHERE = {"__main__", "harness", "gpu"}  # bench.gpu is measured where there is an accelerator, into bench/gpu.json
 PACKAGES = ("jax", "numpy", "scipy", "cryptography", "dp-accounting")
 
 
 def names() -> list[str]:
     """The benchmarks: every module here that prints JSON, limits first, since they say what the machine can do."""
-    found = [path.stem for path in sorted(HERE.glob("*.py")) if 'add_argument("--json"' in path.read_text()]
+    found = [path.stem for path in sorted(HERE.glob("*.py")) if PRINTS.search(path.read_text())]
     return sorted(set(found) - ELSEWHERE, key=lambda name: (name != "limits", name))
 
 

@@ -1,11 +1,12 @@
 """Contenders side by side: each in its own process and environment, doing the same work in turns, in one run."""
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -140,6 +141,16 @@ def ratio(slow: Figure, fast: Figure) -> dict[str, float]:
     cpu = statistics.median(s / f for s, f in zip(slow.cpu, fast.cpu, strict=True))
     values = (statistics.median(pairs), pairs[0], pairs[-1], cpu)
     return dict(zip(("times", "least", "most", "cpu_times"), map(_short, values), strict=True))
+
+
+def print_figures(about: str | None, measure: Callable[[bool], object], quick: str) -> None:
+    """Measure by the options of a shell, --quick and --json, and print what was found."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    args = parser.parse_args()
+    found = measure(args.quick)
+    print(json.dumps(found) if args.json else json.dumps(found, indent=1))
 
 
 def growth(sizes: Sequence[float], seconds: Sequence[float]) -> float:

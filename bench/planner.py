@@ -6,10 +6,12 @@ over splits and some draws of the noise. `planner` is what `choral.simulate` rea
 is the best setting of a grid of at least 200: found by test rows on some splits, and judged on the others, where
 `planner`, `alone` and the rest are judged as well. `gap` is best − planner, `gap_error` its standard error over these
 splits. `best_where_found`, `planner_there` and `gap_there` are the same on the splits that the best was found on, where
-it is the luckiest of hundreds. `alone` and `without_privacy` are trained to convergence, `most_common` is always the
-most common class. `expected` is the verdict before the run, from public numbers, and `happened` the one that the
-figures give. `--fresh` asks for verdicts on other tables, without a grid: those of the first two lists had a say in the
-verdict's numbers, those of the third list in nothing.
+it is the luckiest of hundreds. `more` is what the planner gains over the next smaller ε on the same splits, with its
+standard error, and `never_worse_with_more_budget` says that no such gain is below −2 errors. `alone` and
+`without_privacy` are trained to convergence, `most_common` is always the most common class. `expected` is the verdict
+before the run, from public numbers, and `happened` the one that the figures give. `--fresh` asks for verdicts on other
+tables, without a grid: those of the first two lists had a say in the verdict's numbers, those of the third list in
+nothing.
 
 `--quick` takes two and two splits, at most 1,500 rows of a table, and a smaller grid. `--keep FILE` writes what is
 known after every table; a table that FILE has is not measured again, and grids are kept split by split.
@@ -24,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +115,17 @@ def agrees(expected: str | None, gain: float, error: float, margin: float) -> bo
     return expected is not None and fits[expected]
 
 
+def with_gains(found: dict[str, Any], runs: Sequence[dict[float, OneRun]]) -> dict[str, Any]:
+    """The figures by ε, each but the first with what it gains over the next smaller ε, split by split."""
+    for smaller, larger in pairwise(EPSILONS):
+        gains = [one[larger].planner - one[smaller].planner for one in runs]
+        found[f"{larger:g}"] |= {
+            "more": round(statistics.fmean(gains), 4),
+            "more_error": round(_error(gains) or 0.0, 4),
+        }
+    return found
+
+
 def _described(runs: Sequence[OneRun]) -> dict[str, Any]:
     """The proposal's figures at one ε, and the verdicts about it."""
     planner = statistics.fmean(one.planner for one in runs)
@@ -158,13 +172,14 @@ def measure(table: RealTable, effort: Effort) -> dict[str, Any]:
         here, best = [one[at] for one in runs], best_of(table, effort, at)
         validated = best_of(table, effort, at, by="validation")
         found[f"{at:g}"] = _described(here) | _beside(here, [one[at] for one in there], best, validated)
-    return {"rows": len(table.frame), "epsilon": found}
+    return {"rows": len(table.frame), "epsilon": with_gains(found, runs)}
 
 
 def measure_fresh(table: RealTable) -> dict[str, Any]:
     """The verdict and what happened, ε by ε, without a grid; all rows of the table."""
     runs = [proposed(table, FULL, seed, also_skewed=False) for seed in range(FRESH_SEEDS)]
-    return {"rows": len(table.frame), "epsilon": {f"{at:g}": _described([one[at] for one in runs]) for at in EPSILONS}}
+    found = {f"{at:g}": _described([one[at] for one in runs]) for at in EPSILONS}
+    return {"rows": len(table.frame), "epsilon": with_gains(found, runs)}
 
 
 def tables(folder: Path | None) -> dict[str, Callable[[], RealTable]]:
@@ -222,6 +237,10 @@ class Kept:
             "datasets": self.datasets, "verdicts": len(rows), "verdicts_right": sum(row["agrees"] for row in rows),
             "verdicts_same_kind": sum(row["expected"] == row["happened"] for row in rows), "because": self.because,
         }  # fmt: skip
+        gains = [row for row in rows if "more" in row]  # files of earlier runs have none
+        figures["never_worse_with_more_budget"] = bool(gains) and all(
+            row["more"] >= -2 * row["more_error"] for row in gains
+        )
         if with_grid:
             figures["worst_gap"] = max((row["gap"] for row in rows), default=None)
             figures["worst_gap_there"] = max((row["gap_there"] for row in rows), default=None)
