@@ -14,7 +14,7 @@ from choral.deploy.enrolment import Invitation, card_of, card_text, enrol, keep,
 from choral.deploy.policy import Policy
 from choral.deploy.site import Home
 from choral.deploy.site_status import status
-from choral.errors import ConfigError, DeploymentError, LedgerError, StorageError, TableError, TrustError
+from choral.errors import ConfigError, DeploymentError, LedgerError, PlanError, StorageError, TableError, TrustError
 from choral.learning.reading import OPEN, Format
 from choral.plan import Budget
 from choral.privacy.events import epsilon_of
@@ -138,6 +138,16 @@ def test_a_study_that_is_weaker_than_the_policy_is_refused(tmp_path, change, pol
     with pytest.raises(TrustError, match=f"CH603.*{what}"):
         approve(weak, "hill", **policy)
     assert not (weak.homes["hill"].path / "approval.json").exists()
+
+
+def test_a_study_whose_draws_no_delta_pays_for_is_refused_by_the_site_itself(ready, tmp_path):
+    """Its coordinator's choral would have refused it; a site does not rely on that. The noise is enough for ε."""
+    text, noise = (ready.study / STUDY).read_text(), ready.agreement.plan.noise
+    assert text.count("local_steps = 2\n") == 1 and text.count(f"noise = {noise!r}\n") == 1
+    text = text.replace("local_steps = 2\n", "local_steps = 30000\n")
+    (tmp_path / STUDY).write_text(text.replace(f"noise = {noise!r}\n", f"noise = {1e3 * noise!r}\n"))
+    with pytest.raises(PlanError, match=r"CH204 90,000 Poisson batches in a run, 54,\d+ are the most"):
+        ready.homes["hill"].approve(tmp_path / STUDY, Policy(epsilon=4.0, delta=1e-4), ready.tables["hill"])
 
 
 def test_a_secure_sum_for_a_server_that_keeps_the_rules_must_be_allowed(ready, tmp_path):

@@ -233,3 +233,11 @@ def test_rows_far_beyond_any_range_end_in_a_refusal_and_no_traceback():
     features, labels = rows_of(models.binary(3))
     with np.errstate(all="ignore"), pytest.raises(TrainingError, match="CH700"):
         fitted(models.binary(3), np.zeros(4, np.float32), (features * np.float32(np.inf), labels), 0.1)
+
+
+def test_numbers_next_to_which_the_pull_is_lost_end_in_a_refusal_too():
+    """Rows of 1e12: in float64 the matrix of second derivatives is singular."""
+    model = models.logistic(3)
+    features, labels = rows_of(model, 40)
+    with np.errstate(all="ignore"), pytest.raises(TrainingError, match="CH700"):
+        fitted(model, np.ones(model.size, np.float32), (np.float32(1e12) * features, labels), KAPPA)

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from choral.errors import PlanError
 from choral.plan import Budget, Plan
-from choral.privacy.calibrate import RULES, calibrated, loss_under, most_draws, most_rounds, noise_for, smallest_noise
+from choral.privacy.calibrate import (
+    RULES,
+    calibrated,
+    loss_under,
+    most_draws,
+    most_rounds,
+    noise_for,
+    smallest_noise,
+    within_draws,
+)
 from choral.privacy.exposure import Exposure
 
 PLAN = {
@@ -155,3 +164,11 @@ def test_a_run_that_draws_more_batches_than_their_rounding_is_paid_for_is_refuse
     with pytest.raises(PlanError, match="CH204 61,740 Poisson batches in a run, 61,731 are the most"):
         calibrated(replace(most, rounds=most.rounds + 1), budget)
     assert calibrated(replace(most, rounds=most.rounds + 1, sampling="partition"), budget).noise > 0
+
+
+def test_a_rate_for_which_the_rounding_is_not_proved_is_refused():
+    """One row of 2^31 is above it; only a plan for a typical device that nobody has can be below."""
+    shape = {"devices": 4, "cohort": 4, "rounds": 2, "batch": 1, "step_size": 0.1, "clip": 1.0, "noise": 1.0}
+    assert within_draws(Plan(**shape, rows=2**31)).rows == 2**31
+    with pytest.raises(PlanError, match="CH204 2 Poisson batches in a run, 0 are the most"):
+        within_draws(Plan(**shape, rows=10**12, weighing="rows"))

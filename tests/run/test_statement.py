@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 
 from choral.plan import Budget, Plan, SecureSum
+from choral.privacy import groups
+from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
+from choral.privacy.poisson import overflow, rounded_coin
 from choral.privacy.private_sums import SumPrice
 from choral.record import read_run
 from choral.report import write_report
@@ -168,3 +171,21 @@ def test_the_figure_for_the_planned_colluders_is_the_claim_itself_and_questions_
     assert asking.several.at_two_sites > asking.against_everyone.epsilon > plain.against_everyone.epsilon
     assert asking.several.epsilon > plain.several.epsilon
     assert dict(asking.by_colluders)[costs.secure.colluders + 1] is None  # questions have sums of their own
+
+
+def test_what_several_rows_cost_is_verified_with_the_room_that_batches_had_when_it_was_written():
+    """10,000 draws leave less of β to full batches than before: 112 places for 48 rows, which had 104."""
+    costs = costs_of_sites([2440] * 5, [9.0] * 5, rounds=500, batch=48, local_steps=20, noise=1.2)
+    full = overflow(rows=2440, batch=48, capacity=104, together=5)
+    events = [costs.event(0, before) for before in range(500)]
+    before = groups.of_rows(events, 5, 1e-5 - OUT_OF_RANGE - 10_000 * full)
+    assert planned_statement(costs, several="without rounding").several.epsilon == before
+    assert planned_statement(costs).several.epsilon != before
+
+
+def test_rounded_coins_of_a_small_site_count_with_the_rate_at_which_all_draw():
+    """Where rows weigh, two rows of a site are drawn at the rate of all, 0.9, though its batch is said to be two."""
+    costs = costs_of_sites([2, 100, 100, 100, 100], [9.0] * 5, rows=100, batch=90, local_steps=4, noise=1.2,
+                           weighing="rows")  # fmt: skip
+    several = planned_statement(costs).several
+    assert (several.rows, several.charged_delta) == (2, pytest.approx(OUT_OF_RANGE + 2 * 4 * 2 * rounded_coin(0.9)))

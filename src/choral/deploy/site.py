@@ -25,6 +25,7 @@ from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.once import OnceTraining
 from choral.learning.reading import OPEN, Format
 from choral.learning.trainer import LocalTraining
+from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
 from choral.privacy.display import figures_up, up
@@ -268,6 +269,7 @@ class Home:
         self.check_known(study, vault)
         policy.check(study)
         policy.check_keys(study)
+        within_draws(study.plan)  # here alone: a study that was approved by an earlier version goes on
         code = policy.code_of(study)
         study = trusting(study, code, KeepingEncoder.at(self.path, study, policy))
         held = self.holdings(study, policy, data, vault, written)

@@ -10,7 +10,7 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from choral.learning.models import Link, Model, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, padded, pulls, require_bounded, shortened
+from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, padded, pulls, require_bounded, shortened
 from choral.learning.records import Labels
 
 BLOCK = 256  # rows that a core's cache holds between the two products that a step takes with them
@@ -28,6 +28,9 @@ def local_works(
     Rows are added in blocks, and products of other shapes may be added in another order. That is 1e-16 of an update,
     so after rounding to the codec's grid few integers differ.
     """
+    if any(work.parts > 1 for work in works):  # each step takes a part of the rows, and there is little to share
+        pairs = zip(works, parameters, strict=True)
+        return np.stack([local_work(model, work, start, features, labels) for work, start in pairs])
     for work, start in zip(works, parameters, strict=True):
         work.check(model, len(labels))
         require_bounded(start)
@@ -47,7 +50,7 @@ def work_through_together(
     rate, clip, row_length, bound, home = numbers.T[..., None, None]
     runs, width, outputs = starts.shape
     short = shortened(rows, weights, row_length[0, 0, 0])
-    blocks = max(1, len(labels) // BLOCK)
+    blocks = 1 if len(labels) % BLOCK else len(labels) // BLOCK  # persons of seven rows do not fill whole blocks
     given = tuple(one.reshape(blocks, -1, *one.shape[1:]) for one in (*short, labels, weights))
 
     def step(_: int, models: Array) -> Array:

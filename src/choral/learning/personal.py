@@ -273,7 +273,10 @@ def _newton(
     point = start
     for _ in range(_MOST_STEPS):
         gradient, hessian = derivatives(point)
-        step = np.asarray(np.linalg.solve(hessian, gradient), np.float64)
+        try:
+            step = np.asarray(np.linalg.solve(hessian, gradient), np.float64)
+        except np.linalg.LinAlgError:  # 1/κ is lost next to numbers that are too large
+            break
         here, falls, length = value(point), float(gradient @ step), 1.0
         if falls <= _CLOSE * max(1.0, here):  # at most half of it can still be gained near the minimum
             return point - step
@@ -282,7 +285,7 @@ def _newton(
         point = point - length * step
     raise TrainingError(
         "CH700",
-        f"a personal model was not found in {_MOST_STEPS} steps.",
+        "a personal model was not found.",
         why="The shared model or the features are not finite, or far from their declared range.",
         fix="Check the shared model's file and the table's ranges.",
     )

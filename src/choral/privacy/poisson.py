@@ -22,6 +22,7 @@ _FFT_ERROR = 1e-15
 # How far a record's own coin is from one of probability q in a drawn step, given all other coins, on average over them:
 # gaps are logarithms of words of 53 bits. docs/accounting.md proves it for all m and q ("Words of 53 bits").
 OWN_COIN = 1195 * 2.0**-53
+_LEAST_RATE = 1e-10  # for which it is proved; one row of the most that a device may have is above it
 _FINEST_GRID, _COARSEST_GRID = 2.0**-30, 2.0**-4
 _MOST_POINTS = 2**24
 # Below this the amplification is worth nothing (ε is in the thousands) and grids grow without bound.
@@ -46,6 +47,8 @@ def rounded_coin(probability: float) -> float:
     >>> rounded_coin(0.1) < 2**-42 < rounded_coin(0.9)
     True
     """
+    if probability < _LEAST_RATE:
+        return math.inf
     return OWN_COIN / (1 - probability) if probability < 1 else 0.0  # where all are drawn, nothing is rounded
 
 

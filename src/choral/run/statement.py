@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.learning.batches import drawer_of
+from choral.learning.batches.poisson import PoissonDrawer
 from choral.plan import Plan
 from choral.privacy import groups, private_sums
 from choral.privacy.account import account_of
@@ -217,11 +217,12 @@ def _several(costs: Costs, device: int, rounds: int, delta: float, form: Several
     events: list[Event] = [costs.event(device, before) for before in range(rounds)]
     events += [] if costs.questions is None else [costs.questions.reserved]
     charged = rounds * OUT_OF_RANGE / plan.rounds
-    if costs.exposure(device, rounds).sampled:
-        draws = replace(plan, local_steps=1) if plan.once else plan
-        used, batch = plan.used_rows(size), plan.batch_of(size)
-        full = overflow(rows=used, batch=batch, capacity=drawer_of(draws).room(size), together=rows)
-        charged += rounds * draws.local_steps * (full + (rows * rounded_coin(batch / used) if form == "all" else 0.0))
+    if (part := costs.exposure(device, rounds)).sampled:
+        draws, rounded = replace(plan, local_steps=1) if plan.once else plan, form == "all"
+        room = PoissonDrawer(plan=draws).room(size, rounded=rounded)
+        full = overflow(rows=plan.used_rows(size), batch=plan.batch_of(size), capacity=room, together=rows)
+        coin = rounded_coin(part.batch / part.rows) if rounded else 0.0  # where rows weigh, all devices have one rate
+        charged += rounds * draws.local_steps * (full + rows * coin)
     left = delta - charged
     found = (groups.of_rows(events, rows, left) if left > 0 else math.inf, groups.at_two_sites(events, delta))
     here, twice = (one if math.isfinite(one) else None for one in found)

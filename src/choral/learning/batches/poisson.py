@@ -27,16 +27,17 @@ class PoissonDrawer:
     remembering: bool = False  # there is nothing to remember
     one_order = False
 
-    def room(self, most_rows: int) -> int:
+    def room(self, most_rows: int, *, rounded: bool = True) -> int:
         """Room that a device's batches of a whole run keep within, except with a chance that is charged for.
 
         It is that of any one record's companions filling the room, and what the rounding of coins leaves of β. It is
-        largest where records are most (Anderson & Samuels 1967).
+        largest where records are most (Anderson & Samuels 1967). Versions that did not count the rounding left all of β
+        to full batches: that room, if not `rounded`.
         """
         batch, steps = self.plan.batch_of(most_rows), self.plan.rounds * self.plan.local_steps
         most_rows = self.plan.used_rows(most_rows)
         most = min(capacity(batch, steps, OVERFLOW), most_rows)
-        chance = room_chance(steps, batch / most_rows)
+        chance = room_chance(steps, batch / most_rows) if rounded else OVERFLOW
         while most < most_rows and steps * overflow(rows=most_rows, batch=batch, capacity=most) > chance:
             most = min(most + 8, most_rows)  # a full batch seldom overflows, but its record might tip it over
         return within_reason(self.plan, most)
