@@ -398,3 +398,11 @@ def test_a_model_on_sums_is_mentioned_where_the_noise_of_its_cells_is_small():
     assert reported("server and colluders", rows=4880)[0].startswith('Proposed: kind = "additive"')
     assert reported("everyone", rows=4880)[0].startswith("Proposed: a model that is trained")
     assert reported("everyone", classes=3) == () and reported("everyone", model="mlp") == ()
+
+
+def test_local_steps_that_are_left_open_keep_within_the_batches_that_delta_pays_for():
+    """10,000 rounds of ten steps would be 100,000 batches, which are refused; a number that is given is not changed."""
+    given = {"epsilon": 8.0, "delta": 1e-5, "devices": 16, "rows": 2440, "features": 104, "model": "mlp"}
+    assert plan_for(**given, rounds=10_000).plan.local_steps <= 5
+    with pytest.raises(PlanError, match="CH204 100,000 Poisson batches"):
+        plan_for(**given, rounds=10_000, local_steps=10)

@@ -241,3 +241,9 @@ def test_numbers_next_to_which_the_pull_is_lost_end_in_a_refusal_too():
     features, labels = rows_of(model, 40)
     with np.errstate(all="ignore"), pytest.raises(TrainingError, match="CH700"):
         fitted(model, np.ones(model.size, np.float32), (np.float32(1e12) * features, labels), KAPPA)
+
+
+def test_a_site_without_rows_to_learn_from_keeps_the_shared_model():
+    shared = np.float32([0.5, -0.25, 1.0])
+    nothing = np.zeros((0, 2), np.float32), np.zeros(0, np.float32)
+    np.testing.assert_array_equal(fitted(models.linear(2), shared, nothing, 0.1), shared)

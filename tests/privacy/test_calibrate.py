@@ -166,6 +166,17 @@ def test_a_run_that_draws_more_batches_than_their_rounding_is_paid_for_is_refuse
     assert calibrated(replace(most, rounds=most.rounds + 1, sampling="partition"), budget).noise > 0
 
 
+def test_the_rounding_is_counted_at_the_device_whose_rate_is_closest_to_one():
+    """By hand: 0.91e-8·(1 − 100/101)/(1195·2^-53) draws at the device with a row more than the batch."""
+    shape = {"devices": 4, "cohort": 4, "rows": 100, "batch": 100, "step_size": 0.1, "clip": 1.0, "noise": 1.0}
+    plan = Plan(**shape, rounds=100, local_steps=7)
+    assert within_draws(plan, [100, 400]) is plan
+    with pytest.raises(PlanError, match="CH204 700 Poisson batches in a run, 679 are the most"):
+        within_draws(plan, [100, 101, 400])
+    assert within_draws(replace(plan, rounds=97), [100, 101, 400]).rounds == 97
+    assert within_draws(replace(plan, weighing="rows"), [100, 101, 400]).weighed
+
+
 def test_a_rate_for_which_the_rounding_is_not_proved_is_refused():
     """One row of 2^31 is above it; only a plan for a typical device that nobody has can be below."""
     shape = {"devices": 4, "cohort": 4, "rounds": 2, "batch": 1, "step_size": 0.1, "clip": 1.0, "noise": 1.0}

@@ -6,7 +6,8 @@ points the right way, but cut slopes and noise change its length, and sites diff
 to the noise in θ and what a site alone owes to its few rows are different errors, so a mean of both has less of each.
 The model is a function of θ and of the site's own rows, computed without noise: it stays at the site, costs no ε and is
 private towards nobody who reads it. No proof depends on the solver, so it is damped Newton in float64. Of a network the
-last layer is solved for, on the shared layers below it; of a user's model the parameters that are marked private.
+last layer is solved for, on the shared layers below it. Of a user's model the parameters that are marked private are
+solved for, near their first values and without a part alone: a mean of two networks is no network between them.
 """
 
 import math
@@ -169,7 +170,7 @@ def fitted(model: Model, shared: NDArray[np.float32], rows: Rows, kappa: float) 
     if model.whole is not None:
         return fitted_head(model, shared, rows, kappa, _KAPPA_ALONE)
     head = _head(model)
-    if kappa == SHARED:
+    if kappa == SHARED or not len(rows[1]):
         return shared
     below = _below(model, shared, rows[0])
     last = shared[-head:].astype(np.float64).reshape(below.shape[1], -1)

@@ -6,7 +6,7 @@ Every result lands between 0.999 and 1.000 times the target: never above it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal, Unpack
 
@@ -66,15 +66,20 @@ def most_draws(probability: float) -> int:
     return int(MOST_ROUNDED * OVERFLOW / coin) if coin else _MOST_ROUNDS
 
 
-def within_draws(plan: Plan) -> Plan:
-    """The plan, or CH204 where it draws more Poisson batches than β pays for."""
-    draws, most = plan.rounds * (1 if plan.once else plan.local_steps), most_draws(plan.batch / plan.rows)
-    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most:
+def within_draws(plan: Plan, sizes: Iterable[int] = ()) -> Plan:
+    """The plan, or CH204 where it draws more Poisson batches than β pays for at a device with one of these sizes.
+
+    The smallest device may draw all of its rows, which rounds nothing, and one with a row more almost all of them.
+    """
+    draws = plan.rounds * (1 if plan.once else plan.local_steps)
+    own = {plan.batch / size for size in sizes} if not plan.weighed else set()  # where rows weigh, all have one rate
+    rate = min({plan.batch / plan.rows, *own}, key=most_draws)
+    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most_draws(rate):
         raise PlanError(
             "CH204",
-            f"{draws:,} Poisson batches in a run, {most:,} are the most.",
-            why=f"The rounding of so many draws would take more than {OVERFLOW:g} of δ.",
-            fix='Use fewer rounds or local steps, or sampling = "partition".',
+            f"{draws:,} Poisson batches in a run, {most_draws(rate):,} are the most.",
+            why=f"The rounding of so many draws of {rate:.4g} of the rows would take more than {OVERFLOW:g} of δ.",
+            fix='Use fewer rounds or local steps, a smaller batch, or sampling = "partition", in a new run.',
         )
     return plan
 

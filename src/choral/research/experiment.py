@@ -23,7 +23,7 @@ from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
-from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable
+from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, within_draws
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
 from choral.secagg.codec import mean
 
@@ -175,6 +175,7 @@ class Experiment:
         """
         if not PREMISES[rule].published:
             delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
+            within_draws(self.plan())
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
         exposed = replace(self._exposed(rule, noise=1.0), clip=1.0)
         noise = _noise(rule, Budget(epsilon=epsilon, delta=delta), exposed)
