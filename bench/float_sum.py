@@ -22,7 +22,8 @@ import numpy as np
 
 from bench.peers import bare  # noqa: F401 - before the engine, for machines with little installed
 from choral.learning import fused, models, rounding
-from choral.learning.local import COMPILED, add_in_two_floats, clipped_sum, local_update
+from choral.learning.clipped import clipped_sum
+from choral.learning.local import COMPILED, add_in_two_floats, local_update
 from choral.learning.recipe import Recipe, sensitivity_factor
 
 STACK = models.logistic(2)

@@ -29,7 +29,7 @@ from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work
 from choral.backends.compiled import add
 from choral.backends.drawing import Turn
 from choral.backends.vectorised import Vectorised
-from choral.learning import local, noise, streams
+from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
 
@@ -84,8 +84,8 @@ def updates(
     """The local steps of all lanes as one compiled call; in one order, all calls add alike, as those of a round do."""
     shortcuts = backend.form.shortcuts if kernels else replace(backend.form.shortcuts, kernels=False)
 
-    def all_lanes(parameters: Any, features: Any, labels: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
-        one = partial(local_update, backend.model, recipe, parameters, features, labels)
+    def all_lanes(parameters: Any, features: Any, labels: Any, lengths: Any, *of_device: Any) -> jax.Array:  # noqa: ANN401
+        one = partial(local_update, backend.model, recipe, parameters, features, labels, lengths=lengths)
         same = partial(one, shortcuts=shortcuts, draw=draw)
         return jax.vmap(same)(*of_device)
 
@@ -147,9 +147,9 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     batches = backend.drawing.batches([turn], before)
     words = streams.words(streams.keys(1, "noise", 0, cohort)[:, None], np.arange(work.steps + 1))
     fed = backend.feed.rows(cohort[lanes], batches.rows[lanes], 0)
-    given = (shared, *fed, batches.counts[lanes], noise.split(words)[lanes])
+    given = (shared, *fed[0], fed[1], batches.counts[lanes], noise.split(words)[lanes])
     inputs = [jax.device_put(value) for value in given]
-    parameters, features, _, rows, _, keys = inputs
+    parameters, features, _, _, rows, _, keys = inputs
     dither = jax.device_put(noise.split(streams.keys(1, "dither", 0, cohort))[lanes])
     keep, total = jnp.ones(backend.lanes, jnp.bool_), jnp.zeros((2, backend.model.size), jnp.int32)
     steps = updates(backend, backend.recipe, in_one_order=True, kernels=True)
@@ -169,7 +169,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
         tasks["updates_in_any_order"] = lambda: free(*inputs)
         threefry = updates(backend, backend.recipe, jax_normal)
         tasks["updates_jax_normal"] = lambda: threefry(*inputs)
-        with patch.object(local, "added_products", short_products):
+        with patch.object(clipped, "added_products", short_products):
             coarse = updates(backend, backend.recipe)
             jax.block_until_ready(coarse(*inputs))
         tasks["updates_sums_short"] = lambda: coarse(*inputs)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from choral.learning.local import dense_clipped_sum
+from choral.learning.clipped import dense_clipped_sum
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, padded, shortened, walk
 from choral.learning.records import Records

@@ -322,3 +322,13 @@ def test_the_keys_of_noise_and_dither_are_split_as_on_the_host():
     with jax.enable_x64(True):
         found = compiled_drawing.split(compiled_drawing.words(jnp.asarray(key)[:, None], jnp.arange(3)))
     assert (np.asarray(found) == noise.split(streams.words(key[:, None], np.arange(3)))).all()
+
+
+@pytest.mark.parametrize("equal_bits", [0, 4, 12])
+def test_rows_sorted_by_half_of_their_bits_have_the_order_of_all_bits(equal_bits):
+    # The more upper bits are the same for all, the more neighbours are put right afterwards.
+    draw, rows = np.random.default_rng(equal_bits), np.arange(2**12, dtype=np.uint64)
+    tags = draw.integers(0, 2**64, (20, len(rows)), dtype=np.uint64) >> np.uint64(equal_bits)
+    tags = (tags & ~np.uint64(2**12 - 1)) | rows
+    wanted = np.sort(tags, axis=-1) & np.uint64(2**12 - 1)
+    assert (partition._sorted_in_32_bits(tags, np.uint32(2**12 - 1)) == wanted).all()

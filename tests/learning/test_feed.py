@@ -25,7 +25,7 @@ def arrived(records, wanted, *, most_rows, monkeypatch, resident):
         monkeypatch.setattr(feed, "ALIGNMENT", 2**62)
     made = feed.Feed(records, jax.devices("cpu")[:1], slots=2, most_rows=most_rows)
     assert made.resident is resident
-    features, labels, places = made.rows(np.array([1, 2]), wanted, 0)
+    (features, labels, _), places = made.rows(np.array([1, 2]), wanted, 0)
     found = np.where(np.asarray(places) < 0, -1, np.asarray(features)[np.asarray(places), 0])
     assert (np.asarray(labels)[np.asarray(places)][found >= 0] == found[found >= 0] % 2).all()
     return found

@@ -11,7 +11,8 @@ from jax import lax
 from choral.config import job_of
 from choral.errors import ConfigError
 from choral.learning import models
-from choral.learning.local import general_clipped_sum, layered_clipped_sum, local_update
+from choral.learning.clipped import general_clipped_sum, layered_clipped_sum
+from choral.learning.local import local_update
 from choral.learning.models.layered import patches, pooled
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.run.runs import Run

@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 
 from choral.errors import PlanError
 from choral.learning import models, noise
-from choral.learning.local import (
-    Shortcuts,
-    dense_clipped_sum,
-    dense_factor,
-    general_clipped_sum,
-    if_any,
-    local_update,
-)
-from choral.learning.norms import clip_factor, norm
+from choral.learning.clipped import dense_clipped_sum, dense_factor, general_clipped_sum, if_any
+from choral.learning.local import Shortcuts, local_update
+from choral.learning.norms import clip_factor, lengths_of, norm
 from choral.learning.recipe import Recipe, sensitivity_factor
 from choral.learning.rounding import in_clipping
 from tests.cases import cases
@@ -130,6 +124,35 @@ def test_the_closed_form_equals_per_example_gradients_to_1e_6(name, clip):
         for form in (dense_clipped_sum, general_clipped_sum)
     )
     assert float(jnp.abs(closed - general).max()) <= 1e-6 * float(jnp.abs(general).max() + 1)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,)])
+def test_two_opposite_outputs_have_the_sum_of_both_and_exact_negatives(hidden):
+    model, draw = models.mlp(6, hidden, 2) if hidden else models.logistic(6), np.random.default_rng(7)
+    features, labels = rows_for(model, 40, draw, 2.0)
+    tree = model.unravel(jnp.asarray(parameters_for(model, draw)))
+    used = jnp.asarray(draw.random(40) < 0.8)
+    found = jax.jit(partial(dense_clipped_sum, model, clip=0.3))(tree, features, labels, used)
+    general = model.ravel(jax.jit(partial(general_clipped_sum, model, clip=0.3))(tree, features, labels, used))
+    assert float(jnp.abs(model.ravel(found) - general).max()) <= 1e-6 * float(jnp.abs(general).max() + 1)
+    weights, bias = found[-1]
+    assert (weights[:, 0] == -weights[:, 1]).all() and bias[0] == -bias[1]
+
+
+def test_lengths_that_are_kept_have_the_bits_of_those_in_a_step_and_those_of_float64():
+    draw = np.random.default_rng(2)
+    rows = (draw.normal(size=(300, 7)) * draw.choice([1e-30, 1.0, 1e6, 1e30], (300, 1))).astype(np.float32)
+    exact = np.sqrt(1 + np.square(rows.astype(np.float64)).sum(axis=1)).astype(np.float32)
+    assert (np.asarray(jax.jit(lengths_of)(rows)) == exact).all()
+    assert (np.asarray(jax.jit(jax.vmap(lengths_of))(rows.reshape(3, 100, 7))).ravel() == exact).all()
+    assert np.isinf(np.asarray(lengths_of(jnp.float32([[math.inf], [math.nan], [2.0**126]])))).all()
+
+
+def test_an_update_from_lengths_that_are_kept_has_the_bits_of_one_without():
+    model, recipe, start, features, *rest = random_case(4)
+    kept = jax.jit(lengths_of)(features)
+    with_lengths = jax.jit(partial(local_update, model, recipe))(start, features, *rest, lengths=kept)
+    assert (with_lengths == jax.jit(partial(local_update, model, recipe))(start, features, *rest)).all()
 
 
 ADVERSARIAL = models.mlp(3, (4,), 2)

@@ -34,7 +34,7 @@ def with_numbers(recipe):
     parameters, features, labels, *lanes = given(recipe)
     form = compiled.Form(model=MODEL, recipe=recipe.form, shortcuts=Shortcuts(usual=ROOM, finite=True))
     numbers = TracedNumbers.of(MODEL, recipe, ROOM)
-    return np.asarray(compiled.updates_of(form, numbers, parameters, (features, labels), tuple(lanes)))
+    return np.asarray(compiled.updates_of(form, numbers, parameters, (features, labels, None), tuple(lanes)))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tests.mutants.planting import Change
 
-LOCAL, RECIPE, DRAWING = "choral.learning.local:", "choral.learning.recipe:", "choral.backends.drawing:"
+LOCAL, CLIPPED = "choral.learning.local:", "choral.learning.clipped:"
+RECIPE, DRAWING = "choral.learning.recipe:", "choral.backends.drawing:"
 COINS, PASSES = "choral.learning.batches.poisson:", "choral.learning.batches.partition:"
 COMPILED_DRAWING = "choral.learning.batches.compiled_drawing:"
 STREAMS, NOISE, COLUMNS = "choral.learning.streams:", "choral.learning.noise:", "choral.learning.columns:"
@@ -68,13 +69,13 @@ MUTANTS = [
     bug("no clip", "choral.learning.norms:clip_factor", "jnp.minimum(1, clip / jnp.maximum(norms, clip))",
         "jnp.ones_like(norms)", "tests/learning/test_local.py::test_no_row_whatever_it_holds_adds_more_than_the_clip"),
     bug("clip after averaging", LOCAL + "local_changes.noisy_sum",
-        "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count)",
+        "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count, lengths)",
         "from dataclasses import replace\n"
         "free = replace(recipe, clip=math.inf, noise=0.0)\n"
         "total, _ = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
-        "factor = clip_factor(norm(model.ravel(total)), recipe.clip * recipe.batch)\n"
+        "factor = clip_factor(tree_norm(total), recipe.clip * recipe.batch)\n"
         "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
-    bug("a convolution that is not clipped", LOCAL + "layered_clipped_sum", "clip_factor(norms, clip)",
+    bug("a convolution that is not clipped", CLIPPED + "layered_clipped_sum", "clip_factor(norms, clip)",
         "jnp.ones_like(norms)",
         "tests/learning/test_layered.py::"
         "test_one_record_moves_the_sum_by_no_more_than_its_clip_and_what_float32_adds"),
@@ -82,7 +83,7 @@ MUTANTS = [
         "tests/plan/test_local_optimiser.py::test_no_update_leaves_the_range_that_the_codec_counts_on"),
     bug("momentum under a rule that forbids it", PLAN + "Plan._require_optimiser", "self.once", "False",
         "tests/plan/test_local_optimiser.py::test_they_are_refused_where_a_rule_forbids_them_by_its_name"),
-    bug("clip of each layer alone", LOCAL + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
+    bug("clip of each layer alone", CLIPPED + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
     bug("divisor is the actual batch size", LOCAL + "local_changes.noisy_sum",
@@ -128,10 +129,11 @@ MUTANTS = [
     bug("noise at the first step only", LOCAL + "local_changes.noisy_sum",
         "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, spread, key, lambda *a: jnp.all(key == keys[0]) * draw(*a))", SPREAD),
-    bug("the same noise at every step", DRAWING + "Drawing._calls", "np.arange(self.plan.local_steps + 1)",
+    bug("the same noise at every step", DRAWING + "Drawing._together", "np.arange(self.plan.local_steps + 1)",
         "np.zeros(self.plan.local_steps + 1, dtype=np.int64)", SPREAD),
-    bug("noise shared by the devices", DRAWING + "Drawing._calls",
-        'streams.keys(self.seed, "noise", number, cohort)', 'streams.keys(self.seed, "noise", number, cohort * 0)',
+    bug("noise shared by the devices", DRAWING + "Drawing._keys",
+        "streams.keys(self.seed, purpose, number, cohort)",
+        'streams.keys(self.seed, purpose, number, cohort * (purpose != "noise"))',
         "tests/backends/test_vectorised.py::"
         "test_the_same_seed_gives_the_same_bits_and_another_seed_round_or_device_others"),
     bug("seed used again in every round", STREAMS + "seed_words", 'f"choral/1|{seed}|{purpose}|{round_}"',

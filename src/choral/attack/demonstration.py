@@ -24,7 +24,7 @@ from choral.attack.reconstruct import (
 )
 from choral.backends.vectorised import Vectorised
 from choral.config import parse
-from choral.learning.local import clipped_sum
+from choral.learning.clipped import clipped_sum
 from choral.learning.models import Model, logistic, mlp
 from choral.learning.norms import clip_factor, norm
 from choral.learning.records import Labels, Records

@@ -1,8 +1,9 @@
 """What the engine compiles: the updates of all lanes, their sum in the codec's integers, and the mean."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from choral.errors import TrainingError
 from choral.learning import noise
+from choral.learning.feed import Rows
 from choral.learning.local import COMPILED, Shortcuts, local_changes
 from choral.learning.models import Model
 from choral.learning.recipe import Number, Recipe, TracedNumbers
@@ -21,7 +23,7 @@ TracedCodec = tuple[np.float32, np.int32]  # the step of the grid, and the most 
 STATES = FINE, NOT_FINITE, TOO_LARGE = 0, 1, 2  # what a call says of a device's update
 
 
-Fed = tuple[Array, Array, NDArray[np.int32] | Array]  # features, labels, and where the wanted rows are in them
+Fed = tuple[Rows, NDArray[np.int32] | Array]  # rows, and where the wanted ones are in them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,13 +49,26 @@ class Form:
     shortcuts: Shortcuts
 
 
-Rows = tuple[Array, Array]  # features and labels
-Lanes = tuple[Array, Array, Array]  # of each lane: where its rows are, how many of them count, the keys of its noise
+Sum = tuple[Any, Any]  # the halves of a sum of updates, and how many of these are in each state
+
+
+class Pending(NamedTuple):
+    """θ before a round, and what the round moves it by: the next one's calls add the two, so that nothing waits."""
+
+    theta: Any  # an array, on the host or on a processor; so are the others
+    sums: Sequence[Sum]
+    scale: Any
+    nothing: Any  # 0
+
+
+Lanes = tuple[Any, Any, Any]  # of each lane: where its rows are, how many of them count, the keys of its noise
 
 
 def lane_changes(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> list[Array]:
     """The updates of all lanes, in pieces that follow each other in the flat vector."""
-    one = partial(local_changes, form.model, form.recipe, parameters, *rows, shortcuts=form.shortcuts)
+    features, labels, lengths = rows
+    steps = partial(local_changes, form.model, form.recipe, parameters, features, labels)
+    one = partial(steps, lengths=lengths, shortcuts=form.shortcuts)
     if not form.recipe.weighed:
         return jax.vmap(partial(one, numbers=numbers))(*lanes)
 
@@ -102,6 +117,32 @@ updates_of = jax.jit(lane_updates, static_argnums=0, compiler_options=COMPILED)
 add = jax.jit(with_added, compiler_options=COMPILED)
 
 
+@lru_cache(maxsize=128)
+def add_lanes_of(form: Form) -> Callable[..., tuple[Sum, Array]]:
+    """What adds the updates of a call's lanes to a sum, and says what θ they began from.
+
+    The form is looked up once, not in every call.
+    """
+
+    def add_lanes(
+        numbers: TracedNumbers,
+        codec: TracedCodec,
+        before: Sum,
+        pending: Pending,
+        rows: Rows,
+        lanes: Lanes,
+        keys: Array,
+        keep: Array,
+    ) -> tuple[Sum, Array]:
+        theta = arrived(pending)
+        changes = lane_changes(form, numbers, theta, rows, lanes)
+        total, states = with_added(codec, before[0], changes, keys, keep)
+        return (total, before[1] + states), theta
+
+    compiled: Callable[..., tuple[Sum, Array]] = jax.jit(add_lanes, compiler_options=COMPILED)
+    return compiled
+
+
 def check_states(round_number: int, states: NDArray[np.int32], recipe: Recipe) -> None:
     """Refuse a round with an update that is not finite or leaves the codec's range; `states` counts those in each."""
     if states[FINE] < states.sum():
@@ -146,9 +187,16 @@ def mean_of(halves: Array, scale: Array | np.float32) -> Array:
 
 
 @jax.jit
-def moved(parameters: Array, halves: Array, scale: np.float32, nothing: np.int32) -> Array:
-    """θ plus the mean update."""
-    return parameters + unfused(mean_of(halves, scale), nothing)
+def joined(sums: Sequence[Sum]) -> Sum:
+    """One sum of several."""
+    return reduce(jnp.add, [total for total, _ in sums]), reduce(jnp.add, [states for _, states in sums])
+
+
+@jax.jit
+def arrived(pending: Pending) -> Array:
+    """θ plus the mean update of a round; θ itself where the scale is 0, which no round has."""
+    moved = pending.theta + unfused(mean_of(joined(pending.sums)[0], pending.scale), pending.nothing)
+    return jnp.where(pending.scale > 0, moved, pending.theta)
 
 
 def unfused(product: Array, nothing: Array | np.int32) -> Array:

@@ -10,9 +10,10 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
-from choral.backends.compiled import Form, Rows, TracedCodec, lane_changes, mean_of, unfused, with_added
+from choral.backends.compiled import Form, TracedCodec, lane_changes, mean_of, unfused, with_added
 from choral.learning.batches import EMPTY
 from choral.learning.batches.compiled_drawing import CompiledDrawer, keys, split, words
+from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
 from choral.learning.recipe import TracedNumbers
 

@@ -1,11 +1,10 @@
 """What the host draws for a round: batches, and the keys of noise and dither, as inputs of compiled calls."""
 
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,8 +17,7 @@ from choral.learning.feed import Feed
 from choral.plan import Plan
 from choral.secagg.masks import Stream
 
-DRAWN_TOGETHER = 500  # devices whose batches are drawn in one piece: larger ones let the processor wait at the start
-DRAWERS = 2  # threads that draw coming rounds while the processor trains; more only contend for the interpreter
+DRAWN_TOGETHER = 128  # devices whose batches are drawn in one piece: larger ones leave the cache, and delay the start
 
 Devices = NDArray[np.int64]
 Included = NDArray[np.bool_]
@@ -40,59 +38,57 @@ class Drawing:
 
     def calls(self, turn: Turn, before: Before) -> list[CompiledCall]:
         """A round as compiled calls, their inputs on the way to the processor."""
-        return self._calls(turn, self.batches([turn], before))
+        return self._together([turn], before)[0]
 
-    def ahead(
-        self, drawers: ThreadPoolExecutor, turns: Sequence[Turn], take_part: Callable[[Devices], Before]
-    ) -> Iterator[list[CompiledCall]]:
-        """Each round's calls, some rounds being drawn ahead of the one that is wanted by the other threads.
+    def rounds(self, turns: Sequence[Turn], take_part: Callable[[Devices], Before]) -> Iterator[list[CompiledCall]]:
+        """Each round's calls, drawn for some rounds at a time, while the processor trains on those before.
 
-        Rounds are drawn in groups, since what a thread does in large pieces leaves the interpreter to the one that
-        feeds the processor. Where a device stands, `take_part` says when its round comes into a group.
+        Where a device stands, `take_part` says when its round comes into such a group.
         """
-
-        def together(group: Sequence[Turn], before: Before) -> list[list[CompiledCall]]:
-            batches = self.batches(group, before)
-            ends = [0, *np.cumsum([len(cohort) for _, cohort, _ in group])]
-            each = [batches.of(slice(*own)) for own in pairwise(ends)]
-            return [self._calls(turn, own) for turn, own in zip(group, each, strict=True)]
-
-        def submitted(group: Sequence[Turn]) -> Future[list[list[CompiledCall]]]:
-            return drawers.submit(together, group, np.concatenate([take_part(cohort) for _, cohort, _ in group]))
-
-        coming = map(submitted, _groups(turns, DRAWN_TOGETHER))
-        waiting = deque(islice(coming, 2 * DRAWERS))
-        while waiting:
-            yield from waiting.popleft().result()
-            waiting.extend(islice(coming, 1))
+        for group in _groups(turns, DRAWN_TOGETHER):
+            yield from self._together(group, np.concatenate([take_part(cohort) for _, cohort, _ in group]))
 
     def batches(self, turns: Sequence[Turn], before: Before) -> Batches:
         """The batches of these rounds, one after the other."""
-        one = self.drawer.one_order
-        keys = [streams.keys(self.seed, "batches", 0 if one else number, cohort) for number, cohort, _ in turns]
+        first = [(0, cohort, included) for _, cohort, included in turns] if self.drawer.one_order else turns
         sizes = self.feed.records.sizes[np.concatenate([cohort for _, cohort, _ in turns])]
-        return self.drawer.draw(sizes, before, np.concatenate(keys), None, self.room)
+        return self.drawer.draw(sizes, before, self._keys("batches", first), None, self.room)
 
-    def _calls(self, turn: Turn, batches: Batches) -> list[CompiledCall]:
-        """A round as calls of so many devices as there are lanes."""
-        number, cohort, included = turn
-        steps = np.arange(self.plan.local_steps + 1)
-        noises = noise.split(streams.words(streams.keys(self.seed, "noise", number, cohort)[:, None], steps))
-        dithers = noise.split(streams.keys(self.seed, "dither", number, cohort))
+    def _keys(self, purpose: streams.Purpose, turns: Sequence[Turn]) -> streams.Words:
+        """The keys of all devices of these rounds, one round after the other."""
+        return np.concatenate([streams.keys(self.seed, purpose, number, cohort) for number, cohort, _ in turns])
+
+    def _together(self, turns: Sequence[Turn], before: Before) -> list[list[CompiledCall]]:
+        """The calls of each of these rounds; all that they draw is drawn in one go, since every little step costs."""
+        batches, steps = self.batches(turns, before), np.arange(self.plan.local_steps + 1)
+        noises = noise.split(streams.words(self._keys("noise", turns)[:, None], steps))
+        dithers = noise.split(self._keys("dither", turns))
+        given = [batches.rows, batches.counts, noises, dithers]
+        if self.feed.resident:
+            given.append(self.feed.places(np.concatenate([cohort for _, cohort, _ in turns]), batches.rows))
+        ends = [0, *np.cumsum([len(cohort) for _, cohort, _ in turns])]
+        each = zip(turns, pairwise(ends), strict=True)
+        return [self._calls(turn, [one[start:end] for one in given]) for turn, (start, end) in each]
+
+    def _calls(self, turn: Turn, given: Sequence[NDArray[Any]]) -> list[CompiledCall]:
+        """A round as calls of so many devices as there are lanes, from what was drawn for its devices."""
+        _, cohort, included = turn
         wanted = np.ones(len(cohort), dtype=np.bool_) if included is None else np.asarray(included, dtype=np.bool_)
         calls: list[CompiledCall] = []
         for start in range(0, len(cohort), self.lanes):
-            at = len(calls) % len(self.feed.processors)
-            lane = np.arange(start, start + self.lanes)
-            block = np.minimum(lane, len(cohort) - 1)
-            keep = wanted[block] & (lane < len(cohort))  # what repeats the last device is padding
-            given = (batches.counts[block], noises[block], dithers[block], keep)
-            where = (self.feed.places(cohort[block], batches.rows[block]),) if self.feed.resident else ()
-            counts, noise_keys, dither_keys, kept, *rows = self.feed.put((*given, *where), at)
-            fed = (*self.feed.held[at], rows[0]) if rows else None
+            at, end = len(calls) % len(self.feed.processors), min(start + self.lanes, len(cohort))
+            missing = start + self.lanes - end
+            devices, keep, rows, *own = (one[start:end] for one in (cohort, wanted, *given))
+            if missing:  # what repeats the last device is padding
+                devices, rows, *own = (
+                    np.concatenate([one, one[-1:].repeat(missing, 0)]) for one in (devices, rows, *own)
+                )
+                keep = np.append(keep, np.zeros(missing, dtype=np.bool_))
+            kept, counts, noise_keys, dither_keys, *where = self.feed.put((keep, *own), at)
+            fed = (self.feed.held[at], where[0]) if where else None
             calls.append(
-                CompiledCall(devices=cohort[block], rows=batches.rows[block], fed=fed, counts=counts, noise=noise_keys,
-                             dither=dither_keys, keep=kept, at=at)
+                CompiledCall(devices=devices, rows=rows, fed=fed, counts=counts, noise=noise_keys, dither=dither_keys,
+                             keep=kept, at=at)
             )  # fmt: skip
         return calls
 

@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
-from choral.backends.compiled import Form, Rows, TracedCodec
+from choral.backends.compiled import Form, TracedCodec
 from choral.backends.compiled_rounds import (
     BY_CALL,
     CALLS,
@@ -27,6 +27,7 @@ from choral.backends.compiled_rounds import (
 from choral.backends.drawing import Before, Drawing, Turn
 from choral.learning import streams
 from choral.learning.batches.compiled_drawing import CompiledDrawer, Tables, compiled_drawer
+from choral.learning.feed import Rows
 from choral.learning.recipe import TracedNumbers
 from choral.secagg.codec import mean_scale
 
@@ -135,7 +136,7 @@ class Resident:
         where = NamedSharding(self.mesh, EVERYWHERE)
 
         def joined(which: int) -> Array:
-            parts = [one[which] for one in held]
+            parts: list[Any] = [one[which] for one in held]
             return jax.make_array_from_single_device_arrays(parts[0].shape, where, parts)
 
-        return joined(0), joined(1)
+        return joined(0), joined(1), None if held[0][2] is None else joined(2)

@@ -9,12 +9,10 @@ accelerators changes a bit of it.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from threading import Lock
 from typing import Protocol
 
 import jax
@@ -22,14 +20,28 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import CompiledCall, Form, add, check_states, halves_of, moved, updates_of, whole
-from choral.backends.drawing import DRAWERS, Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
+from choral.backends.compiled import (
+    STATES,
+    CompiledCall,
+    Form,
+    Lanes,
+    Pending,
+    Sum,
+    add_lanes_of,
+    arrived,
+    check_states,
+    halves_of,
+    joined,
+    updates_of,
+    whole,
+)
+from choral.backends.drawing import Before, Devices, Drawing, Included, Turn, dither_of, whole_noise_of
 from choral.backends.resident import Resident
 from choral.errors import PlanError, TableError
 from choral.learning import fused
 from choral.learning.batches import drawer_of
 from choral.learning.evaluate import evaluate
-from choral.learning.feed import Feed, devices_in_flight
+from choral.learning.feed import Feed, Rows, devices_in_flight
 from choral.learning.fit import check_compiled, check_fit
 from choral.learning.local import Shortcuts
 from choral.learning.models import Model
@@ -113,7 +125,8 @@ class Vectorised:
         self.lanes = lanes or min(-(-plan.cohort // self.shares), fitting)
         if lanes is None and self.processors[0].platform != "cpu":  # in calls of one size, so that no lane is idle
             self.lanes = -(-plan.cohort // -(-plan.cohort // self.lanes))
-        self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room)
+        lengths = bool((model.fixed or model).widths)
+        self.feed = Feed(records, self.processors, self.lanes, plan.local_steps * self.room, lengths=lengths)
         flying = self.feed.bytes_in_flight + 4 * model.size
         self.chunk = max(self.lanes, chunk or devices_in_flight(flying, self.lanes))
         self.rounds_of = np.zeros(records.devices, dtype=np.int64)
@@ -132,8 +145,16 @@ class Vectorised:
         everybody = jax.devices(self.processors[0].platform)
         alone = self.processors[0].platform == "cpu" and len(everybody) == 1  # whose host draws faster than a sort
         self.resident = None if alone else Resident.of(self.form, self.drawing, self.traced_codec)
-        self._pool = ThreadPoolExecutor(CORES) if self.processors[0].platform == "cpu" else None
-        self._nothing = [jax.device_put(np.zeros((2, model.size), np.int32), one) for one in self.processors]
+        self.cores = CORES if self.processors[0].platform == "cpu" else 1
+        nothing = np.zeros((2, model.size), np.int32), np.zeros(len(STATES), np.int32)
+        self._nothing: list[Sum] = [jax.device_put(nothing, one) for one in self.processors]
+        self._held = [jax.device_put((self.numbers, self.traced_codec), one) for one in self.processors]
+        self._zero, self._scales = jax.device_put(np.int32(0), self.processors[0]), dict[int, Array]()
+        calls = -(-plan.cohort // self.lanes)
+        self._sums = min(calls, self.cores) * len(self.processors)
+        self._add = add_lanes_of(self.form)
+        self._in_flight: list[deque[Sum]] = [deque() for _ in range(self._sums)]
+        self._launchers = [ThreadPoolExecutor(1) for _ in range(self._sums - 1)]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
             raise PlanError("CH204", f'the codec does not add law = "{plan.law}".', fix="Use Codec.for_plan.")
 
@@ -155,9 +176,8 @@ class Vectorised:
             if self.resident is not None:
                 _, total, (states,) = self.resident.run(parameters, [(turn, self._take_part(cohort))], self.numbers, 1)
             else:
-                calls = self._calls(round_number, cohort, included)
-                total, of_calls = self._start(parameters, calls, self._whole_noise(*turn))
-                states = sum(of_calls)
+                found = self._start(self._still(parameters), self._calls(*turn), turn)
+                total, states = joined(found.sums)
             check_states(round_number, np.asarray(states), self.recipe)
         return SimulatedSum(total=whole(total), count=len(cohort) if included is None else int(np.sum(included)))
 
@@ -182,26 +202,25 @@ class Vectorised:
         self._check_loss(parameters)
         began = time.monotonic()
         theta: Parameters = parameters
-        with ThreadPoolExecutor(DRAWERS) as drawers:
-            for start in range(0, len(cohorts), every):
-                numbers = range(start, min(start + every, len(cohorts)))
-                with self._all_or_nothing():
-                    turns = [
-                        (first + number, cohorts[number], None if included is None else included[number])
-                        for number in numbers
-                    ]
-                    go_on = self._stay if self.resident else partial(self._come_back, drawers)
-                    theta, states = go_on(theta, turns)
-                    for (number, _, _), found in zip(turns, states, strict=False):
-                        check_states(number, found, self.recipe)
-                done = numbers[-1] + 1
-                yield Progress(
-                    round_number=first + numbers[-1],
-                    done=done,
-                    of=len(cohorts),
-                    parameters=np.asarray(theta),
-                    seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
-                )
+        for start in range(0, len(cohorts), every):
+            numbers = range(start, min(start + every, len(cohorts)))
+            with self._all_or_nothing():
+                turns = [
+                    (first + number, cohorts[number], None if included is None else included[number])
+                    for number in numbers
+                ]
+                go_on = self._stay if self.resident else self._come_back
+                theta, states = go_on(theta, turns)
+                for (number, _, _), found in zip(turns, states, strict=False):
+                    check_states(number, found, self.recipe)
+            done = numbers[-1] + 1
+            yield Progress(
+                round_number=first + numbers[-1],
+                done=done,
+                of=len(cohorts),
+                parameters=np.asarray(theta),
+                seconds_left=(time.monotonic() - began) / done * (len(cohorts) - done),
+            )
 
     def _stay(self, theta: Parameters, turns: Sequence[Turn]) -> tuple[Parameters, NDArray[np.int32]]:
         """θ after rounds that stay on the processors, in calls of several, and the states of each one's updates."""
@@ -213,24 +232,22 @@ class Vectorised:
             found.append(states)
         return theta, np.concatenate(jax.device_get(found))  # one wait for all of them
 
-    def _come_back(
-        self, drawers: ThreadPoolExecutor, theta: Parameters, turns: Sequence[Turn]
-    ) -> tuple[Parameters, NDArray[np.int32]]:
+    def _come_back(self, theta: Parameters, turns: Sequence[Turn]) -> tuple[Parameters, NDArray[np.int32]]:
         """The same where the host draws the batches, while the processor trains."""
-        theta, found = jax.device_put(theta, self.processors[0]), []
-        for turn, calls in zip(turns, self.drawing.ahead(drawers, turns, self._take_part), strict=True):
-            total, states = self._start(theta, calls, self._whole_noise(*turn))
-            _, cohort, included = turn
-            count = len(cohort) if included is None else int(np.sum(included))
-            theta = moved(theta, total, mean_scale(count, self.codec.grid), np.int32(0))
-            found.append(states)
-        return theta, np.stack([np.sum(states, axis=0) for states in jax.device_get(found)])
+        pending, found = self._still(theta), []
+        for turn, calls in zip(turns, self.drawing.rounds(turns, self._take_part), strict=True):
+            pending = self._start(pending, calls, turn)
+            found.append([states for _, states in pending.sums])
+        return arrived(pending), np.sum(jax.device_get(found), axis=1)
 
     def updates(self, parameters: NDArray[np.float32], round_number: int, cohort: Devices) -> NDArray[np.float32]:
         """Each device's own update, the very one inside `train`, for a rehearsal, whose devices encode themselves."""
         with self._all_or_nothing():
-            calls = self._calls(round_number, cohort, None)
-            made = self._each(self._update_from(parameters, len(calls)), calls)
+            held = [jax.device_put(parameters, one) for one in self.processors]
+            made = [
+                updates_of(self.form, self._numbers_of(call), held[call.at], *self._fed(call))
+                for call in self._calls(round_number, cohort, None)
+            ]
             return np.concatenate([np.asarray(updates) for updates in made])[: len(cohort)]
 
     def dither(self, round_number: int, device: int) -> NDArray[np.float32]:
@@ -255,75 +272,73 @@ class Vectorised:
         """A round's calls; each device has then taken part in one round more."""
         return self.drawing.calls((round_number, cohort, included), self._take_part(cohort))
 
-    def _whole_noise(self, round_number: int, cohort: Devices, included: Included | None) -> NDArray[np.int32] | None:
-        """The halves of the included devices' whole noise, added up; nothing where updates carry their own."""
-        if not self.recipe.strict:
-            return None
+    def _whole_noise(self, round_number: int, cohort: Devices, included: Included | None) -> NDArray[np.int32]:
+        """The halves of the included devices' whole noise, added up."""
         assert isinstance(self.codec, Codec)  # noqa: S101 - seen to from the start
         total = np.zeros(self.model.size, np.int64)
         for device in cohort if included is None else cohort[included]:
             total += self.codec.whole_noise(self.model.size, self.noise(round_number, int(device)))
         return halves_of(total)
 
-    def _start(
-        self, parameters: NDArray[np.float32] | Array, calls: Sequence[CompiledCall], whole: NDArray[np.int32] | None
-    ) -> tuple[Array, list[Array]]:
-        """A round that is not waited for: low and high halves of the sum, and how many updates are in each state."""
-        totals, adding = list(self._nothing), Lock()
-        update = self._update_from(parameters, len(calls))
+    def _still(self, theta: Parameters) -> Pending:
+        """θ that nothing moves."""
+        return self._pending(jax.device_put(theta, self.processors[0]), [self._nothing[0]] * self._sums, 0)
 
-        def added(call: CompiledCall) -> Array:
-            updates = update(call)
-            state: Array
-            with adding:  # integers: the order in which calls are done changes nothing
-                totals[call.at], state = add(self.traced_codec, totals[call.at], [updates], call.dither, call.keep)
-            return state
+    def _pending(self, theta: Array, sums: list[Sum], count: int) -> Pending:
+        """θ before a round that has these sums of the updates of so many devices."""
+        scale = self._scales.get(count)
+        if scale is None:
+            wanted = mean_scale(count, self.codec.grid) if count else np.float32(0)
+            scale = self._scales[count] = jax.device_put(wanted, self.processors[0])
+        return Pending(theta=theta, sums=sums, scale=scale, nothing=self._zero)
 
-        states = list(self._each(added, calls))
-        first, *others = totals
-        for other in others:
-            first = first + jax.device_put(other, self.processors[0])
-        if whole is not None:
-            first = first + whole
-        return first, states
+    def _start(self, pending: Pending, calls: Sequence[CompiledCall], turn: Turn) -> Pending:
+        """A round that is not waited for, from where the one before leaves θ.
 
-    def _update_from(self, parameters: NDArray[np.float32] | Array, calls: int) -> Callable[[CompiledCall], Array]:
-        """What gives the updates of a call's lanes, from these parameters, for so many calls."""
-        held = [parameters]  # few calls take the parameters along, which costs less than a copy ahead of them
-        if calls > self.shares or len(self.processors) > 1:
-            held = [jax.device_put(parameters, one) for one in self.processors]
+        Calls that add to one sum follow each other, so there is a sum for every processor and, on a CPU, for every
+        core, each with its own thread: what one thread starts, JAX runs one after the other. The sums are integers:
+        how calls are divided among them changes nothing.
+        """
+        several = len(self.processors) > 1
+        held = [jax.device_put(pending, one) for one in self.processors] if several else [pending]
+        others = [
+            launcher.submit(self._added, number, calls[number :: self._sums], held)
+            for number, launcher in enumerate(self._launchers, 1)
+        ]
+        first, theta = self._added(0, calls[:: self._sums], held)
+        sums = [first, *(other.result()[0] for other in others)]
+        if several:
+            sums = [jax.device_put(one, self.processors[0]) for one in sums]
+        _, cohort, included = turn
+        if self.recipe.strict:
+            sums[0] = joined([sums[0], (self._whole_noise(*turn), self._nothing[0][1])])
+        return self._pending(theta, sums, len(cohort) if included is None else int(np.sum(included)))
 
-        def update(call: CompiledCall) -> Array:
-            fed = call.fed or self.feed.rows(call.devices, call.rows, call.at)
-            lanes = (fed[2], call.counts, call.noise)
-            updates: Array = updates_of(self.form, self._numbers_of(call.devices), held[call.at], fed[:2], lanes)
-            return updates
+    def _added(self, number: int, calls: Sequence[CompiledCall], held: Sequence[Pending]) -> tuple[Sum, Array]:
+        """The sum of this number, after these calls, and the θ that they began from."""
+        total, flying = self._nothing[number % len(self.processors)], self._in_flight[number]
+        theta = held[0].theta
+        for call in calls:
+            rows, lanes = self._fed(call)
+            how = self._numbers_of(call), self._held[call.at][1]
+            total, theta = self._add(*how, total, held[call.at], rows, lanes, call.dither, call.keep)
+            flying.append(total)
+            if len(flying) * self._sums * self.lanes > self.chunk:
+                flying.popleft()[0].block_until_ready()
+        return total, theta
 
-        return update
+    def _fed(self, call: CompiledCall) -> tuple[Rows, Lanes]:
+        """The rows of a call, and of each lane where its rows are, how many count, and the keys of its noise."""
+        rows, where = call.fed or self.feed.rows(call.devices, call.rows, call.at)
+        return rows, (where, call.counts, call.noise)
 
-    def _numbers_of(self, devices: Devices) -> TracedNumbers:
+    def _numbers_of(self, call: CompiledCall) -> TracedNumbers:
         """The numbers of a call: where rows weigh, each lane has its device's own divisor and weight."""
+        numbers: TracedNumbers = self._held[call.at][0]
         if not self.recipe.weighed:
-            return self.numbers
-        share, weight = self._own[:, devices]
-        return self.numbers._replace(share=share, weight=weight)
-
-    def _each(self, do: Callable[[CompiledCall], Array], calls: Sequence[CompiledCall]) -> Iterator[Array]:
-        """What is done to each call, in their order, as many under way as memory and cores allow."""
-        ahead = max(1, self.chunk // self.lanes)
-        waiting: deque[Future[Array]] = deque()
-        for number, call in enumerate(calls):
-            if self._pool:  # a call keeps one core busy, so as many are under way as there are cores
-                waiting.append(self._pool.submit(lambda call: do(call).block_until_ready(), call))
-                if len(waiting) >= min(ahead, 2 * CORES):
-                    yield waiting.popleft().result()
-            else:
-                done = do(call)
-                yield done
-                if (number + 1) % ahead == 0:
-                    done.block_until_ready()
-        while waiting:
-            yield waiting.popleft().result()
+            return numbers
+        share, weight = self._own[:, call.devices]
+        return numbers._replace(share=share, weight=weight)
 
     def _take_part(self, cohort: Devices) -> Before:
         """In how many rounds each device took part before this one, which is counted."""
@@ -344,7 +359,7 @@ class Vectorised:
         if len(cohort) > MOST_DEVICES:
             raise PlanError("CH200", f"a cohort of {len(cohort):,}.", fix=f"Use at most {MOST_DEVICES:,} per round.")
         known = len(cohort) > 0 and cohort.min() >= 0 and cohort.max() < self.records.devices
-        if not known or len(np.unique(cohort)) != len(cohort):
+        if not known or len(set(cohort.tolist())) != len(cohort):
             raise PlanError(
                 "CH204",
                 "a cohort is empty, or names an unknown device, or one twice.",

@@ -11,21 +11,29 @@ from jax import Array
 from numpy.typing import NDArray
 
 from choral.learning.batches import EMPTY
+from choral.learning.norms import lengths_of
 from choral.learning.records import Records
 
 RESIDENT = {"cpu": 2**30}  # bytes of rows that are copied to a processor of this kind; more is read as it is needed
 RESIDENT_ELSEWHERE = 2**35
+_lengths_of = jax.jit(lengths_of)
 ALIGNMENT = 64  # bytes; rows in host memory that begin so are used in place on a CPU, memory-mapped files included
+
+
+Rows = tuple[Array, Array, Array | None]  # features, labels, and lengths of the features where they are known
 
 
 class Feed:
     """Rows for compiled calls that always have the same shapes: features, labels, and each device's first row in them.
 
     `slots` is how many devices a call serves, `most_rows` how many different rows one device can use in a round.
-    `finite` is whether every feature is known to be finite.
+    `finite` is whether every feature is known to be finite. With `lengths`, rows that stay where they are have theirs
+    taken once, and not in every step.
     """
 
-    def __init__(self, records: Records, processors: Sequence[Any], slots: int, most_rows: int) -> None:
+    def __init__(
+        self, records: Records, processors: Sequence[Any], slots: int, most_rows: int, *, lengths: bool = False
+    ) -> None:
         self.records, self.processors, self.slots = records, processors, slots
         self.slot = min(int(records.sizes.max()), most_rows)
         kind = processors[0].platform
@@ -35,10 +43,11 @@ class Feed:
         small = size <= RESIDENT.get(kind, RESIDENT_ELSEWHERE) and not mapped
         self.resident = in_place or small
         self.bytes_in_flight = 0 if self.resident else self.slot * (4 * math.prod(records.shape) + 4)
-        self.held: list[tuple[Array, Array]] = []
+        self.held: list[Rows] = []
         if self.resident:
             arrays = (np.asarray(records.features), np.asarray(records.labels))
-            self.held = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
+            each = [(jax.device_put(arrays[0], p), jax.device_put(arrays[1], p)) for p in processors]
+            self.held = [(*pair, _lengths_of(pair[0]) if lengths and small else None) for pair in each]
         # A sum is finite only if all its terms are; what is large is not read for this alone.
         self.finite = small and math.isfinite(jnp.sum(self.held[0][0]))
 
@@ -49,16 +58,17 @@ class Feed:
 
     def places(self, devices: NDArray[np.int64], wanted: NDArray[np.int32]) -> NDArray[np.int32]:
         """Where each wanted row of each device is in a table that is on the processors; EMPTY places stay so."""
-        first = self.records.offsets[devices][:, None, None]
-        return np.where(wanted < 0, EMPTY, first + wanted).astype(np.int32)
+        places = wanted + self.records.offsets[devices].astype(np.int32)[:, None, None]
+        np.copyto(places, EMPTY, where=wanted < 0)
+        return places
 
     def rows(
         self, devices: NDArray[np.int64], wanted: NDArray[np.int32], at: int
-    ) -> tuple[Array, Array, NDArray[np.int32] | Array]:
-        """Features, labels and, for each wanted row of each device, where it is in them; on processor number `at`."""
+    ) -> tuple[Rows, NDArray[np.int32] | Array]:
+        """Rows and, for each wanted row of each device, where it is in them; on processor number `at`."""
         if self.resident:
             (where,) = self.put((self.places(devices, wanted),), at)
-            return *self.held[at], where
+            return self.held[at], where
         features = np.zeros((self.slots * self.slot, *self.records.shape), dtype=np.float32)
         labels = np.zeros(len(features), dtype=self.records.labels.dtype)
         places, empty, wanted = np.empty_like(wanted), wanted < 0, np.maximum(wanted, 0)
@@ -76,7 +86,7 @@ class Feed:
             labels[start : start + size] = self.records.labels[chosen]
         places[empty] = EMPTY
         processor = self.processors[at]
-        return jax.device_put(features, processor), jax.device_put(labels, processor), places
+        return (jax.device_put(features, processor), jax.device_put(labels, processor), None), places
 
 
 def devices_in_flight(bytes_per_device: int, least: int) -> int:

@@ -3,19 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.custom_batching import custom_vmap
 
 from choral.learning import fused, noise, rounding
-from choral.learning.models import Model, Tree, losses, slopes
-from choral.learning.models.layered import Layered
-from choral.learning.norms import clip_factor, norm, tree_norm
-from choral.learning.recipe import TINY, Number, Recipe, TracedNumbers
+from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
+from choral.learning.models import Model, Tree
+from choral.learning.norms import clip_factor, lengths_of, tree_norm
+from choral.learning.recipe import Number, Recipe, TracedNumbers
 from choral.plan import COUNT_LENGTH, LARGEST_LOG_CLIP
 from choral.plan.local_optimiser import scales
 
@@ -30,6 +28,7 @@ COMPILED: dict[str, Any] = {
 
 
 Total = tuple[Tree, Tree | None]  # a sum, and what rounding it has left over, where that is kept
+Held = tuple[Array, Array, Array | None]  # features and labels of rows, and their lengths where they are known
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
 
 
@@ -66,6 +65,7 @@ def local_changes(
     counts: Array,
     keys: Array,
     *,
+    lengths: Array | None = None,
     numbers: TracedNumbers | None = None,
     shortcuts: Shortcuts = NONE,
     draw: Noise = noise.normal,
@@ -73,7 +73,8 @@ def local_changes(
     """θ_i − θ after τ noisy clipped steps from θ, in pieces that follow each other in the flat vector.
 
     `batches` are row numbers (τ, room), the first `counts` of each used. `keys` holds what `draw` needs for each step,
-    and one entry more for the noise on the update. A place with a row number below 0 is empty. Beyond the usual rows
+    and one entry more for the noise on the update. A place with a row number below 0 is empty. `lengths` are what
+    `lengths_of` says of all rows of a dense stack, for a caller that uses them often. Beyond the usual rows
     of a batch that is added in one piece nothing is computed unless they are used. Features that are known to be
     finite need no guard. Where `numbers` are given, only the form of the recipe counts. With `kernels`, steps that
     suit it are taken by the kernel of `fused`.
@@ -85,7 +86,7 @@ def local_changes(
     spread = numbers.spread if recipe.noise else None
 
     def noisy_sum(tree: Tree, batch: Array, count: Array, key: Array) -> Tree:
-        total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count)  # lines 6, 7
+        total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count, lengths)  # 6, 7
         return add_noise(model, total, spread, key, draw)  # line 9, on the sum: what is rounded from here on is noisy
 
     def step(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
@@ -106,7 +107,10 @@ def local_changes(
     def by_kernel(state: tuple[Tree, Tree], given: tuple[Array, ...]) -> tuple[tuple[Tree, Tree], None]:
         (tree, velocity), (batch, count, key, *scale) = state, given
         used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
-        layers = clipped_layers(model, tree, features[batch], labels[batch], used, numbers.clip, finite=finite)
+        rows, own, known = rows_at(model, (features, labels, lengths), batch)
+        layers = clipped_layers(model, tree, rows, own, used, numbers.clip, lengths=known, finite=finite)
+        if opposite(model):
+            layers[-1] = layers[-1][0], both(layers[-1][1])
         size = rate * scale[0] if scale else rate
         return (fused.dense_step(model, tree, layers, key, size, numbers.spread), velocity), None
 
@@ -160,6 +164,7 @@ def batch_sum(
     labels: Array,
     batch: Array,
     count: Array,
+    lengths: Array | None = None,
 ) -> Total:
     """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
@@ -167,16 +172,18 @@ def batch_sum(
     rounded in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
+    held = features, labels, lengths
 
-    def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array, *clip: Number) -> Tree:
+    def part(tree: Tree, held: Held, batch: Array, count: Array, *clip: Number) -> Tree:
         used, most = (jnp.arange(batch.shape[0]) < count) & (batch >= 0), clip[0] if clip else recipe.clip
-        return clipped_sum(model, tree, features[batch], labels[batch], used, most, finite=finite)
+        rows, own, known = rows_at(model, held, batch)
+        return clipped_sum(model, tree, rows, own, used, most, lengths=known, finite=finite)
 
     def nothing(tree: Tree, *_: Array) -> Tree:
         return jax.tree.map(jnp.zeros_like, tree)
 
     def add_piece(total: Total, piece: tuple[Array, Array]) -> tuple[Total, None]:
-        return add_in_two_floats(total, part(tree, features, labels, *piece, *clip)), None
+        return add_in_two_floats(total, part(tree, held, *piece, *clip)), None
 
     room = batch.shape[0]
     pieces, rows = rounding.pieces(room, rounding.strict_rows(room) if recipe.strict else None)
@@ -185,12 +192,30 @@ def batch_sum(
         zeros = jax.tree.map(jnp.zeros_like, tree)
         total, _ = lax.scan(add_piece, (zeros, zeros), (places, count - rows * jnp.arange(pieces)))
         return total
-    whole = part(tree, features, labels, batch[:usual], count, *clip)
+    whole = part(tree, held, batch[:usual], count, *clip)
     if usual is None or usual >= room:
         return whole, None
     # Adding the zeros of an unused tail changes no number, so it does not matter for which lanes it is computed.
-    rest = if_any(count > usual, part, nothing, tree, features, labels, batch[usual:], count - usual, *clip)
+    rest = if_any(count > usual, part, nothing, tree, held, batch[usual:], count - usual, *clip)
     return jax.tree.map(jnp.add, whole, rest), None
+
+
+def rows_at(model: Model, held: Held, batch: Array) -> Held:
+    """The rows with these numbers, their labels and, for a dense stack, their lengths.
+
+    An empty place gets some row, which nobody counts. Numbers are known to be those of rows: to look would take a CPU
+    as long as to copy them.
+    """
+
+    def of(held: Array) -> Array:
+        chosen: Array = held.at[jnp.maximum(batch, 0)].get(mode="promise_in_bounds")
+        return chosen
+
+    features, labels, lengths = held
+    rows = of(features)
+    if not model.widths:
+        return rows, of(labels), None
+    return rows, of(labels), lengths_of(rows) if lengths is None else of(lengths)
 
 
 def add_in_two_floats(total: Total, part: Tree) -> Total:
@@ -213,26 +238,6 @@ def add_in_two_floats(total: Total, part: Tree) -> Total:
     return jax.tree.unflatten(form, [high for high, _ in added]), jax.tree.unflatten(form, [low for _, low in added])
 
 
-def if_any(needed: Array, compute: Callable[..., Tree], spare: Callable[..., Tree], *given: Any) -> Tree:  # noqa: ANN401 - pytrees
-    """What `compute` gives if it is needed anywhere, else `spare`: under `vmap` one decision for all lanes.
-
-    The two must agree wherever nothing is needed, so that no lane's result depends on the others.
-    """
-
-    @custom_vmap
-    def chosen(needed: Array, *given: Any) -> Tree:  # noqa: ANN401
-        return lax.cond(jnp.any(needed), compute, spare, *given)
-
-    @chosen.def_vmap
-    def for_lanes(lanes: int, mapped: Any, needed: Array, *given: Any) -> tuple[Tree, Any]:  # noqa: ANN401
-        axes = jax.tree.map(lambda one: 0 if one else None, tuple(mapped[1:]))
-        many = partial(jax.vmap, in_axes=axes, axis_size=lanes)
-        found = if_any(needed, many(compute), many(spare), *given)
-        return found, jax.tree.map(lambda _: True, found)
-
-    return chosen(needed, *given)
-
-
 def add_noise(model: Model, total: Total, deviation: Number | None, key: Array, draw: Noise) -> Tree:
     """The total plus Gaussian noise of this standard deviation, numbered along the flat vector, rounded once."""
     high, low = total
@@ -242,158 +247,3 @@ def add_noise(model: Model, total: Total, deviation: Number | None, key: Array, 
     drawn = [deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
     noises = jax.tree.unflatten(form, drawn)
     return jax.tree.map(jnp.add, high, noises) if low is None else add_in_two_floats((high, low), noises)[0]
-
-
-def clipped_sum(
-    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
-) -> Tree:
-    """Σ over the used examples of their gradients, each scaled to norm at most G; in closed form for dense stacks."""
-    if model.widths:
-        return dense_clipped_sum(model, tree, rows, labels, used, clip, finite=finite)
-    if model.layered:
-        return layered_clipped_sum(model, model.layered, tree, rows, labels, used, clip)
-    return general_clipped_sum(model, tree, rows, labels, used, clip)
-
-
-def dense_clipped_sum(
-    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
-) -> Tree:
-    """The clipped sum of a dense stack without any per-example gradient."""
-    layers = clipped_layers(model, tree, rows, labels, used, clip, finite=finite)
-    # In full precision, whatever an accelerator does elsewhere: here gradients of length G are made and added.
-    return [(added_products(inputs, scaled), scaled.sum(axis=0)) for inputs, scaled in layers]
-
-
-def clipped_layers(
-    model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number, *, finite: bool = False
-) -> list[tuple[Array, Array]]:
-    """Each layer's inputs and the slopes at its outputs, scaled so that products of the two are clipped gradients.
-
-    A layer's gradient of one example is the outer product of its input a and the slope b at its output, so its squared
-    norm is ‖a‖²‖b‖² (+‖b‖² for the bias), and the clipped sum is one product of a and the scaled b (Goodfellow 2015).
-    """
-    inputs = [rows]
-    for weight, bias in tree[:-1]:
-        inputs.append(jax.nn.relu(inputs[-1] @ weight + bias))
-    outputs = inputs[-1] @ tree[-1][0] + tree[-1][1]
-    backward = [slopes(model.link, outputs, labels)]
-    for (weight, _), above in zip(tree[:0:-1], inputs[:0:-1], strict=True):
-        backward.append(jnp.where(above > 0, backward[-1] @ weight.T, 0))
-    backward.reverse()
-    factor = jnp.where(used, dense_factor(inputs, backward, clip), 0)[:, None]
-    counted = factor > 0
-    layers = []
-    for depth, (a, b) in enumerate(zip(inputs, backward, strict=True)):
-        scaled = jnp.where(counted, b * factor, 0)
-        # 0 times an input that is not finite would spoil the sum; rows known to be finite are spared a copy.
-        layers.append((a if finite and depth == 0 else jnp.where(counted, a, 0), scaled))
-    return layers
-
-
-def added_products(inputs: Array, slopes: Array) -> Array:
-    """Σ over the rows of the outer products of inputs and slopes, in full precision.
-
-    For two outputs a CPU adds column by column in half of the time that its matrix product takes, and for inputs of
-    these sizes both add in the same order.
-    """
-
-    def product(inputs: Array, slopes: Array) -> Array:
-        return jnp.matmul(inputs.T, slopes, precision=lax.Precision.HIGHEST)
-
-    def by_columns(inputs: Array, slopes: Array) -> Array:
-        return jnp.sum(inputs[:, None, :] * slopes[:, :, None], axis=0).T
-
-    (rows, width), outputs = inputs.shape, slopes.shape[-1]
-    quick = by_columns if outputs == 2 and rows <= 256 and 32 <= width <= 104 else product
-    added: Array = lax.platform_dependent(inputs, slopes, cpu=quick, default=product)
-    return added
-
-
-def dense_factor(inputs: list[Array], backward: list[Array], clip: Number) -> Array:
-    """The clip factor of each example of a dense stack, from the inputs and the slopes of its layers."""
-
-    def by(
-        norm: Callable[[Array], Array], inputs: list[Array], backward: list[Array], clip: Number
-    ) -> tuple[Array, Array]:
-        of_inputs, of_slopes = [norm(a) for a in inputs], [norm(b) for b in backward]
-        norms = [jnp.hypot(a, 1) * b for a, b in zip(of_inputs, of_slopes, strict=True)]
-        return clip_factor(norm(jnp.stack(norms, axis=-1)), clip), reduce(jnp.maximum, of_inputs + of_slopes)
-
-    def careful(inputs: list[Array], backward: list[Array], clip: Number) -> Array:
-        return by(norm, inputs, backward, clip)[0]
-
-    def quick(inputs: list[Array], backward: list[Array], clip: Number) -> Array:
-        """Squares added as they are, which takes a CPU many passes less; `norm` only where they might overflow.
-
-        Scaling by a power of two rounds nothing, so the bits are the same. Squares so small that they vanish are far
-        below a rounding error of the clip, unless it is tiny.
-        """
-        found, largest = by(lambda rows: jnp.sqrt(jnp.sum(rows * rows, axis=-1)), inputs, backward, clip)
-        sure = largest < 2.0**20  # false for what is not a number
-        factor: Array = if_any(~sure, replaced, lambda found, *_: found, found, sure, inputs, backward, clip)
-        return factor
-
-    def replaced(found: Array, sure: Array, inputs: list[Array], backward: list[Array], clip: Number) -> Array:
-        return jnp.where(sure, found, careful(inputs, backward, clip))
-
-    unusual = isinstance(clip, float) and not TINY <= clip < math.inf
-    if unusual or max(a.shape[-1] for a in inputs + backward) > rounding.BLOCK:
-        return careful(inputs, backward, clip)
-    factor: Array = lax.platform_dependent(inputs, backward, jnp.float32(clip), cpu=quick, default=careful)
-    return factor
-
-
-def layered_clipped_sum(
-    model: Model, net: Layered, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number
-) -> Tree:
-    """The clipped sum of a network with convolutions: slopes of all rows in one pass, and products of patches and them.
-
-    Dense layers are as in `dense_clipped_sum`. A convolution's gradient of each row is made, as a product over its
-    pixels, before its norm is taken: what is clipped is what is added.
-    """
-
-    def lost(nudges: list[Array]) -> tuple[Array, list[Array]]:
-        outputs, inputs = net.forward(tree, rows, nudges)
-        return jnp.sum(losses(model.link, outputs, labels)), inputs
-
-    backward, inputs = jax.grad(lost, has_aux=True)(net.nudges(len(rows)))
-    parts = [dense_part(a, b) if a.ndim == 2 else patch_part(a, b) for a, b in zip(inputs, backward, strict=True)]
-    norms = norm(jnp.stack([part_norm for part_norm, _ in parts], axis=-1))
-    factor = jnp.where(used, clip_factor(norms, clip), 0)[:, None]
-    return [add(factor) for _, add in parts]
-
-
-Part = tuple[Array, Callable[[Array], Tree]]  # of a layer: each row's norm, and the sum for given factors of the rows
-
-
-def dense_part(a: Array, b: Array) -> Part:
-    """A dense layer's part, from its inputs and the slopes at its outputs."""
-
-    def add(factor: Array) -> Tree:
-        scaled = jnp.where(factor > 0, b * factor, 0)
-        guarded = jnp.where(factor > 0, a, 0)
-        return jnp.matmul(guarded.T, scaled, precision=lax.Precision.HIGHEST), scaled.sum(axis=0)
-
-    return jnp.hypot(norm(a), 1) * norm(b), add
-
-
-def patch_part(a: Array, b: Array) -> Part:
-    """A convolution's part, from the patches of each row and the slopes at its pixels."""
-    made = (jnp.einsum("nlf,nlo->nfo", a, b), b.sum(axis=1))
-    flat = [part.reshape(len(a), -1) for part in made]
-
-    def add(factor: Array) -> Tree:
-        sums = [jnp.where(factor > 0, part * factor, 0).sum(axis=0) for part in flat]
-        return sums[0].reshape(made[0].shape[1:]), sums[1]
-
-    return norm(jnp.stack([norm(part) for part in flat], axis=-1)), add
-
-
-def general_clipped_sum(model: Model, tree: Tree, rows: Array, labels: Array, used: Array, clip: Number) -> Tree:
-    """The clipped sum of any model: every per-example gradient by `vmap(grad)`, scaled and added."""
-    gradients = jax.vmap(jax.grad(model.loss), in_axes=(None, 0, 0))(tree, rows, labels)
-    leaves, form = jax.tree.flatten(gradients)
-    flat = [leaf.reshape(len(rows), -1) for leaf in leaves]
-    factor = jnp.where(used, clip_factor(norm(jnp.stack([norm(leaf) for leaf in flat], axis=-1)), clip), 0)[:, None]
-    sums = [jnp.where(factor > 0, leaf * factor, 0).sum(axis=0) for leaf in flat]
-    return jax.tree.unflatten(form, [part.reshape(leaf.shape[1:]) for part, leaf in zip(sums, leaves, strict=True)])
