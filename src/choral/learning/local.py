@@ -12,6 +12,7 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from choral.learning import fused, noise, rounding
+from choral.learning.in_turn import in_turn
 from choral.learning.models import Model, Tree, losses, slopes
 from choral.learning.models.layered import Layered
 from choral.learning.norms import clip_factor, norm, tree_norm
@@ -168,12 +169,12 @@ def batch_sum(
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
 
-    def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array, *clip: Number) -> Tree:
-        used, most = (jnp.arange(batch.shape[0]) < count) & (batch >= 0), clip[0] if clip else recipe.clip
-        return clipped_sum(model, tree, features[batch], labels[batch], used, most, finite=finite)
+    def added(own: tuple[Any, ...], rows: Array, labels: Array, used: Array) -> Tree:
+        return clipped_sum(model, own[0], rows, labels, used, own[1] if clip else recipe.clip, finite=finite)
 
-    def nothing(tree: Tree, *_: Array) -> Tree:
-        return jax.tree.map(jnp.zeros_like, tree)
+    def part(tree: Tree, features: Array, labels: Array, batch: Array, count: Array, *clip: Number) -> Tree:
+        used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
+        return in_turn(added, (tree, *clip), (features[batch], labels[batch], used))
 
     def add_piece(total: Total, piece: tuple[Array, Array]) -> tuple[Total, None]:
         return add_in_two_floats(total, part(tree, features, labels, *piece, *clip)), None
@@ -189,7 +190,8 @@ def batch_sum(
     if usual is None or usual >= room:
         return whole, None
     # Adding the zeros of an unused tail changes no number, so it does not matter for which lanes it is computed.
-    rest = if_any(count > usual, part, nothing, tree, features, labels, batch[usual:], count - usual, *clip)
+    given = (tree, features, labels, batch[usual:], count - usual, *clip)
+    rest = if_any(count > usual, part, lambda tree, *_: jax.tree.map(jnp.zeros_like, tree), *given)
     return jax.tree.map(jnp.add, whole, rest), None
 
 
@@ -293,8 +295,7 @@ def clipped_layers(
 def added_products(inputs: Array, slopes: Array) -> Array:
     """Σ over the rows of the outer products of inputs and slopes, in full precision.
 
-    For two outputs a CPU adds column by column in half of the time that its matrix product takes, and for inputs of
-    these sizes both add in the same order.
+    For two outputs a CPU adds by columns sooner than by its matrix product, for these sizes in the same order.
     """
 
     def product(inputs: Array, slopes: Array) -> Array:
@@ -304,7 +305,7 @@ def added_products(inputs: Array, slopes: Array) -> Array:
         return jnp.sum(inputs[:, None, :] * slopes[:, :, None], axis=0).T
 
     (rows, width), outputs = inputs.shape, slopes.shape[-1]
-    quick = by_columns if outputs == 2 and rows <= 256 and 32 <= width <= 104 else product
+    quick = by_columns if outputs == 2 and rows <= 256 and 32 <= width <= 128 else product
     added: Array = lax.platform_dependent(inputs, slopes, cpu=quick, default=product)
     return added
 
