@@ -11,6 +11,7 @@ from jax import Array, lax
 
 from choral.learning import fused, noise, rounding
 from choral.learning.clipped import both, clipped_layers, clipped_sum, if_any, opposite
+from choral.learning.in_turn import in_turn
 from choral.learning.models import Model, Tree
 from choral.learning.norms import clip_factor, lengths_of, tree_norm
 from choral.learning.recipe import Number, Recipe, TracedNumbers
@@ -174,10 +175,15 @@ def batch_sum(
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
     held = features, labels, lengths
 
+    def added(own: tuple[Any, ...], used: Array, rows: Array, labels: Array, *known: Array) -> Tree:
+        lengths = known[0] if known else None
+        most = own[1] if clip else recipe.clip
+        return clipped_sum(model, own[0], rows, labels, used, most, lengths=lengths, finite=finite)
+
     def part(tree: Tree, held: Held, batch: Array, count: Array, *clip: Number) -> Tree:
-        used, most = (jnp.arange(batch.shape[0]) < count) & (batch >= 0), clip[0] if clip else recipe.clip
+        used = (jnp.arange(batch.shape[0]) < count) & (batch >= 0)
         rows, own, known = rows_at(model, held, batch)
-        return clipped_sum(model, tree, rows, own, used, most, lengths=known, finite=finite)
+        return in_turn(added, (tree, *clip), (used, rows, own, *(() if known is None else (known,))))
 
     def nothing(tree: Tree, *_: Array) -> Tree:
         return jax.tree.map(jnp.zeros_like, tree)

@@ -40,9 +40,16 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
     compared = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
     grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
-    for grid, noises in list(NOISES[kind].items())[1 if quick else 0 :]:
-        level, steps = STEPS_NOISE[kind][grid], (1, base.local_steps) if quick else STEPS[kind]
-        by_noise = measurements.varied(base, "noise", "σ", (noises[0], level) if quick else noises)
+    levels, steps = STEPS_NOISE[kind], (1, base.local_steps) if quick else STEPS[kind]
+    shown: dict[str, tuple[float, ...]] = {**NOISES[kind]}
+    if quick:
+        shown = {"wider": (shown["wider"][0], levels["wider"])}
+    # All at once, since runs with as many local steps go through the rows together.
+    lines = [replace(base, noise=noise) for noises in shown.values() for noise in noises]
+    lines += [replace(base, noise=levels[grid], local_steps=some) for grid in shown for some in steps]
+    measurements.together(lines, "test")
+    for grid, noises in shown.items():
+        level, by_noise = levels[grid], measurements.varied(base, "noise", "σ", noises)
         by_steps = measurements.varied(replace(base, noise=level), "local_steps", "τ", steps)
         one, *_, most = by_steps.values()
         grids[grid] = {

@@ -62,7 +62,9 @@ def anchors(
     """
     proved = tuned_over(measurements, private, "proved", epsilons, delta)
     free = tuned(measurements, candidates)
-    together = [measurements.curve(_central(one), repeat, "test") for repeat, one in enumerate(free.chosen)]
+    central = [(_central(one), repeat) for repeat, one in enumerate(free.chosen)]
+    measurements.side_by_side(central, "test")
+    together = [measurements.curve(one, repeat, "test") for one, repeat in central]
     alone = [round(measurements.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
     return Anchors(free=free, centralised=last(together, "test_accuracy"), each_alone=alone, proved=proved)
 

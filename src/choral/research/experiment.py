@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from choral.backends.once import OnceEngine
 from choral.backends.once import train_together as train_rounds_together
+from choral.backends.sweep import rounds_together, sweeps
 from choral.backends.vectorised import SimulatedSum, Vectorised
 from choral.errors import PlanError
 from choral.federation import balanced_cohorts
-from choral.learning.evaluate import evaluate, squared_gradient_norm
+from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
 from choral.learning.records import Records
@@ -243,10 +244,8 @@ class Experiment:
             found = evaluate(model, parameters, getattr(split, part))
             look = [done, found.accuracy or 0.0, found.loss]
             for measure in self.also:
-                if measure == "train_loss":
-                    look.append(evaluate(model, parameters, split.train).loss)
-                else:
-                    look.append(squared_gradient_norm(model, parameters, split.train))
+                measured = mean_loss if measure == "train_loss" else squared_gradient_norm
+                look.append(measured(model, parameters, split.train))
             for name, value in zip(seen, look, strict=True):
                 seen[name].append(float(f"{value:.6g}"))
         return seen
@@ -280,6 +279,8 @@ def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
 
 
 Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
+TOGETHER = 6  # runs of one group: with more of them their models leave a core's cache
+TRACED = ("step_size", "clip", "noise", "update_clip", "update_noise")
 MOST_BYTES = 2**28  # of models that are kept, so that what is chosen need not be trained again
 _kept: dict[tuple[Experiment, int], Looks] = {}
 
@@ -294,31 +295,48 @@ def trained(experiment: Experiment, repeat: int) -> Looks:
 def train_together(
     runs: Sequence[tuple[Experiment, int]], moved: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[Experiment, int]]:
-    """Those of these runs that are not kept, each as soon as it is trained; as many at a time as there are cores.
+    """Those of these runs that are not kept, each as soon as it is trained; as many groups at a time as cores.
 
-    Runs with noise once that differ in clip and noise alone, so in ε, are one: they go through the rows together.
-    While a run goes on, `moved` is called with words about it, from several threads.
+    Runs of one repeat that differ in step size, clips and noises alone, so in ε, go through the rows together, some at
+    a time. While a run goes on, `moved` is called with words about it, from several threads.
     """
-    groups: dict[tuple[Experiment, int], list[Experiment]] = {}
+    alike: dict[tuple[Experiment, int], list[Experiment]] = {}
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
-            plan = experiment.plan()
-            alike = replace(experiment, clip=1.0, noise=0.0) if plan.once and plan.partitioned else experiment
-            groups.setdefault((alike, repeat), []).append(experiment)
+            alike.setdefault((_form(experiment), repeat), []).append(experiment)
+    groups = [(group, repeat) for (_, repeat), every in alike.items() for group in _in_groups(every)]
     pool = ThreadPoolExecutor(CORES)
     try:
-        coming = [pool.submit(_looks, group, repeat, moved) for (_, repeat), group in groups.items()]
-        for ((_, repeat), group), done in zip(groups.items(), coming, strict=True):
-            _keep({(one, repeat): seen for one, seen in zip(group, done.result(), strict=True)})
-            yield from ((one, repeat) for one in group)
+        coming = [pool.submit(_looks, group, repeat, moved) for group, repeat in groups]
+        for (group, repeat), done in zip(groups, coming, strict=True):
+            for one, seen in zip(group, done.result(), strict=True):
+                _keep((one, repeat), seen)
+                yield one, repeat
     finally:
         pool.shutdown(cancel_futures=True)  # who interrupts waits for the runs under way, and for no other
 
 
-def _keep(found: dict[tuple[Experiment, int], Looks]) -> None:
-    """Keep these runs, and as many of the last ones as there is room for."""
-    _kept.update(found)
-    for oldest in [*_kept][: -len(found)]:
+def _form(experiment: Experiment) -> Experiment:
+    """The same for all experiments that go through the rows together: numbers for which nothing is compiled are 1."""
+    plan = experiment.plan()
+    if plan.once:
+        return replace(experiment, clip=1.0, noise=0.0) if plan.partitioned else experiment
+    form = experiment.recipe().form
+    return replace(experiment, **{name: getattr(form, name) for name in TRACED})
+
+
+def _in_groups(alike: Sequence[Experiment]) -> list[Sequence[Experiment]]:
+    """Experiments in groups of about one size, so that little is compiled; those with noise once in one."""
+    if alike[0].noise_is_added == "once":
+        return [alike]
+    size = -(-len(alike) // -(-len(alike) // TOGETHER))
+    return [alike[start : start + size] for start in range(0, len(alike), size)]
+
+
+def _keep(run: tuple[Experiment, int], looks: Looks) -> None:
+    """Keep this run, and as many of the last ones as there is room for."""
+    _kept[run] = looks
+    for oldest in [*_kept][:-1]:
         if sum(map(_bytes, _kept.values())) <= MOST_BYTES:
             return
         del _kept[oldest]
@@ -330,34 +348,46 @@ def _bytes(looks: Looks) -> int:
 
 def _looks(experiments: Sequence[Experiment], repeat: int, moved: Callable[[str], object]) -> list[Looks]:
     """The models at each look of runs that go together."""
-    first, engines = experiments[0], [_engine(one, repeat) for one in experiments]
-    _, _, start = first.task.begun(repeat)
-    every, cohorts = max(1, first.rounds // first.looks), balanced_cohorts(first.plan(), seed=repeat)
-    if isinstance(engines[0], Vectorised):
-        only: list[tuple[int, NDArray[np.float32]]] = []
-        for progress in engines[0].rounds(start, cohorts, first=1, every=every):
-            only.append((progress.done, progress.parameters))
-            moved(_words(experiments, repeat, progress.done))
-        return [tuple(only)]
-    once = [one for one in engines if isinstance(one, OnceEngine)]
-    models: list[NDArray[np.float32]] = [start] * len(once)
-    seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in once]
-    for done, cohort in enumerate(cohorts, start=1):
-        opened = _opened(once, models, done, cohort)
-        models = [
-            model + mean(one.total, one.count, first.task.grid) for model, one in zip(models, opened, strict=True)
-        ]
-        moved(_words(experiments, repeat, done))
-        if done % every == 0 or done == len(cohorts):
+    rounds, every = experiments[0].rounds, max(1, experiments[0].rounds // experiments[0].looks)
+    seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in experiments]
+    for done, models in _rounds(experiments, repeat, every):
+        for one in experiments:
+            moved(f"{one.named(repeat)}, round {done} of {rounds}")
+        if done % every == 0 or done == rounds:
             for looks, model in zip(seen, models, strict=True):
                 looks.append((done, model))
     return [tuple(looks) for looks in seen]
 
 
-def _words(experiments: Sequence[Experiment], repeat: int, done: int) -> str:
-    """How far runs that go together are."""
-    first, others = experiments[0], f" and {len(experiments) - 1} more" if len(experiments) > 1 else ""
-    return f"{first.named(repeat)}{others}, round {done} of {first.rounds}"
+Done = Iterator[tuple[int, list[NDArray[np.float32]]]]  # after so many rounds, the model of each run
+
+
+def _rounds(experiments: Sequence[Experiment], repeat: int, every: int) -> Done:
+    """Runs that go together, at least after `every` so many rounds."""
+    first = experiments[0]
+    (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
+    engine = _engine(first, repeat)
+    if isinstance(engine, OnceEngine):
+        engines = [engine, *(_engine(one, repeat) for one in experiments[1:])]
+        yield from _rounds_once([one for one in engines if isinstance(one, OnceEngine)], start, cohorts)
+    elif sweeps(engine):
+        recipes = [one.recipe() for one in experiments]
+        yield from rounds_together(engine, recipes, start, cohorts, first=1, every=every)
+    else:
+        engines = [_engine(one, repeat) for one in experiments]
+        each = [one.rounds(start, cohorts, first=1, every=every) for one in engines if isinstance(one, Vectorised)]
+        yield from ((some[0].done, [one.parameters for one in some]) for some in zip(*each, strict=True))
+
+
+def _rounds_once(
+    engines: Sequence[OnceEngine], start: NDArray[np.float32], cohorts: Sequence[NDArray[np.int64]]
+) -> Done:
+    models: list[NDArray[np.float32]] = [start] * len(engines)
+    for done, cohort in enumerate(cohorts, start=1):
+        opened = _opened(engines, models, done, cohort)
+        grid = engines[0].codec.grid
+        models = [model + mean(one.total, one.count, grid) for model, one in zip(models, opened, strict=True)]
+        yield done, models
 
 
 def _opened(

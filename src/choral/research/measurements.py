@@ -35,9 +35,12 @@ class Measurements:
 
     def together(self, experiments: Sequence[Experiment], part: Part) -> None:
         """Train what will be asked for, side by side; each run is measured and kept when it is there."""
-        runs = [(one, repeat) for repeat in range(self.repeats) for one in experiments
-                if str(repeat) not in self._file(one, part)[1]]  # fmt: skip
-        for one, repeat in train_together(runs, self.moved):
+        self.side_by_side([(one, repeat) for repeat in range(self.repeats) for one in experiments], part)
+
+    def side_by_side(self, runs: Sequence[tuple[Experiment, int]], part: Part) -> None:
+        """The same for experiments that differ from repeat to repeat."""
+        missing = [(one, repeat) for one, repeat in runs if str(repeat) not in self._file(one, part)[1]]
+        for one, repeat in train_together(missing, self.moved):
             self.curve(one, repeat, part)
 
     def curves(self, experiment: Experiment) -> list[Curve]:
@@ -95,7 +98,7 @@ class Counting(Measurements):
         super().__init__(folder, repeats)
         self.missing: set[tuple[Path, int]] = set()
 
-    def together(self, experiments: Sequence[Experiment], part: Part) -> None:
+    def side_by_side(self, runs: Sequence[tuple[Experiment, int]], part: Part) -> None:
         """Nothing is trained."""
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002 - as above

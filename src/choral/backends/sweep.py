@@ -1,0 +1,120 @@
+"""Several runs of one form in one compiled call: what they draw is drawn once, and their rows are read once.
+
+They differ in numbers that nothing is compiled for: step size, clips and noises. A run has the bits that it has alone,
+whichever others are trained with it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from inspect import unwrap
+from itertools import islice
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from choral.backends.compiled import CompiledCall, Form, Rows, TracedCodec, check_states
+from choral.backends.compiled_rounds import Drawn, train_rounds
+from choral.backends.drawing import Devices, Turn
+from choral.backends.vectorised import Vectorised
+from choral.learning.local import COMPILED
+from choral.learning.recipe import Recipe, TracedNumbers
+from choral.secagg.codec import mean_scale
+
+MOST_BYTES = 2**26  # of rows' places that are drawn for one call
+
+Parameters = NDArray[np.float32]
+
+
+class Look(NamedTuple):
+    """After so many rounds, the model of each run."""
+
+    done: int
+    parameters: list[Parameters]
+
+
+def sweeps(engine: Vectorised) -> bool:
+    """Whether runs of this engine can be one call: dense stacks on a CPU whose rows are in memory, nothing weighed.
+
+    The length of a whole update would be added in another order for several runs than for one.
+    """
+    plain = not (engine.recipe.strict or engine.recipe.weighed) and engine.recipe.update_clip == math.inf
+    return plain and bool(engine.model.widths) and engine.feed.resident and engine.resident is None
+
+
+def rounds_together(
+    engine: Vectorised,
+    recipes: Sequence[Recipe],
+    start: Parameters,
+    cohorts: Sequence[Devices],
+    *,
+    first: int = 0,
+    every: int = 1,
+) -> Iterator[Look]:
+    """What `Vectorised.rounds` would show of a run by each of these recipes, after `every` so many rounds.
+
+    The recipes have the form of the engine's own, whose rounds these are: no others were trained before.
+    """
+    each = [TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room) for recipe in recipes]
+    numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
+    thetas: Any = np.stack([start] * len(recipes))
+    size = min(every, _rounds_in_a_call(engine))
+    with ThreadPoolExecutor(1) as drawers:
+        turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
+        calls = zip(turns, engine.drawing.ahead(drawers, turns, engine._take_part), strict=True)
+        for begin in range(0, len(cohorts), every):
+            end = min(begin + every, len(cohorts))
+            for at in range(begin, end, size):
+                some = list(islice(calls, min(size, end - at)))
+                scales = np.zeros(size, np.float32)
+                scales[: len(some)] = [mean_scale(len(cohort), engine.codec.grid) for (_, cohort, _), _ in some]
+                drawn = _stacked([own for _, own in some], size)
+                given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
+                thetas, states = _train(engine.form, numbers, *given)
+                for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
+                    for ((number, _, _), _), state in zip(some, of_run, strict=False):
+                        check_states(number, state, recipe)
+            yield Look(end, list(np.asarray(thetas)))
+
+
+def _rounds_in_a_call(engine: Vectorised) -> int:
+    plan = engine.plan
+    return max(1, MOST_BYTES // (4 * (plan.cohort + engine.lanes) * plan.local_steps * engine.room))
+
+
+def _stacked(rounds: Sequence[Sequence[CompiledCall]], size: int) -> Drawn:
+    """What these rounds draw as arrays for `size` of them; those in excess repeat the last one."""
+    every = [*rounds, *[rounds[-1]] * (size - len(rounds))]
+
+    def stacked(part: Callable[[CompiledCall], Any]) -> Any:  # noqa: ANN401 - an array of whatever kind it is
+        return np.stack([np.stack([part(call) for call in calls]) for calls in every])
+
+    places = stacked(lambda call: call.fed and call.fed[2])
+    others = (stacked(attrgetter(name)) for name in ("counts", "noise", "dither", "keep"))
+    return Drawn(places, *others)
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=COMPILED)
+def _train(
+    form: Form,
+    numbers: TracedNumbers,
+    codec: TracedCodec,
+    nothing: np.int32,
+    thetas: Array,
+    rows: Rows,
+    drawn: Drawn,
+    scales: Array,
+) -> tuple[Array, Array]:
+    """The models after these rounds, and how many updates of each run and round are in each state."""
+    rounds_of_one = unwrap(train_rounds)  # how it is compiled is said here, for all runs
+
+    def of_run(numbers: TracedNumbers, theta: Array) -> tuple[Array, Array]:
+        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, drawn, scales)
+        return found[0], found[2]
+
+    return jax.vmap(of_run)(numbers, thetas)
