@@ -6,8 +6,9 @@ over splits and some draws of the noise. `planner` is what `choral.simulate` rea
 is the best setting of a grid of at least 200: found by test rows on some splits, and judged on the others, where
 `planner`, `alone` and the rest are judged as well. `gap` is best − planner, `gap_error` its standard error over these
 splits. `best_where_found`, `planner_there` and `gap_there` are the same on the splits that the best was found on, where
-it is the luckiest of hundreds. `more` is what the planner gains over the next smaller ε on the same splits, with its
-standard error, and `never_worse_with_more_budget` says that no such gain is below −2 errors. `alone` and
+it is the luckiest of hundreds. `more` is what the planner gains over the next smaller ε, split by split over all of
+these splits and at least ten, with its standard error: of two splits it would say nothing.
+`never_worse_with_more_budget` says that no such gain is below −2 errors. `alone` and
 `without_privacy` are trained to convergence, `most_common` is always the most common class. `expected` is the verdict
 before the run, from public numbers, and `happened` the one that the figures give. `--fresh` asks for verdicts on other
 tables, without a grid: those of the first two lists had a say in the verdict's numbers, those of the third list in
@@ -46,6 +47,7 @@ from choral.run.runs import Run
 from choral.run.study import Study
 
 FRESH_SEEDS = 3  # where no grid is searched
+LEAST_SPLITS = 10  # on which more budget is compared with less
 MARGINS = {"accuracy": 0.01, "r2": 0.03}  # within which a model is on par with a site alone, as `happened` has it
 
 
@@ -115,10 +117,15 @@ def agrees(expected: str | None, gain: float, error: float, margin: float) -> bo
     return expected is not None and fits[expected]
 
 
-def with_gains(found: dict[str, Any], runs: Sequence[dict[float, OneRun]]) -> dict[str, Any]:
+def figures_in(runs: Sequence[dict[float, OneRun]]) -> list[dict[float, float]]:
+    """What the planner's own numbers reached, split by split and ε by ε."""
+    return [{epsilon: run.planner for epsilon, run in one.items()} for one in runs]
+
+
+def with_gains(found: dict[str, Any], reached: Sequence[dict[float, float]]) -> dict[str, Any]:
     """The figures by ε, each but the first with what it gains over the next smaller ε, split by split."""
     for smaller, larger in pairwise(EPSILONS):
-        gains = [one[larger].planner - one[smaller].planner for one in runs]
+        gains = [one[larger] - one[smaller] for one in reached]
         found[f"{larger:g}"] |= {
             "more": round(statistics.fmean(gains), 4),
             "more_error": round(_error(gains) or 0.0, 4),
@@ -172,14 +179,15 @@ def measure(table: RealTable, effort: Effort) -> dict[str, Any]:
         here, best = [one[at] for one in runs], best_of(table, effort, at)
         validated = best_of(table, effort, at, by="validation")
         found[f"{at:g}"] = _described(here) | _beside(here, [one[at] for one in there], best, validated)
-    return {"rows": len(table.frame), "epsilon": with_gains(found, runs)}
+    others = [planner_alone(table, effort, seed) for seed in range(2 * effort.seeds, LEAST_SPLITS)]
+    return {"rows": len(table.frame), "epsilon": with_gains(found, [*there, *figures_in(runs), *others])}
 
 
 def measure_fresh(table: RealTable) -> dict[str, Any]:
     """The verdict and what happened, ε by ε, without a grid; all rows of the table."""
     runs = [proposed(table, FULL, seed, also_skewed=False) for seed in range(FRESH_SEEDS)]
     found = {f"{at:g}": _described([one[at] for one in runs]) for at in EPSILONS}
-    return {"rows": len(table.frame), "epsilon": with_gains(found, runs)}
+    return {"rows": len(table.frame), "epsilon": with_gains(found, figures_in(runs))}
 
 
 def tables(folder: Path | None) -> dict[str, Callable[[], RealTable]]:

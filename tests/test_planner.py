@@ -343,8 +343,23 @@ def test_a_squared_error_is_trained_for_a_fraction_of_the_time_of_log_odds():
     budget = Budget(epsilon=1.0, delta=1e-4)
     squared, sigmoid = (once_numbers(budget, link=link, **numbers) for link in ("squared", "sigmoid"))
     total = [one.local_steps * one.step_size for one in (squared, sigmoid)]
-    # By hand: ε = 1 at δ = 1e-4 is μ = 0.3139; (0.3139·√139/1.2)^¼ = 1.33 is above 1.2; 0.34·√(12/(8·27))·1.2 = 0.0962.
-    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.0962 / 6, rel=2e-3)
+    # By hand, with the numbers of decision 55: 0.8·(12/1000)^0.35·(20/27)^0.75 = 0.8·0.2127·0.7985 = 0.1359.
+    assert squared.clip == sigmoid.clip and total[0] == pytest.approx(total[1] * 0.1359 / 6, rel=2e-3)
+
+
+def test_a_number_is_trained_further_with_more_budget_until_records_pull_with_a_fifth_of_their_length():
+    """Decision 51 found that ε = 4 trained no further than ε = 2 on a table of this shape."""
+    shape = {"classes": 0, "features": 26, "devices": 5, "cohort": 5, "rows": 1280, "row_length": 10**0.5}
+    one, two, four, most = (
+        once_numbers(Budget(epsilon=epsilon, delta=1e-5), link="squared", **shape) for epsilon in (1.0, 2.0, 4.0, 50.0)
+    )
+    # By hand: 0.8·1.28^0.35·(20/26)^0.75 = 0.716, and 0.716·1280·0.2678·√5/2 = 274 = 0.05·5490 at ε = 1.
+    assert one.clip == pytest.approx(0.05 * 10**0.5) and 60 * one.local_steps * one.step_size * 10 == pytest.approx(
+        5490, rel=5e-3
+    )
+    # 4,000 steps of 2/R² are a time of 8,000/R², from which on records pull harder.
+    assert [60 * plan.local_steps * plan.step_size * 10 for plan in (two, four, most)] == pytest.approx([8000] * 3)
+    assert one.clip < two.clip < four.clip < most.clip == pytest.approx(0.2 * 10**0.5)
 
 
 @pytest.mark.parametrize("link", ["softmax", "squared"])

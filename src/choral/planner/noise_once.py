@@ -12,7 +12,7 @@ from choral.privacy.calibrate import spendable
 from choral.privacy.mechanisms.noise_once import CONVEX, MARGIN
 from choral.privacy.zcdp import rho_for
 
-# Chosen on made-up tables of many shapes, never on a real one (decisions 0030, 0035 and 0046).
+# Chosen on made-up tables of many shapes (decisions 0030, 0035, 0046 and 0055, which says where real ones had a say).
 # Rounds of every device: between them noise is damped, and over the later half of them it evens out. They cost traffic
 # and no privacy, and with more of them unlike sites drift less far apart, which shows where data are scarce.
 ROUNDS_EACH, _ROUNDS_SCARCE = 20, 60
@@ -21,9 +21,12 @@ _LEAST_SHARE = 0.4  # of the noise that is held, where rounds are too few to dam
 _SCARCE, _AMPLE = 250.0, 1000.0
 # Slopes where the most steps that a device should take are too short for a gentler one: up to the first as much as is
 # needed, beyond it the second, with which half the steps do.
-_HARDER = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.1, 0.1)}
+_HARDER = {"softmax": (0.25, 0.5), "sigmoid": (0.25, 0.5), "squared": (0.2, 0.2)}
 _MOST_DRIFT = 10  # local time of a squared error times R², for each row per weight
-_MOST_STEPS = 2000  # local steps of a device over a whole run
+# Local steps of a device over a whole run. The steps of a squared error are half as long as those of a softmax, so
+# that these are the same time.
+_MOST_STEPS = {"softmax": 2000, "sigmoid": 2000, "squared": 4000}
+_NOISE_OF_NUMBERS = 0.8  # on the score of a row, where a device has 1,000 rows with 20 features
 _LEAST_ROUNDS, _MOST_ROUNDS = 10, 100  # of one step each
 _MOST_MOMENTUM = 0.95
 
@@ -68,18 +71,17 @@ class Boldness:
 
         Where they are scarce, records pull gently and training lasts longer: with log odds too short a training costs
         more than its noise, which only turns the model. The score of a squared error is the label itself, scaled to
-        ±1, so its noise counts in full; more rows per weight bear more of it.
+        ±1, so its noise counts in full; more rows and fewer features bear more of it.
 
         >>> Boldness.of("softmax", rows=90, worth=54, features=30)
         Boldness(slope=0.1, noise=6.0, rounds=60)
         >>> Boldness.of("softmax", rows=2441, worth=2600, features=104)
         Boldness(slope=0.25, noise=4.0, rounds=20)
+        >>> Boldness.of("squared", rows=1000, worth=1000, features=20)
+        Boldness(slope=0.05, noise=0.8, rounds=60)
         """
         if link == "squared":
-            helped = min(
-                1.2, (worth / rows / 1.2) ** 0.25
-            )  # by other devices and the budget; beyond, nothing was tried
-            noise = 0.34 * math.sqrt(rows / (8 * features)) * helped
+            noise = _NOISE_OF_NUMBERS * (rows / 1000) ** 0.35 * (20 / features) ** 0.75
             return cls(slope=0.05, noise=noise, rounds=_ROUNDS_SCARCE)
         ample = min(1.0, max(0.0, math.log(worth / _SCARCE) / math.log(_AMPLE / _SCARCE)))
         rounds = round(_ROUNDS_SCARCE * (ROUNDS_EACH / _ROUNDS_SCARCE) ** ample)
@@ -120,7 +122,7 @@ def once_numbers(
     worth = typical * mu * math.sqrt(devices * honest_noises)
     bold = Boldness.of(link, rows=typical, worth=worth, features=features)
     rounds = math.ceil(bold.rounds * devices / cohort) if rounds is None else rounds
-    most_time = _MOST_STEPS * 2 / smoothness
+    most_time = _MOST_STEPS[link] * 2 / smoothness
     if link == "squared":  # devices that differ drift apart within a round, the further the fewer rows a weight has
         most_time = min(most_time, rounds * _MOST_DRIFT * typical / features / row_length**2)
     # A softmax has a gradient √2 times as long; two outputs pull apart twice as fast as one, at twice the smoothness.
