@@ -6,7 +6,6 @@ whichever others are trained with it.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from inspect import unwrap
 from itertools import islice
@@ -64,22 +63,21 @@ def rounds_together(
     numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
     thetas: Any = np.stack([start] * len(recipes))
     size = min(every, _rounds_in_a_call(engine))
-    with ThreadPoolExecutor(1) as drawers:
-        turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
-        calls = zip(turns, engine.drawing.ahead(drawers, turns, engine._take_part), strict=True)
-        for begin in range(0, len(cohorts), every):
-            end = min(begin + every, len(cohorts))
-            for at in range(begin, end, size):
-                some = list(islice(calls, min(size, end - at)))
-                scales = np.zeros(size, np.float32)
-                scales[: len(some)] = [mean_scale(len(cohort), engine.codec.grid) for (_, cohort, _), _ in some]
-                drawn = _stacked([own for _, own in some], size)
-                given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
-                thetas, states = _train(engine.form, numbers, *given)
-                for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
-                    for ((number, _, _), _), state in zip(some, of_run, strict=False):
-                        check_states(number, state, recipe)
-            yield Look(end, list(np.asarray(thetas)))
+    turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
+    calls = zip(turns, engine.drawing.rounds(turns, engine._take_part), strict=True)
+    for begin in range(0, len(cohorts), every):
+        end = min(begin + every, len(cohorts))
+        for at in range(begin, end, size):
+            some = list(islice(calls, min(size, end - at)))
+            scales = np.zeros(size, np.float32)
+            scales[: len(some)] = [mean_scale(len(cohort), engine.codec.grid) for (_, cohort, _), _ in some]
+            drawn = _stacked([own for _, own in some], size)
+            given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
+            thetas, states = _train(engine.form, numbers, *given)
+            for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
+                for ((number, _, _), _), state in zip(some, of_run, strict=False):
+                    check_states(number, state, recipe)
+        yield Look(end, list(np.asarray(thetas)))
 
 
 def _rounds_in_a_call(engine: Vectorised) -> int:
@@ -94,7 +92,7 @@ def _stacked(rounds: Sequence[Sequence[CompiledCall]], size: int) -> Drawn:
     def stacked(part: Callable[[CompiledCall], Any]) -> Any:  # noqa: ANN401 - an array of whatever kind it is
         return np.stack([np.stack([part(call) for call in calls]) for calls in every])
 
-    places = stacked(lambda call: call.fed and call.fed[2])
+    places = stacked(lambda call: call.fed and call.fed[1])
     others = (stacked(attrgetter(name)) for name in ("counts", "noise", "dither", "keep"))
     return Drawn(places, *others)
 
