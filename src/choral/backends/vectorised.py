@@ -56,6 +56,7 @@ MOST_DEVICES = 2**15  # in a round: the low halves of so many integers, added, s
 LANES = {"cpu": 2**20}  # parameters in one call: what a core's cache holds
 CORES = os.cpu_count() or 1
 SHARES = {"cpu": 2}  # calls that a small cohort is divided into, so that two cores have work
+IN_FLIGHT = 16  # calls for one sum that are started before the host waits: enough to draw batches meanwhile
 LANES_ELSEWHERE = 2**28  # and what fills an accelerator
 RARE = 0.05  # how often the tail of a batch's room may be computed; it is skipped where no lane needs it
 
@@ -154,6 +155,7 @@ class Vectorised:
         self._sums = min(calls, self.cores) * len(self.processors)
         self._add = add_lanes_of(self.form)
         self._in_flight: list[deque[Sum]] = [deque() for _ in range(self._sums)]
+        self._most_in_flight = min(IN_FLIGHT, self.chunk // (self._sums * self.lanes))
         self._launchers = [ThreadPoolExecutor(1) for _ in range(self._sums - 1)]
         if self.recipe.strict and not (isinstance(codec, Codec) and codec.law == plan.law):
             raise PlanError("CH204", f'the codec does not add law = "{plan.law}".', fix="Use Codec.for_plan.")
@@ -323,7 +325,7 @@ class Vectorised:
             how = self._numbers_of(call), self._held[call.at][1]
             total, theta = self._add(*how, total, held[call.at], rows, lanes, call.dither, call.keep)
             flying.append(total)
-            if len(flying) * self._sums * self.lanes > self.chunk:
+            if len(flying) > self._most_in_flight:
                 flying.popleft()[0].block_until_ready()
         return total, theta
 
