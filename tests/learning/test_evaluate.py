@@ -25,6 +25,7 @@ def test_chunks_of_any_size_give_the_same_figures(model, chunk, monkeypatch):
     monkeypatch.setattr(evaluate, "CHUNK", chunk)
     parts = evaluate.evaluate(model, theta, RECORDS)
     assert parts.loss == pytest.approx(whole.loss, rel=1e-6)
+    assert evaluate.mean_loss(model, theta, RECORDS) == parts.loss
     assert (parts.accuracy, parts.auc) == (whole.accuracy, pytest.approx(whole.auc, abs=1e-6))
     assert evaluate.squared_gradient_norm(model, theta, RECORDS) == pytest.approx(norm, rel=1e-5)
 
