@@ -1,5 +1,6 @@
 """An experiment on rows of one's own: what a task holds, what is looked at, and what its noise is for."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_runs_with_noise_once_that_are_trained_together_are_the_runs_that_they_a
         noise_is_added="once", row_length=3.0,
     )  # fmt: skip
     runs = [(one, 0), (replace(one, clip=0.5, noise=0.02), 0), (one, 1)]
-    assert list(experiment.train_together(runs)) == [runs[0], runs[1], runs[2]]
+    assert sorted(experiment.train_together(runs), key=runs.index) == [runs[0], runs[1], runs[2]]
     together = [experiment.trained(*run) for run in runs]
     KEPT.clear()
     for run, looks in zip(runs, together, strict=True):
@@ -105,7 +106,7 @@ def test_runs_that_are_trained_side_by_side_have_the_results_that_they_have_alon
     runs = [(one, repeat) for repeat in (0, 1) for one in (PLAIN, noisy, replace(noisy, step_size=0.05, clip=0.5))]
     said = []
     KEPT.clear()
-    assert list(experiment.train_together(runs, said.append)) == runs
+    assert sorted(experiment.train_together(runs, said.append), key=runs.index) == runs
     assert sorted(said) == sorted(
         f"{one.named(repeat)}, round {done} of 4" for one, repeat in runs for done in (1, 2, 3, 4)
     )
@@ -118,7 +119,31 @@ def test_who_stops_after_the_first_run_of_a_sweep_keeps_it_and_the_others_are_tr
     runs = [(replace(PLAIN, step_size=size), 0) for size in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     KEPT.clear()
     sweep = experiment.train_together(runs)
-    assert next(sweep) == runs[0]
+    first = next(sweep)  # the one that is trained first
     sweep.close()
-    assert list(KEPT) == runs[:1]
-    assert list(experiment.train_together(runs)) == runs[1:]
+    assert list(KEPT) == [first]
+    others = [run for run in runs if run != first]
+    assert len(others) == len(runs) - 1
+    assert sorted(experiment.train_together(runs), key=runs.index) == others
+
+
+def test_a_run_that_is_trained_before_another_fails_is_kept(monkeypatch):
+    """The first run waits for the second one's end and then fails: what was trained is not lost with it."""
+    KEPT.clear()
+    second_is_kept, looks = threading.Event(), ((1, np.float32([1.0])),)
+
+    def train(group, repeat, moved):
+        if repeat == 0:
+            assert second_is_kept.wait(timeout=60)
+            raise ValueError("this one")
+        return [looks] * len(group)
+
+    monkeypatch.setattr(experiment, "_looks", train)
+    monkeypatch.setattr(experiment, "CORES", 2)
+    runs = [(PLAIN, 0), (PLAIN, 1)]
+    sweep = experiment.train_together(runs)
+    assert next(sweep) == runs[1]
+    second_is_kept.set()
+    with pytest.raises(ValueError, match="this one"):
+        next(sweep)
+    assert list(KEPT) == [runs[1]]

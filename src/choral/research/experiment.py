@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Literal, NamedTuple, Self
@@ -307,8 +307,9 @@ def train_together(
     groups = [(group, repeat) for (_, repeat), every in alike.items() for group in _in_groups(every)]
     pool = ThreadPoolExecutor(CORES)
     try:
-        coming = [pool.submit(_looks, group, repeat, moved) for group, repeat in groups]
-        for (group, repeat), done in zip(groups, coming, strict=True):
+        coming = {pool.submit(_looks, group, repeat, moved): (group, repeat) for group, repeat in groups}
+        for done in as_completed(list(coming)):
+            group, repeat = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
             for one, seen in zip(group, done.result(), strict=True):
                 _keep((one, repeat), seen)
                 yield one, repeat
