@@ -132,7 +132,7 @@ def test_a_run_that_is_trained_before_another_fails_is_kept(monkeypatch):
     KEPT.clear()
     second_is_kept, looks = threading.Event(), ((1, np.float32([1.0])),)
 
-    def train(group, repeat, moved):
+    def train(group, repeat, moved):  # noqa: ARG001 - as `_looks` is called
         if repeat == 0:
             assert second_is_kept.wait(timeout=60)
             raise ValueError("this one")
