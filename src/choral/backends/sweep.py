@@ -17,10 +17,11 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import CompiledCall, Form, Rows, TracedCodec, check_states
+from choral.backends.compiled import CompiledCall, Form, TracedCodec, check_states
 from choral.backends.compiled_rounds import Drawn, train_rounds
 from choral.backends.drawing import Devices, Turn
 from choral.backends.vectorised import Vectorised
+from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.secagg.codec import mean_scale
