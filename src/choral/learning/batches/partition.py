@@ -14,7 +14,7 @@ from choral.learning.batches.batch import Batches, Rows, Source, within_reason
 from choral.learning.streams import Words, jump, words
 from choral.plan import Plan
 
-FEW = 2**12  # rows: so few seldom agree in the 20 random bits that 32 leave beside a row
+FEW = 2**12  # rows: so few seldom agree in the 20 random bits that 32 leave for them, next to the number of a row
 
 
 @dataclass(frozen=True, kw_only=True)
