@@ -166,15 +166,13 @@ def test_a_run_that_draws_more_batches_than_their_rounding_is_paid_for_is_refuse
     assert calibrated(replace(most, rounds=most.rounds + 1, sampling="partition"), budget).noise > 0
 
 
-def test_the_rounding_is_counted_at_the_device_whose_rate_is_closest_to_one():
-    """By hand: 0.91e-8·(1 − 100/101)/(1195·2^-53) draws at the device with a row more than the batch."""
+def test_where_the_smallest_device_draws_all_of_its_rows_the_others_rounding_is_still_limited():
+    """By hand: 0.91e-8/(1195·2^-53) draws."""
     shape = {"devices": 4, "cohort": 4, "rows": 100, "batch": 100, "step_size": 0.1, "clip": 1.0, "noise": 1.0}
-    plan = Plan(**shape, rounds=100, local_steps=7)
-    assert within_draws(plan, [100, 400]) is plan
-    with pytest.raises(PlanError, match="CH204 700 Poisson batches in a run, 679 are the most"):
-        within_draws(plan, [100, 101, 400])
-    assert within_draws(replace(plan, rounds=97), [100, 101, 400]).rounds == 97
-    assert within_draws(replace(plan, weighing="rows"), [100, 101, 400]).weighed
+    plan = Plan(**shape, rounds=68_590, local_steps=1)
+    assert within_draws(plan) is plan
+    with pytest.raises(PlanError, match="CH204 68,591 Poisson batches in a run, 68,590 are the most"):
+        within_draws(replace(plan, rounds=68_591))
 
 
 def test_a_rate_for_which_the_rounding_is_not_proved_is_refused():

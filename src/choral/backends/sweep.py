@@ -31,7 +31,7 @@ MOST_BYTES = 2**26  # of rows' places that are drawn for one call
 Parameters = NDArray[np.float32]
 
 
-class Look(NamedTuple):
+class SweepLook(NamedTuple):
     """After so many rounds, the model of each run."""
 
     done: int
@@ -55,7 +55,7 @@ def rounds_together(
     *,
     first: int = 0,
     every: int = 1,
-) -> Iterator[Look]:
+) -> Iterator[SweepLook]:
     """What `Vectorised.rounds` would show of a run by each of these recipes, after `every` so many rounds.
 
     The recipes have the form of the engine's own, whose rounds these are: no others were trained before.
@@ -78,7 +78,7 @@ def rounds_together(
             for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
                 for ((number, _, _), _), state in zip(some, of_run, strict=False):
                     check_states(number, state, recipe)
-        yield Look(end, list(np.asarray(thetas)))
+        yield SweepLook(end, list(np.asarray(thetas)))
 
 
 def _rounds_in_a_call(engine: Vectorised) -> int:

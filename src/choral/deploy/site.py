@@ -269,10 +269,10 @@ class Home:
         self.check_known(study, vault)
         policy.check(study)
         policy.check_keys(study)
+        within_draws(study.plan)  # here alone: a study that was approved by an earlier version goes on
         code = policy.code_of(study)
         study = trusting(study, code, KeepingEncoder.at(self.path, study, policy))
         held = self.holdings(study, policy, data, vault, written)
-        within_draws(study.plan, held.costs.rows.tolist())  # here alone: what an earlier version approved goes on
         holder = Holder(identity=self.card(passphrase).identity, home=str(self.path.resolve()))
         if register is not None:
             register.check(held.whole, holder)

@@ -31,7 +31,7 @@ def in_turn(function: OfRows, own: Any, shared: tuple[Array, ...]) -> Tree:  # n
     @called.def_vmap
     def for_many(size: int, mapped: Any, own: Any, *shared: Array) -> tuple[Tree, Any]:  # noqa: ANN401
         axes = jax.tree.map(lambda one: 0 if one else None, tuple(mapped))
-        if any(mapped[1:]):  # lanes with rows of their own
+        if any(mapped[1:]):  # each lane has other rows
             found = in_turn(jax.vmap(function, in_axes=axes, axis_size=size), own, shared)
         else:
             found = _mapped(lambda one: in_turn(function, one, shared), own, mapped[0])

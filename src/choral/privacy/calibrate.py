@@ -6,7 +6,7 @@ Every result lands between 0.999 and 1.000 times the target: never above it.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, Unpack
 
@@ -17,7 +17,7 @@ from choral.privacy.display import figures_up
 from choral.privacy.events import Event, Gaussian, Poisson, Zcdp, epsilon_of
 from choral.privacy.exposure import Conditions, Exposure, in_crowd, rounds_each
 from choral.privacy.mechanisms import against_everyone, of_clipped_updates, with_secure_sum
-from choral.privacy.poisson import rounded_coin
+from choral.privacy.poisson import OWN_COIN, rounded_coin
 from choral.privacy.rules import Loss
 from choral.privacy.zcdp import rho_for
 
@@ -66,20 +66,20 @@ def most_draws(probability: float) -> int:
     return int(MOST_ROUNDED * OVERFLOW / coin) if coin else _MOST_ROUNDS
 
 
-def within_draws(plan: Plan, sizes: Iterable[int] = ()) -> Plan:
-    """The plan, or CH204 where it draws more Poisson batches than β pays for at a device with one of these sizes.
+def within_draws(plan: Plan) -> Plan:
+    """The plan, or CH204 where it draws more Poisson batches than β pays for.
 
-    The smallest device may draw all of its rows, which rounds nothing, and one with a row more almost all of them.
+    Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is bounded
+    by what its steps cost without sampling (docs/accounting.md).
     """
-    draws = plan.rounds * (1 if plan.once else plan.local_steps)
-    own = {plan.batch / size for size in sizes} if not plan.weighed else set()  # where rows weigh, all have one rate
-    rate = min({plan.batch / plan.rows, *own}, key=most_draws)
-    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most_draws(rate):
+    draws, rate = plan.rounds * (1 if plan.once else plan.local_steps), plan.batch / plan.rows
+    most = most_draws(rate) if rate < 1 else int(MOST_ROUNDED * OVERFLOW / OWN_COIN)
+    if plan.sampling == "poisson" and not plan.protects.clips_update and draws > most:
         raise PlanError(
             "CH204",
-            f"{draws:,} Poisson batches in a run, {most_draws(rate):,} are the most.",
-            why=f"The rounding of so many draws of {rate:.4g} of the rows would take more than {OVERFLOW:g} of δ.",
-            fix='Use fewer rounds or local steps, a smaller batch, or sampling = "partition", in a new run.',
+            f"{draws:,} Poisson batches in a run, {most:,} are the most.",
+            why=f"The rounding of so many draws would take more than {OVERFLOW:g} of δ.",
+            fix='Use fewer rounds or local steps, or sampling = "partition", in a new run.',
         )
     return plan
 

@@ -26,7 +26,7 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
-from choral.privacy.calibrate import OUT_OF_RANGE, within_draws
+from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
@@ -130,8 +130,6 @@ def settle(
         job, model, devices=data.records.devices, rows=rows, columns=data.columns,
         typical_rows=float(split.train.sizes.mean()),
     )  # fmt: skip
-    if plan.noise > 0:
-        within_draws(plan, np.unique(split.train.sizes).tolist())
     reached()
     study = Study(
         name=job.run.name,
