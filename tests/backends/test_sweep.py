@@ -35,10 +35,13 @@ def alone(model, plan, recipe, every):
     ("model", "changed", "recipes"),
     [
         (logistic(40), {"sampling": "poisson"}, [{"noise": 0.2}, {"clip": 3.0}, {"step_size": 2.0}]),
-        (mlp(40, (32, 16)), {}, [{}, {"clip": 0.3, "noise": 0.1}, {"step_size": 2.0}]),
+        pytest.param(
+            mlp(40, (32, 16)), {}, [{}, {"clip": 0.3, "noise": 0.1}, {"step_size": 2.0}], marks=pytest.mark.long
+        ),
+        (mlp(40, (8,)), {"local_steps": 2}, [{}, {"clip": 0.3, "noise": 0.1}]),
         (logistic(40), {"batch": 300, "local_steps": 1}, [{"step_size": 0.1}]),
     ],
-    ids=["logistic", "network", "one run of one step"],
+    ids=["logistic", "large network", "network", "one run of one step"],
 )
 def test_runs_that_go_together_have_the_bits_that_they_have_alone(model, changed, recipes):
     plan = replace(PLAN, **changed)

@@ -70,7 +70,7 @@ def test_one_row_moves_the_sum_by_its_own_gradient_and_one_rounding():
     assert 8 * (1 - 2.0**-16) < moved < 8 * (1 + 2.0**-16)  # 512 has the spacing 2^-15 below and above 2^-14
 
 
-SCHEDULES = ["constant", "cosine"]
+SCHEDULES = ["constant", pytest.param("cosine", marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -69,8 +69,8 @@ def most_draws(probability: float) -> int:
 def within_draws(plan: Plan) -> Plan:
     """The plan, or CH204 where it draws more Poisson batches than β pays for.
 
-    Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is bounded
-    by what its steps cost without sampling (docs/accounting.md).
+    Where the smallest device draws all of its rows, it rounds nothing, and the rounding of one with more rows is
+    bounded by what its steps cost without sampling (docs/accounting.md).
     """
     draws, rate = plan.rounds * (1 if plan.once else plan.local_steps), plan.batch / plan.rows
     most = most_draws(rate) if rate < 1 else int(MOST_ROUNDED * OVERFLOW / OWN_COIN)
