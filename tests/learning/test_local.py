@@ -323,3 +323,15 @@ def test_a_users_own_model_takes_the_same_steps_as_the_stack_that_it_copies():
 def test_a_recipe_that_can_not_be_is_refused(wrong, says):
     with pytest.raises(PlanError, match=says):
         Recipe(**{"steps": 1, "batch": 8, "step_size": 0.1, **wrong})
+
+
+def test_the_slope_of_a_row_that_is_far_on_the_right_side_is_as_small_as_it_should_be_for_both_classes():
+    """1 − 1/(1 + e^-20) would be 0 in float32; a row of length 10^6 still has a gradient there."""
+    rows, labels = jnp.float32([[1e6], [1e6]]), jnp.int32([1, 0])
+    tree = [(jnp.float32([[-1e-5, 1e-5]]), jnp.float32([0.0, 0.0]))]
+    expected = 1e6 * np.exp(-20.0)
+    for which, sign in ((0, 1), (1, -1)):
+        used = jnp.arange(2) == which
+        own = [(sign * weight, bias) for weight, bias in tree]
+        ((weights, _),) = dense_clipped_sum(models.logistic(1), own, rows, labels, used, 1e3)
+        np.testing.assert_allclose(weights, [[sign * expected, -sign * expected]], rtol=1e-4)

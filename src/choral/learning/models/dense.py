@@ -76,5 +76,6 @@ def slopes(link: Link, outputs: Array, labels: Array) -> Array:
     if link == "softmax":
         return jax.nn.softmax(outputs) - jax.nn.one_hot(labels, outputs.shape[1])
     if link == "sigmoid":
-        return jax.nn.sigmoid(outputs) - labels[:, None]
+        away = 1 - 2.0 * labels[:, None]  # 1 for the first class: so no slope is a difference that cancels
+        return away * jax.nn.sigmoid(away * outputs)
     return outputs - labels[:, None]
