@@ -250,6 +250,25 @@ def test_factors_from_plain_squares_have_the_bits_of_careful_norms(size, clip):
     assert (np.asarray(found) == np.asarray(careful_factor(inputs, slopes, clip))).all()
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e15, 1e25])
+def test_one_slope_that_stands_for_two_opposite_ones_has_their_factor(size, depth, known):
+    draw = np.random.default_rng(3)
+    inputs = [draw.normal(size=(40, width)).astype(np.float32) for width in (104, 9)][:depth]
+    slopes = [draw.normal(size=(40, width)).astype(np.float32) for width in ((9, 1) if depth == 2 else (1,))]
+    inputs[0][::2] *= size
+    slopes[-1][::3] *= size
+    inputs[0][7, 0], slopes[-1][8, 0], slopes[-1][9] = math.inf, math.nan, 0.0
+    lengths = lengths_of(jnp.asarray(inputs[0])) if known else None
+    factor = jax.jit(dense_factor, static_argnames=("clip", "twins"))
+    found = np.asarray(factor(inputs, slopes, 0.3, lengths, twins=True))
+    both = [*slopes[:-1], np.concatenate([-slopes[-1], slopes[-1]], axis=1)]
+    expected = np.asarray(careful_factor(inputs, both, 0.3))
+    assert (found[7:9] == 0).all()
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
 def test_a_clip_below_any_square_is_kept_too():
     # A bias alone, 3-4-5: the squares of its slopes vanish in 32 bits, and so would the norm.
     found = dense_factor([jnp.zeros((1, 2))], [jnp.float32([[3e-24, 4e-24]])], 1e-24)

@@ -83,9 +83,11 @@ MUTANTS = [
         "tests/plan/test_local_optimiser.py::test_no_update_leaves_the_range_that_the_codec_counts_on"),
     bug("momentum under a rule that forbids it", PLAN + "Plan._require_optimiser", "self.once", "False",
         "tests/plan/test_local_optimiser.py::test_they_are_refused_where_a_rule_forbids_them_by_its_name"),
-    bug("clip of each layer alone", CLIPPED + "dense_factor.by", "norm(jnp.stack(norms, axis=-1))",
+    bug("clip of each layer alone", CLIPPED + "dense_factor.by", "length(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
+    bug("length of one of two opposite slopes", CLIPPED + "dense_factor.by", "if twins:", "if False:",
+        "tests/learning/test_local.py::test_one_slope_that_stands_for_two_opposite_ones_has_their_factor"),
     bug("divisor is the actual batch size", LOCAL + "local_changes.noisy_sum",
         "return add_noise(model, total, spread, key, draw)",
         "return jax.tree.map(lambda leaf: leaf * recipe.batch / jnp.maximum(count, 1), "
