@@ -86,7 +86,7 @@ MUTANTS = [
     bug("clip of each layer alone", CLIPPED + "dense_factor.by", "length(jnp.stack(norms, axis=-1))",
         "jnp.max(jnp.stack(norms, axis=-1), -1)",
         "tests/learning/test_local.py::test_the_closed_form_equals_per_example_gradients_to_1e_6"),
-    bug("length of one of two opposite slopes", CLIPPED + "dense_factor.by", "if twins:", "if False:",
+    bug("length of one of two opposite slopes", CLIPPED + "dense_factor.by", "jnp.float32(math.sqrt(2))", "jnp.float32(1)",
         "tests/learning/test_local.py::test_one_slope_that_stands_for_two_opposite_ones_has_their_factor"),
     bug("divisor is the actual batch size", LOCAL + "local_changes.noisy_sum",
         "return add_noise(model, total, spread, key, draw)",
