@@ -69,14 +69,15 @@ def opposite(model: Model) -> bool:
 def both(second: Array) -> Array:
     """What belongs to two opposite outputs, from what belongs to the second.
 
-    A product with ±1 rounds nothing. A CPU computes it for many numbers at a time, and all that is fused with it; a
-    concatenation it would not.
+    The bit of the sign is turned. A concatenation or a choice a CPU would not compute for many numbers at a time, nor
+    all that is fused with it. With a product with ±1, the compiler would choose which one of two products that are
+    added it rounds, and not choose the same one in every program.
 
     >>> both(jnp.float32([[3.0]])).tolist()
     [[-3.0, 3.0]]
     """
-    pair: Array = second * jnp.float32([-1, 1])
-    return pair
+    bits = lax.bitcast_convert_type(second, jnp.uint32) ^ jnp.uint32([2**31, 0])
+    return lax.bitcast_convert_type(bits, jnp.float32)
 
 
 def clipped_layers(

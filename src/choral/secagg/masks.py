@@ -25,6 +25,7 @@ MaskMode = Literal["single", "directed"]
 CHUNK_BYTES = 2**20
 # AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
 MOST_THREADS = 4
+MOST_ADDING = 8  # threads that add vectors: more wait for the interpreter longer than they add
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 ADDERS = min(MOST_THREADS, CORES)
 WORTH_A_THREAD = 2**23  # bytes of keystream or of vectors; less is drawn or added before a thread has begun
@@ -243,7 +244,7 @@ def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int = ADDERS
     [1, 3, 5]
     """
     lines = -(-total.nbytes // _LINE)
-    threads = min(threads, lines) if total.nbytes * len(vectors) >= WORTH_A_THREAD else 1
+    threads = min(threads, MOST_ADDING, lines) if total.nbytes * len(vectors) >= WORTH_A_THREAD else 1
     line = _LINE // total.dtype.itemsize
     bounds = [line * (lines * number // threads) for number in range(threads)] + [len(total)]
 
@@ -254,6 +255,11 @@ def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int = ADDERS
     if threads == 1:
         add_range(0, len(total))
         return
-    with ThreadPoolExecutor(threads) as others:
-        for one in [others.submit(add_range, *ends) for ends in pairwise(bounds)]:
-            one.result()
+    for one in [_adding(threads).submit(add_range, *ends) for ends in pairwise(bounds)]:
+        one.result()
+
+
+@cache
+def _adding(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: to start them for every few vectors would take longer than to add these."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="choral-adds")
