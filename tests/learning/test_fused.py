@@ -25,7 +25,7 @@ def stepped(given, start=5):
     return np.asarray(jax.jit(jax.vmap(one))(*given))
 
 
-SHAPES = [(1, 1, 1, 1), (2, 8, 20, 40), (3, 33, 70, 10), (1, 16, 33, 64), (2, 40, 16, 131)]
+SHAPES = [(1, 1, 1, 1), (2, 8, 20, 40), (3, 33, 70, 10), (1, 16, 33, 64), (2, 40, 16, 131), (1, 8, 150, 72)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -38,6 +38,19 @@ def test_a_step_is_the_one_in_double_precision_with_the_same_gaussians(shape):
     np.testing.assert_allclose(stepped([weights, inputs, slopes, keys]), exact, rtol=0, atol=2e-6)
 
 
+def test_gaussians_whose_sums_are_rounded_with_their_products_are_the_same_to_float32():
+    """As the kernel makes them, by fused instructions: a product of two float32 is exact in float64."""
+    exact = lambda c, a, b: np.float32(np.float64(a) * np.float64(b) + np.float64(c))  # noqa: E731
+    far = lambda rest: np.float32(np.sqrt(1 - np.log(np.float64(rest))))  # noqa: E731
+    key = jnp.uint32([1, 2, 3, 4])
+    drawn = np.concatenate([noise.bits(key, (10_000,)), np.uint32([0, 1, 2**31 - 1, 2**31, 2**32 - 1])])
+    once = np.asarray(noise.quantiles(drawn, far, exact))
+    twice = np.asarray(noise.quantiles(jnp.asarray(drawn), far))
+    np.testing.assert_allclose(once, twice, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(twice[:10_000], noise.normal(key, (10_000,)), rtol=0, atol=1e-6)
+    assert (once != twice).any()
+
+
 def test_neither_tiles_nor_other_lanes_change_a_bit(monkeypatch):
     given = layer(3, 40, 70, 131)
     usual = stepped(given)
@@ -45,6 +58,7 @@ def test_neither_tiles_nor_other_lanes_change_a_bit(monkeypatch):
     assert (alone == usual).all()
     monkeypatch.setattr(fused, "TILE", (16, 32))
     monkeypatch.setattr(fused, "ROWS", 16)
+    monkeypatch.setattr(fused, "TALLEST", 32)
     other = stepped(given)
     # Other tiles are other programs: float64 sums of 40 products differ in the 53rd bit, a float32 in its last at most.
     assert np.abs(other - usual).max() <= 2.0**-23 * np.abs(usual).max()
@@ -124,6 +138,7 @@ def test_for_a_gpu_a_layers_step_is_one_kernel_with_its_own_products():
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("gpu.triton") == 1
     assert "stablehlo.dot_general" not in text
+    assert all(name in text for name in ("fma.rn.f32", "lg2.approx.ftz.f32", "rsqrt.approx.ftz.f32"))
 
 
 class Gpu:

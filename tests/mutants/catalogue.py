@@ -122,7 +122,7 @@ MUTANTS = [
     bug("noise left out", LOCAL + "local_changes.noisy_sum", "add_noise(model, total, spread, key, draw)",
         "add_noise(model, total, None, key, draw)", SPREAD),
     bug("a kernel that leaves the noise out", "choral.learning.fused:_steps_of_lanes.kernel.step",
-        "total.astype(jnp.float32) + numbers[lane, 1] * drawn", "total.astype(jnp.float32)", KERNEL),
+        "plus(total.astype(jnp.float32), drawn, numbers[lane, 1])", "total.astype(jnp.float32)", KERNEL),
     bug("a kernel that adds in shortened products", "choral.learning.fused:_steps_of_lanes.kernel.step",
         "product(a.astype(jnp.float64), b.astype(jnp.float64))",
         "product(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)).astype(jnp.float64)", KERNEL),

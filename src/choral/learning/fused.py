@@ -23,6 +23,7 @@ from choral.learning.recipe import Number, Recipe
 CAPABILITIES = ("8.0", "9.0")  # A100, H100, H200: their matrix units multiply float64 as fast as others do float32
 FEWEST_WEIGHTS = 2**14  # of the largest layer: below, starting kernels takes longer than what they do
 TILE, ROWS, WARPS = (32, 64), 32, 4  # weights, rows multiplied at once, and groups of threads: the fastest on an H200
+TALLEST = 128  # tile: one of few columns is taller than others, so that there is something to do for all threads
 LEAST = 16, 8  # of a product's sides
 
 
@@ -95,18 +96,21 @@ def _steps_of_lanes(
 
     lanes, rows, width = inputs.shape
     outputs = slopes.shape[-1]
-    tall, most = min(TILE[0], _power(width, LEAST[0])), min(ROWS, _power(rows, LEAST[0]))
+    most = min(ROWS, _power(rows, LEAST[0]))
     full, rest = divmod(outputs, TILE[1])
-    down, across = -(-width // tall), full + (rest > 0)
+    narrow = _power(rest, LEAST[1])
+    tall, taller = (_height(width, wide) for wide in (TILE[1], narrow))
+    whole = -(-width // tall) * full
+    tiles = whole + (-(-width // taller) if rest else 0)
 
     def kernel(weights: Any, inputs: Any, slopes: Any, keys: Any, numbers: Any, found: Any) -> None:  # noqa: ANN401 - references to arrays
         number = pallas.program_id(0)  # one lane's tiles follow each other, so that its inputs stay in the cache
-        lane, tile = number // (down * across), number % (down * across)
-        line = tile // across * tall + lax.iota(jnp.int32, tall)
-        at, down_at = line[:, None], line[None, :]
+        lane, tile = number // tiles, number % tiles
 
-        def step(wide: int) -> None:
-            to = (tile % across * TILE[1] + lax.iota(jnp.int32, wide))[None, :]
+        def step(tall: int, wide: int, down: Any, across: Any) -> None:  # noqa: ANN401 - integers: the tile's place
+            line = down * tall + lax.iota(jnp.int32, tall)
+            at, down_at = line[:, None], line[None, :]
+            to = (across * TILE[1] + lax.iota(jnp.int32, wide))[None, :]
             total = jnp.zeros((tall, wide), jnp.float64)
             for first in range(0, rows, most):
                 row = (first + lax.iota(jnp.int32, most))[:, None]
@@ -115,16 +119,16 @@ def _steps_of_lanes(
                 total += product(a.astype(jnp.float64), b.astype(jnp.float64))  # of exact products
             first, second, third, jump = (keys[lane, which] for which in range(4))
             counts = (start + at * outputs).astype(jnp.uint32) * jump + first + to.astype(jnp.uint32) * jump
-            drawn = noise.quantiles(noise.mixed(counts, second, third), far)
-            noisy = total.astype(jnp.float32) + numbers[lane, 1] * drawn
+            drawn = noise.quantiles(noise.mixed(counts, second, third), far, plus)
+            noisy = plus(total.astype(jnp.float32), drawn, numbers[lane, 1])
             inside = (at < width) & (to < outputs)
             old = triton.load(weights.at[lane, at, to], mask=inside, other=0.0)
-            triton.store(found.at[lane, at, to], old - numbers[lane, 0] * noisy, mask=inside)
+            triton.store(found.at[lane, at, to], plus(old, noisy, -numbers[lane, 0]), mask=inside)
 
         if full:
-            pallas.when(tile % across < full)(partial(step, TILE[1]))
+            pallas.when(tile < whole)(lambda: step(tall, TILE[1], tile // full, tile % full))
         if rest:
-            pallas.when(tile % across == full)(partial(step, _power(rest, LEAST[1])))
+            pallas.when(tile >= whole)(lambda: step(taller, narrow, tile - whole, full))
 
     # In full precision, whatever JAX is set to elsewhere.
     over_rows: Any = (((0,), (0,)), ((), ()))
@@ -132,31 +136,54 @@ def _steps_of_lanes(
 
     def far(rest: Array) -> Array:
         """√(1 − ln x) by the processor's own logarithm and root, each within 2^-22."""
-        square = 1 - jnp.float32(math.log(2)) * (jnp.log2 if interpret else log2)(rest)
-        root: Array = square * lax.rsqrt(square)
+        square = plus(jnp.float32(1), log2(rest), jnp.float32(-math.log(2)))
+        root: Array = square * rsqrt(square)
         return root
 
-    def log2(x: Array) -> Array:
+    def instruction(name: str, *given: Array) -> Array:
+        """One of the processor's own for each number.
+
+        The compiler of kernels fuses no product with a sum, and guards its roots against numbers below 2^-126.
+        """
+        alike = jnp.broadcast_arrays(*given)
         made = triton.elementwise_inline_asm(
-            "lg2.approx.ftz.f32 $0, $1;",
-            args=[x],
-            constraints="=f,f",
+            f"{name} {', '.join(f'${place}' for place in range(1 + len(given)))};",
+            args=alike,
+            constraints=",".join(["=f", *["f"] * len(given)]),
             pack=1,
-            result_shape_dtypes=[jax.eval_shape(lambda: x)],
+            result_shape_dtypes=[jax.eval_shape(lambda: alike[0])],
         )
         found: Array = made[0]
         return found
+
+    def log2(x: Array) -> Array:
+        return jnp.log2(x) if interpret else instruction("lg2.approx.ftz.f32", x)
+
+    def rsqrt(x: Array) -> Array:
+        return lax.rsqrt(x) if interpret else instruction("rsqrt.approx.ftz.f32", x)
+
+    def plus(total: Array, a: Array, b: Array) -> Array:
+        return noise.plus_product(total, a, b) if interpret else instruction("fma.rn.f32", a, b, total)
 
     with jax.enable_x64(True):
         call: Callable[..., Array] = pallas.pallas_call(
             kernel,
             out_shape=jax.eval_shape(lambda: weights),
-            grid=(lanes * down * across,),
+            grid=(lanes * tiles,),
             input_output_aliases={0: 0},
             interpret=interpret,
             compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=1),
         )
         return call(weights, inputs, slopes, keys, numbers)
+
+
+def _height(width: int, columns: int) -> int:
+    """How tall a tile of so many columns is, in a layer with so many inputs.
+
+    >>> _height(784, 64), _height(784, 8), _height(20, 8)
+    (32, 128, 32)
+    """
+    return min(TALLEST, TILE[0] * TILE[1] // columns, _power(width, LEAST[0]))
 
 
 def _power(size: int, least: int) -> int:

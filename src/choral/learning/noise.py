@@ -25,6 +25,8 @@ _T_SLOPE, _T_SHIFT = 0.534459043, -1.534459043
 _ROUNDS = (0xED5AD4BB, 0xAC4C1B51, 0x31848BAB)  # of `triple32`
 _LOGARITHM = (1.00000096, -0.50001145, 0.333146738, -0.249082892, 0.204917596, -0.186807514, 0.119310544)
 
+PlusProduct = Callable[[Array, Array, Array], Array]  # (c, a, b) -> a·b + c
+
 
 def split(keys: Words) -> NDArray[np.uint32]:
     """Each 64-bit key as four unrelated 32-bit words in a new last axis, the form that `bits` takes.
@@ -83,7 +85,16 @@ def normal(key: Array, shape: tuple[int, ...], start: int = 0) -> Array:
     return quantiles(bits(key, shape, start), lambda rest: _root(1 - _logarithm(rest)))
 
 
-def quantiles(drawn: Array, far: Callable[[Array], Array]) -> Array:
+def plus_product(sum_: Array, a: Array, b: Array) -> Array:
+    """a·b + sum_, rounded once or twice, as the compiler likes.
+
+    >>> float(plus_product(*jnp.float32([1, 2, 3])))
+    7.0
+    """
+    return a * b + sum_
+
+
+def quantiles(drawn: Array, far: Callable[[Array], Array], plus: PlusProduct = plus_product) -> Array:
     """Each 32 bits as a Gaussian; `far` gives √(1 − ln x), in whatever way a processor has it soonest.
 
     Products with powers of two round nothing, so their sums have the same bits whether or not the two are fused.
@@ -92,10 +103,11 @@ def quantiles(drawn: Array, far: Callable[[Array], Array]) -> Array:
     # The distance to the near tail is taken in integers, since 1 − u² would cancel there, and in signed ones: without
     # AVX-512 an unsigned integer has no instruction that makes it a float.
     distance = (signed ^ ~(signed >> 31)) & jnp.int32(2**31 - 1)
-    four = distance.astype(jnp.float32) * jnp.float32(2.0**-30) + jnp.float32(2.0**-31)  # times the tail's probability
-    t = far(four * (1 - four * jnp.float32(0.25))) * jnp.float32(_T_SLOPE) + jnp.float32(_T_SHIFT)
-    centre: Array = signed.astype(jnp.float32) * jnp.float32(2.0**-31) + jnp.float32(2.0**-32)
-    return centre * _polynomial(_QUANTILE, t)
+    # Four times the tail's probability.
+    four = plus(jnp.float32(2.0**-31), distance.astype(jnp.float32), jnp.float32(2.0**-30))
+    t = plus(jnp.float32(_T_SHIFT), far(four * plus(jnp.float32(1), four, jnp.float32(-0.25))), jnp.float32(_T_SLOPE))
+    centre: Array = plus(jnp.float32(2.0**-32), signed.astype(jnp.float32), jnp.float32(2.0**-31))
+    return centre * _polynomial(_QUANTILE, t, plus)
 
 
 def _logarithm(x: Array) -> Array:
@@ -122,10 +134,10 @@ def newton_root(x: Array) -> Array:
     return corrected
 
 
-def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+def _polynomial(coefficients: tuple[float, ...], x: Array, plus: PlusProduct = plus_product) -> Array:
     value: Array = jnp.full_like(x, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        value = value * x + jnp.float32(coefficient)
+        value = plus(jnp.float32(coefficient), value, x)
     return value
 
 
