@@ -20,6 +20,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = check.pages(ROOT)
 MAKE = {"make demo": "choral demo"}  # what the targets run once .venv is set up
 NEEDS = {"own-torch.md": "torch", "own-equinox.md": "equinox"}  # pages that are run where the package is installed
+# Pages that take longest, and whose means other pages and the tests of their modules use too.
+SLOW = {"own-images.md", "own-model.md", "own-experiments.md", "own-audit.md", "own-equinox.md", "personal.md"}
 PROGRAMS = {"choral": ("-m", "choral"), "python": ("-W", "error")}  # in a folder that also holds the examples
 
 
@@ -72,7 +74,10 @@ def run_console(session, folder):
 RUN = {"bash": run_bash, "console": run_console, "python": run_python, "toml": run_toml}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+EACH = [pytest.param(page, id=page.name, marks=pytest.mark.long if page.name in SLOW else ()) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", EACH)
 def test_the_blocks_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch):
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason=f"{NEEDS[page.name]} is not installed")

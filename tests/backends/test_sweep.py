@@ -38,7 +38,7 @@ def alone(model, plan, recipe, every):
         pytest.param(
             mlp(40, (32, 16)), {}, [{}, {"clip": 0.3, "noise": 0.1}, {"step_size": 2.0}], marks=pytest.mark.long
         ),
-        (mlp(40, (8,)), {"local_steps": 2}, [{}, {"clip": 0.3, "noise": 0.1}]),
+        pytest.param(mlp(40, (8,)), {"local_steps": 2}, [{}, {"clip": 0.3, "noise": 0.1}], marks=pytest.mark.long),
         (logistic(40), {"batch": 300, "local_steps": 1}, [{"step_size": 0.1}]),
     ],
     ids=["logistic", "large network", "network", "one run of one step"],

@@ -58,7 +58,7 @@ def reference(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+@pytest.mark.parametrize("kind", [pytest.param("simulation", marks=pytest.mark.long), "rehearsal"])
 @pytest.mark.parametrize("step", [3, pytest.param(40, marks=pytest.mark.long)])
 def test_a_killed_run_is_resumed_and_nothing_is_lost(kind, step, tmp_path, reference):
     assert crash_and_finish(kind, tmp_path / "run", step)

@@ -26,7 +26,7 @@ ADAPTIVE = {**DEVICE, "clip_quantile": 0.5}
     [
         {"law": "discrete_gaussian"},
         {"law": "discrete_gaussian", "clip_quantile": 0.5},
-        {"model": "mlp", "hidden": [4]},
+        pytest.param({"model": "mlp", "hidden": [4]}, marks=pytest.mark.long),
         pytest.param({}, marks=pytest.mark.long),
         pytest.param({"clip_quantile": 0.3, "model": "mlp", "hidden": [4]}, marks=pytest.mark.long),
         pytest.param({"law": "skellam", "local_steps": 3}, marks=pytest.mark.long),

@@ -52,7 +52,7 @@ def test_one_step_without_noise_is_the_step_of_least_squares_by_hand():
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_simulate_equals_rehearse_to_the_integer(model, seed):
     fast, real = (
         Run(kind, study(numbers(seed=seed), **BOUNDS, **MODELS[model], seed=seed), drop=0.1).finish()

@@ -42,7 +42,7 @@ def outcome(kind, case):
     return run.parameters, lines, run.conclude().privacy
 
 
-@pytest.mark.parametrize("case", cases(20, quick=6))
+@pytest.mark.parametrize("case", cases(20, quick=4))
 def test_simulate_equals_rehearse_to_the_integer(case):
     fast, fast_lines, fast_privacy = outcome("simulation", case)
     real, real_lines, real_privacy = outcome("rehearsal", case)
