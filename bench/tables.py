@@ -341,20 +341,20 @@ RUN = {  # figure -> its words
 }
 
 
-PARTS_OF_OPENING = ("receive_s", "open_s", "split_s", "speed_up", "longest_cpu_s", "speed_up_in_cpu")
+PARTS_OF_A_TURN = ("receive_s", "add_s", "speed_up_of_adding", "open_s", "split_s", "speed_up", "longest_cpu_s")
 
 
 def processes(found: Results) -> str:
     """The server's work on several processes, if it was measured."""
     reported = found["processes"]
     rows = [
-        (name.removeprefix("processes_"), *(number(one[key]) for key in PARTS_OF_OPENING))
+        (name.removeprefix("processes_"), *(number(one[key]) for key in PARTS_OF_A_TURN))
         for name, one in reported.items()
         if name.startswith("processes_")
     ]
     about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
-    head = ["processes", "uploads received, s", "opened after the last answer, s", "of it split, s", "speed-up of this",
-            "longest way in CPU s", "speed-up of this"]  # fmt: skip
+    head = ["processes", "uploads received, s", "of it adding, s", "speed-up of this", "opened after the last answer, s",
+            "of it split, s", "speed-up of this", "longest way in CPU s"]  # fmt: skip
     return about + "\n\n" + table(head, rows)
 
 
