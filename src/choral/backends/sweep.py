@@ -62,7 +62,8 @@ def rounds_together(
     """
     each = [TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room) for recipe in recipes]
     numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
-    thetas: Any = np.stack([start] * len(recipes))
+    # Where the first call finds them the later ones do, too: else what takes them is compiled twice.
+    thetas: Any = jax.device_put(np.stack([start] * len(recipes)), engine.processors[0])
     size = min(every, _rounds_in_a_call(engine))
     turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
     calls = zip(turns, engine.drawing.rounds(turns, engine._take_part), strict=True)
