@@ -2,7 +2,7 @@ import jax
 import pytest
 
 from choral.errors import TrainingError
-from choral.learning.processors import keep_compiled, processors
+from choral.learning.processors import keep_compiled, knows, processors
 
 SETTINGS = (
     "jax_compilation_cache_dir",
@@ -50,3 +50,8 @@ def test_a_folder_that_can_not_be_made_is_no_reason_to_stop(tmp_path, monkeypatc
 def test_an_accelerator_that_is_not_there_is_named():
     with pytest.raises(TrainingError, match='CH702 no accelerator "abacus"'):
         processors("abacus")
+
+
+def test_an_option_that_the_compiler_does_not_have_is_found_out_before_it_is_used():
+    assert knows("xla_cpu_enable_fast_math", False)
+    assert not knows("xla_cpu_no_such_option", False)

@@ -115,6 +115,29 @@ def test_runs_that_are_trained_side_by_side_have_the_results_that_they_have_alon
     assert [one.curve(repeat, "test") for one, repeat in runs] == together
 
 
+@pytest.mark.parametrize(
+    ("runs", "sizes"),
+    [(1, [1]), (7, [7]), (8, [4, 4]), (9, [5, 4]), (12, [6, 6]), (15, [5, 5, 5]), (21, [7, 7, 7]), (27, [6] * 4 + [3])],
+)
+def test_runs_are_in_groups_of_one_size_where_one_divides_them(runs, sizes):
+    assert [len(group) for group in experiment._in_groups([PLAIN] * runs)] == sizes
+
+
+def test_the_first_group_of_every_form_is_trained_first_and_then_the_largest(monkeypatch):
+    KEPT.clear()
+    begun = []
+
+    def train(group, repeat, moved):  # noqa: ARG001 - as `_looks` is called
+        begun.append((group[0].local_steps, repeat))
+        return [((1, np.float32([1.0])),)] * len(group)
+
+    monkeypatch.setattr(experiment, "_looks", train)
+    monkeypatch.setattr(experiment, "CORES", 1)
+    runs = [(replace(PLAIN, local_steps=steps), repeat) for repeat in (0, 1, 2) for steps in (1, 3, 2)]
+    assert sorted(experiment.train_together(runs), key=runs.index) == runs
+    assert begun == [(1, 0), (3, 0), (2, 0), (3, 1), (3, 2), (2, 1), (2, 2), (1, 1), (1, 2)]
+
+
 def test_who_stops_after_the_first_run_of_a_sweep_keeps_it_and_the_others_are_trained_when_asked_for_again():
     runs = [(replace(PLAIN, step_size=size), 0) for size in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     KEPT.clear()

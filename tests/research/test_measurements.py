@@ -57,7 +57,7 @@ def test_a_sweep_says_how_far_its_runs_are_between_the_measurements(tmp_path):
     assert reported == ["round 1 of 0.1", "made up τ=2 σ=0.1 repeat 1"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Made:
     """Stands for an experiment: it notes each measurement, and its loss is the number of the repeat."""
 
@@ -94,6 +94,23 @@ def test_each_repeat_is_measured_once_and_read_back_by_the_next_process(tmp_path
     assert [repeat for _, repeat, _ in made.measured] == [0, 1, 2] and len(reported) == 3
     assert reported[0] == "made up τ=2 σ=0.1 repeat 1"
     assert again.alone(made, 0) == 0.25
+
+
+def test_what_is_wanted_by_two_parts_of_the_rows_is_trained_once_and_measured_by_both(tmp_path, trained):
+    one, two = Made(noise=0.1), Made(noise=0.2)
+    Measurements(tmp_path, 1).ahead([([one, two], "test"), ([one, one], "validation")])
+    assert [(run.noise, repeat) for run, repeat in trained] == [(0.1, 0), (0.2, 0)]
+    assert one.measured == [(0.1, 0, "test"), (0.1, 0, "validation")] and two.measured == [(0.2, 0, "test")]
+
+
+def test_each_repeat_alone_is_measured_side_by_side_unless_it_was_before(tmp_path):
+    made, reported = Made(), []
+    Measurements(tmp_path, 3).alone(made, 1)
+    counting = Counting(tmp_path, 3)
+    assert counting.each_alone([made] * 3) == [0.5] * 3 and len(counting.missing) == 2
+    assert Measurements(tmp_path, 3, tell=reported.append).each_alone([made] * 3) == [0.25] * 3
+    assert sorted(repeat for _, repeat, _ in made.measured) == [0, 1, 2] and len(reported) == 2
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_parts_and_experiments_have_files_of_their_own(tmp_path):

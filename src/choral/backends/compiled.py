@@ -1,5 +1,6 @@
 """What the engine compiles: the updates of all lanes, their sum in the codec's integers, and the mean."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
@@ -64,11 +65,20 @@ class Pending(NamedTuple):
 Lanes = tuple[Any, Any, Any]  # of each lane: where its rows are, how many of them count, the keys of its noise
 
 
-def lane_changes(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> list[Array]:
-    """The updates of all lanes, in pieces that follow each other in the flat vector."""
+def lane_changes(
+    form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes, *, ahead: bool = False
+) -> list[Array]:
+    """The updates of all lanes, in pieces that follow each other in the flat vector.
+
+    The noise is drawn in the steps that use it, or all of it `ahead` of them, where several runs use the same.
+    """
     features, labels, lengths = rows
     steps = partial(local_changes, form.model, form.recipe, parameters, features, labels)
     one = partial(steps, lengths=lengths, shortcuts=form.shortcuts)
+    if ahead and form.recipe.noise:
+        places, counts, keys = lanes
+        lanes = places, counts, jax.vmap(jax.vmap(partial(noise.normal, shape=parameters.shape)))(keys)
+        one = partial(one, draw=_from_drawn)
     if not form.recipe.weighed:
         return jax.vmap(partial(one, numbers=numbers))(*lanes)
 
@@ -78,9 +88,16 @@ def lane_changes(form: Form, numbers: TracedNumbers, parameters: Array, rows: Ro
     return jax.vmap(weighed)(numbers.share, numbers.weight, *lanes)
 
 
-def lane_updates(form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes) -> Array:
+def _from_drawn(drawn: Array, shape: tuple[int, ...], start: int) -> Array:
+    """Of the Gaussians for a whole flat vector those at these places."""
+    return lax.slice_in_dim(drawn, start, start + math.prod(shape)).reshape(shape)
+
+
+def lane_updates(
+    form: Form, numbers: TracedNumbers, parameters: Array, rows: Rows, lanes: Lanes, *, ahead: bool = False
+) -> Array:
     """The updates of all lanes, each as one flat vector."""
-    changes = lane_changes(form, numbers, parameters, rows, lanes)
+    changes = lane_changes(form, numbers, parameters, rows, lanes, ahead=ahead)
     return jnp.concatenate([piece.reshape(len(piece), -1) for piece in changes], axis=1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 
-from choral.backends.compiled import Form, TracedCodec, lane_changes, mean_of, unfused, with_added
+from choral.backends.compiled import Form, TracedCodec, lane_changes, lane_updates, mean_of, unfused, with_added
 from choral.learning.batches import EMPTY
 from choral.learning.batches.compiled_drawing import CompiledDrawer, keys, split, words
 from choral.learning.feed import Rows
@@ -75,10 +75,13 @@ def train_rounds(
     rows: Rows,
     drawn: Drawn,
     scales: Array,
+    *,
+    several: bool = False,
 ) -> tuple[Array, Array, Array]:
     """θ after these rounds, the halves of the last sum, and how many updates of each round are in each state.
 
-    A round with a scale of 0 is none: it leaves θ as it is.
+    A round with a scale of 0 is none: it leaves θ as it is. If `several` runs, over which this is mapped, draw the
+    same, all noise of a call is drawn before its steps, and updates are rounded as one vector: less is compiled.
     """
 
     def train(
@@ -96,7 +99,11 @@ def train_rounds(
             (theta, before), (turn, scale) = state, given
 
             def one_call(total: Array, call: Drawn) -> tuple[Array, Array]:
-                changes = lane_changes(form, numbers, theta, rows, (call.rows, call.counts, call.noise))
+                lanes = call.rows, call.counts, call.noise
+                if several:
+                    changes = [lane_updates(form, numbers, theta, rows, lanes, ahead=True)]
+                else:
+                    changes = lane_changes(form, numbers, theta, rows, lanes)
                 return with_added(codec, total, changes, call.dither, call.keep)
 
             total, found = lax.scan(one_call, nobody, turn)

@@ -6,7 +6,7 @@ whichever others are trained with it.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache
 from inspect import unwrap
 from itertools import islice
 from operator import attrgetter
@@ -23,9 +23,11 @@ from choral.backends.drawing import Devices, Turn
 from choral.backends.vectorised import Vectorised
 from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
+from choral.learning.processors import knows
 from choral.learning.recipe import Recipe, TracedNumbers
 from choral.secagg.codec import mean_scale
 
+OLDER_KERNELS = "xla_cpu_use_fusion_emitters"
 MOST_BYTES = 2**26  # of rows' places that are drawn for one call
 
 Parameters = NDArray[np.float32]
@@ -62,8 +64,9 @@ def rounds_together(
     """
     each = [TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room) for recipe in recipes]
     numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
-    thetas: Any = np.stack([start] * len(recipes))
-    size = min(every, _rounds_in_a_call(engine))
+    # Where the first call finds them the later ones do, too: else what takes them is compiled twice.
+    thetas: Any = jax.device_put(np.stack([start] * len(recipes)), engine.processors[0])
+    size, train = min(every, _rounds_in_a_call(engine)), _compiled(max(0, len(engine.model.widths) - 2))
     turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
     calls = zip(turns, engine.drawing.rounds(turns, engine._take_part), strict=True)
     for begin in range(0, len(cohorts), every):
@@ -74,7 +77,7 @@ def rounds_together(
             scales[: len(some)] = [mean_scale(len(cohort), engine.codec.grid) for (_, cohort, _), _ in some]
             drawn = _stacked([own for _, own in some], size)
             given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
-            thetas, states = _train(engine.form, numbers, *given)
+            thetas, states = train(engine.form, numbers, *given)
             for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
                 for ((number, _, _), _), state in zip(some, of_run, strict=False):
                     check_states(number, state, recipe)
@@ -98,7 +101,6 @@ def _stacked(rounds: Sequence[Sequence[CompiledCall]], size: int) -> Drawn:
     return Drawn(places, *others)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=COMPILED)
 def _train(
     form: Form,
     numbers: TracedNumbers,
@@ -113,7 +115,20 @@ def _train(
     rounds_of_one = unwrap(train_rounds)  # how it is compiled is said here, for all runs
 
     def of_run(numbers: TracedNumbers, theta: Array) -> tuple[Array, Array]:
-        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, drawn, scales)
+        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, drawn, scales, several=True)
         return found[0], found[2]
 
     return jax.vmap(of_run)(numbers, thetas)
+
+
+@cache
+def _compiled(hidden: int) -> Callable[..., tuple[Array, Array]]:
+    """`_train` for models with so many hidden layers.
+
+    Without them its kernels are many and short. The older way to write them then takes half the time to compile, and
+    they are no slower, with the same bits; with hidden layers they are a twentieth slower.
+    """
+    older = not hidden and knows(OLDER_KERNELS, False)
+    options = {**COMPILED, **({OLDER_KERNELS: False} if older else {})}
+    compiled: Callable[..., tuple[Array, Array]] = jax.jit(_train, static_argnums=0, compiler_options=options)
+    return compiled

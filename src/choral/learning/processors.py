@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ def processors(accelerator: str | None) -> list[Any]:
             f'no accelerator "{accelerator}" on this machine.',
             fix='Leave it out, use "cpu", or install JAX for your accelerator.',
         ) from error
+
+
+@cache
+def knows(option: str, value: bool) -> bool:
+    """Whether the compiler has such an option: options for speed alone come and go with the versions of JAX.
+
+    >>> knows("xla_backend_extra_speed", True)
+    False
+    """
+    try:
+        jax.jit(lambda: 0, compiler_options={option: value}).lower().compile()
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def keep_compiled() -> None:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -36,8 +35,10 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
     """Accuracy and training loss (network: ‖∇f‖²) over the rounds, by noise and by local steps."""
     base = replace(BASE[kind], rounds=10, looks=2) if quick else BASE[kind]
     name, tau, measures = NAMES[kind], f"τ = {base.local_steps}", ("test_accuracy", *base.also)
-    anchors = partial(research.anchors, measurements, epsilons=[PROVED[kind]], delta=DELTA)
-    compared = {"scaled": anchors([replace(base, clip=math.inf)], private=[replace(base, sampling="poisson")])}
+    raw = None if quick else ON_RAW.get(kind)
+    # Without privacy raw columns are as clipped as with: without a clip such steps leave every range.
+    free = {"scaled": replace(base, clip=math.inf), **({} if raw is None else {"raw": raw})}
+    private = {name: replace(one, sampling="poisson") for name, one in (("scaled", base), ("raw", raw)) if one}
     grids, panels = {}, []
     # A quick look is at the grid on which noise is seen, with one curve in both of its panels.
     levels, steps = STEPS_NOISE[kind], (1, base.local_steps) if quick else STEPS[kind]
@@ -47,7 +48,14 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
     # All at once, since runs with as many local steps go through the rows together.
     lines = [replace(base, noise=noise) for noises in shown.values() for noise in noises]
     lines += [replace(base, noise=levels[grid], local_steps=some) for grid in shown for some in steps]
-    measurements.together(lines, "test")
+    lines += [replace(raw, noise=noise) for noise in NOISES[kind]["printed"] if raw]
+    proved = research.budgeted([*private.values()], "proved", [PROVED[kind]], DELTA)
+    lines += map(research.all_in_one_place, free.values())  # nothing is chosen here, so it is known which
+    measurements.ahead([(lines, "test"), ([*free.values(), *proved], "validation")])
+    compared = {
+        name: research.anchors(measurements, [one], private=[private[name]], epsilons=[PROVED[kind]], delta=DELTA)
+        for name, one in free.items()
+    }
     for grid, noises in shown.items():
         level, by_noise = levels[grid], measurements.varied(base, "noise", "σ", noises)
         by_steps = measurements.varied(replace(base, noise=level), "local_steps", "τ", steps)
@@ -62,12 +70,9 @@ def convergence(kind: Kind, measurements: research.Measurements, *, quick: bool)
         }
         panels += compared["scaled"].panels(f"{name}, {tau}, {grid} grid", by_noise)
         panels += compared["scaled"].panels(f"{name}, σ = {level:g}", by_steps, note=f", {tau}")
-    raw = None if quick else ON_RAW.get(kind)
     if raw is not None:
         by_noise = measurements.varied(raw, "noise", "σ", NOISES[kind]["printed"])
         grids["printed, raw"] = {"columns": "raw", **_of_noise(by_noise, measures)}
-        # Without privacy as clipped as with: without a clip such steps leave every range.
-        compared["raw"] = anchors([raw], private=[replace(raw, sampling="poisson")])
         panels += compared["raw"].panels(f"{name}, {tau}, printed grid, raw columns", by_noise)
     results = {columns: one.results() for columns, one in compared.items()}
     claims = of_convergence(f"{name}, {base.rounds} rounds", grids, results)
@@ -85,9 +90,13 @@ def bounds(measurements: research.Measurements, *, quick: bool) -> research.Foun
     results, claims, panels, train = {}, {}, [], split(0).train
     rows = np.hstack([train.features, np.ones((len(train.features), 1))])
     known = research.logistic_constants(rows, train.labels, l2=L2, sampling="poisson")
+    bounded = {}
     for steps in (1, 5):
         size = research.largest_step_size(smoothness=known.smoothness, local_steps=steps)
-        one = experiment("regularised", local_steps=steps, step_size=size, rounds=10 if quick else 100, **BOUNDED)
+        rounds = 10 if quick else 100
+        bounded[steps] = experiment("regularised", local_steps=steps, step_size=size, rounds=rounds, **BOUNDED)
+    measurements.together([*bounded.values()], "test")
+    for steps, one in bounded.items():
         # All weights start at 0, where the loss of two classes is ln 2.
         found, lines = research.theorem_2(measurements, one, known, start_loss=math.log(2))
         name, title = f"τ = {steps}", f"Regularised logistic regression, τ = {steps}, σ = {one.noise:g}"

@@ -1,8 +1,8 @@
 """What a budget leaves of the accuracy: against the baselines at one ε, over many ε, published and proved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from choral import research
 from choral.paper.adult import COLLUDERS, NAMES, ROW_LENGTH, ROWS, Kind, experiment, task
@@ -82,19 +82,27 @@ def _tried(base: research.Experiment, rule: research.Rule | None, only: Choices)
     return found
 
 
-def _once(
-    measurements: research.Measurements,
-    base: research.Experiment,
-    only: Choices,
-    epsilons: Sequence[float],
-    delta: float,
-) -> dict[str, research.Method]:
-    """Noise once with the secure sum, at each ε; of a loss that is not convex Rule S7 says nothing."""
+def _once(base: research.Experiment, only: Choices) -> list[research.Experiment]:
+    """Noise once with the secure sum; of a loss that is not convex Rule S7 says nothing."""
     if base.task.smoothness is None:
-        return {}
+        return []
     some = {name: only.get(name, values) for name, values in ONCE_TRIED.items()}
-    candidates = research.grid(base, {**ONCE, **some})
-    return research.tuned_over(measurements, candidates, "with_secure_sum", epsilons, delta)
+    return research.grid(base, {**ONCE, **some})
+
+
+class Line(NamedTuple):
+    """What is tried for a line, by which rule, and for which budgets."""
+
+    tried: list[research.Experiment]
+    rule: research.Rule
+    epsilons: Sequence[float]
+    delta: float
+
+
+def _ahead(measurements: research.Measurements, free: Sequence[research.Experiment], lines: Iterable[Line]) -> None:
+    """Train all candidates of a figure, before any is asked for: more of them then go through the rows together."""
+    private = [one for line in lines for one in research.budgeted(*line)]
+    measurements.together([*free, *private], "validation")
 
 
 def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> research.Found:
@@ -104,24 +112,26 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
         base, epsilons = replace(base, rounds=10), epsilons[-1:]
     candidates = _tried(base, None, only)
     wider = [replace(one, task=task(kind, "wide")) for one in candidates]
-    anchors = research.anchors(measurements, candidates)
-    found = {
-        name: research.tuned(measurements, _tried(base, rule, only), rule, 10.0, PUBLISHED_DELTA)
-        for name, (rule, _) in METHODS.items()
+    methods = {
+        name: Line(_tried(base, rule, only), rule, [10.0], PUBLISHED_DELTA) for name, (rule, _) in METHODS.items()
     }
-    proved = research.tuned_over(measurements, _tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)
-    once = _once(measurements, base, only, epsilons, PROVED_DELTA)
-    published = research.tuned_over(
-        measurements, _tried(base, "paper", only), "paper", [*map(float, once)], PROVED_DELTA
-    )
-    others = {"dp_sgd": found["dp_sgd"], "local_noise": found["local_noise"], "non_private": anchors.free}
+    others = {"proved": Line(_tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)}
+    if tried := _once(base, only):
+        others["once"] = Line(tried, "with_secure_sum", epsilons, PROVED_DELTA)
+        others["published"] = Line(_tried(base, "paper", only), "paper", epsilons, PROVED_DELTA)
+    _ahead(measurements, [*candidates, *wider], [*methods.values(), *others.values()])
+    anchors = research.anchors(measurements, candidates)
+    found = {name: research.tuned_over(measurements, *line)["10"] for name, line in methods.items()}
+    at = {name: research.tuned_over(measurements, *line) for name, line in others.items()}
+    proved, once, published = at["proved"], at.get("once", {}), at.get("published", {})
+    compared = {"dp_sgd": found["dp_sgd"], "local_noise": found["local_noise"], "non_private": anchors.free}
     results = {
         **{name: one.results() for name, one in found.items()},
         "dp_fedavg": found["dp_fedavg"].results(non_private=anchors.free),
         **anchors.results(),
         "proved": {at: one.results(non_private=anchors.free) for at, one in proved.items()},
         **_at_one_epsilon(published, proved, once, anchors.free),
-        **{f"ours_minus_{name}": found["ours"].minus(one) for name, one in others.items()},
+        **{f"ours_minus_{name}": found["ours"].minus(one) for name, one in compared.items()},
         "validation_accuracy_by_columns": research.compared(
             narrow=research.validated(measurements, candidates), wide=research.validated(measurements, wider)
         ),
@@ -161,13 +171,13 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
     (base, epsilons), only = TRADEOFF[kind], QUICK if quick else ONE_CLIP
     if quick:
         base, epsilons = replace(base, rounds=10), (epsilons[0], epsilons[-1])
-    anchors = research.anchors(measurements, _tried(base, None, only))
-    found = {
-        name: research.tuned_over(measurements, _tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA)
-        for name, (rule, _) in LINES.items()
-    }
-    if once := _once(measurements, base, only, epsilons, PUBLISHED_DELTA):
-        found["noise_once"] = once
+    lines = {name: Line(_tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA) for name, (rule, _) in LINES.items()}
+    if tried := _once(base, only):
+        lines["noise_once"] = Line(tried, "with_secure_sum", epsilons, PUBLISHED_DELTA)
+    candidates = _tried(base, None, only)
+    _ahead(measurements, candidates, lines.values())
+    anchors = research.anchors(measurements, candidates)
+    found = {name: research.tuned_over(measurements, *line) for name, line in lines.items()}
     results = {
         **{name: {at: one.results() for at, one in methods.items()} for name, methods in found.items()},
         **anchors.results(),
@@ -180,8 +190,9 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
     }
     title = f"{NAMES[kind]}: accuracy against ε (δ = 1e-4, one record replaced)"
     shown = {title: {words: research.over_epsilon(found[name]) for name, (_, words) in LINES.items()}}
-    if once:
-        three = (research.over_epsilon(methods) for methods in (found["with_secure_sum"], found["proved"], once))
+    if tried:
+        rules = (found[name] for name in ("with_secure_sum", "proved", "noise_once"))
+        three = (research.over_epsilon(methods) for methods in rules)
         shown[f"{title}, three rules"] = dict(zip(THREE_RULES, three, strict=True))
     levels = {"without privacy": research.spread(anchors.free.accuracy)["mean"], **anchors.levels()}
     panels = [

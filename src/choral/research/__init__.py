@@ -12,7 +12,7 @@ from choral.learning.models import Model, logistic, mlp
 from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.privacy.calibrate import Rule
-from choral.research.comparisons import Anchors, anchors
+from choral.research.comparisons import Anchors, all_in_one_place, anchors
 from choral.research.experiment import Curve, Experiment, Task
 from choral.research.measurements import Measurements
 from choral.research.page import table, write_page
@@ -20,7 +20,7 @@ from choral.research.panels import panel
 from choral.research.repeats import compared, differences, ends, last, paired, spread
 from choral.research.results import Figure, Found, ResultsFile, measure
 from choral.research.theory import SO_FAR, bounded, regularised, theorem_2
-from choral.research.tuning import Method, grid, over_epsilon, tuned, tuned_over, validated
+from choral.research.tuning import Method, budgeted, grid, over_epsilon, tuned, tuned_over, validated
 from choral.research.verdicts import Claims, Side, difference, judged, judged_over, kept, means, number, reached
 
 __all__ = [
@@ -40,8 +40,10 @@ __all__ = [
     "Side",
     "Split",
     "Task",
+    "all_in_one_place",
     "anchors",
     "bounded",
+    "budgeted",
     "compared",
     "difference",
     "differences",

@@ -62,15 +62,15 @@ def anchors(
     """
     proved = tuned_over(measurements, private, "proved", epsilons, delta)
     free = tuned(measurements, candidates)
-    central = [(_central(one), repeat) for repeat, one in enumerate(free.chosen)]
-    measurements.side_by_side(central, "test")
-    together = [measurements.curve(one, repeat, "test") for one, repeat in central]
-    alone = [round(measurements.alone(one, repeat), 6) for repeat, one in enumerate(free.chosen)]
+    central = [*map(all_in_one_place, free.chosen)]
+    measurements.side_by_side([(one, repeat, "test") for repeat, one in enumerate(central)])
+    together = [measurements.curve(one, repeat, "test") for repeat, one in enumerate(central)]
+    alone = [round(one, 6) for one in measurements.each_alone(free.chosen)]
     return Anchors(free=free, centralised=last(together, "test_accuracy"), each_alone=alone, proved=proved)
 
 
-def _central(free: Experiment) -> Experiment:
-    """All rows in one place: every device in every round, one step each, as many steps as the federated run makes."""
+def all_in_one_place(free: Experiment) -> Experiment:
+    """What `anchors` compares with: every device in every round, one step each, as many steps as the run makes."""
     return replace(
         free, cohort=free.task.devices, local_steps=1, rounds=free.rounds * free.local_steps, looks=1, also=()
     )

@@ -238,17 +238,18 @@ class Experiment:
         >>> plain.curve(0, "test")["round"], plain.curve(0, "test")["test_accuracy"][-1] > 0.9
         ([2.0, 4.0], True)
         """
-        seen: Curve = {name: [] for name in ("round", f"{part}_accuracy", f"{part}_loss", *self.also)}
+        names = ("round", f"{part}_accuracy", f"{part}_loss", *self.also)
         (model, split, _), looks = self.task.begun(repeat), trained(self, repeat)
-        for done, parameters in looks[-1:] if part == "validation" else looks:
+
+        def look(done: int, parameters: NDArray[np.float32]) -> list[float]:
             found = evaluate(model, parameters, getattr(split, part))
-            look = [done, found.accuracy or 0.0, found.loss]
-            for measure in self.also:
-                measured = mean_loss if measure == "train_loss" else squared_gradient_norm
-                look.append(measured(model, parameters, split.train))
-            for name, value in zip(seen, look, strict=True):
-                seen[name].append(float(f"{value:.6g}"))
-        return seen
+            measures = [mean_loss if one == "train_loss" else squared_gradient_norm for one in self.also]
+            also = [measure(model, parameters, split.train) for measure in measures]
+            return [float(f"{value:.6g}") for value in (done, found.accuracy or 0.0, found.loss, *also)]
+
+        with ThreadPoolExecutor(CORES) as pool:  # one look keeps about one core busy
+            seen = pool.map(look, *zip(*(looks[-1:] if part == "validation" else looks), strict=True))
+            return {name: list(values) for name, values in zip(names, zip(*seen, strict=True), strict=True)}
 
     def gradient_at_start(self, repeat: int) -> float:
         """‖∇f‖² where a run begins."""
@@ -279,7 +280,8 @@ def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
 
 
 Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
-TOGETHER = 6  # runs of one group: with more of them their models leave a core's cache
+TOGETHER = 6  # runs of one group: with many more of them their models leave a core's cache
+NEAR_SIZES = (TOGETHER, TOGETHER + 1, TOGETHER - 1, TOGETHER - 2)
 TRACED = ("step_size", "clip", "noise", "update_clip", "update_noise")
 MOST_BYTES = 2**28  # of models that are kept, so that what is chosen need not be trained again
 _kept: dict[tuple[Experiment, int], Looks] = {}
@@ -298,16 +300,21 @@ def train_together(
     """Those of these runs that are not kept, each as soon as it is trained; as many groups at a time as cores.
 
     Runs of one repeat that differ in step size, clips and noises alone, so in ε, go through the rows together, some at
-    a time. While a run goes on, `moved` is called with words about it, from several threads.
+    a time. The first group of every form comes first, so that no group waits while another compiles what both need,
+    and then the largest, so that no core is idle at the end. While a run goes on, `moved` is called with words about
+    it, from several threads.
     """
     alike: dict[tuple[Experiment, int], list[Experiment]] = {}
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
             alike.setdefault((_form(experiment), repeat), []).append(experiment)
     groups = [(group, repeat) for (_, repeat), every in alike.items() for group in _in_groups(every)]
+    first = {(_form(group[0]), len(group)): number for number, (group, _) in reversed([*enumerate(groups)])}
+    later = [number for number in range(len(groups)) if number not in first.values()]
+    order = [*sorted(first.values()), *sorted(later, key=lambda number: -_work(groups[number][0]))]
     pool = ThreadPoolExecutor(CORES)
     try:
-        coming = {pool.submit(_looks, group, repeat, moved): (group, repeat) for group, repeat in groups}
+        coming = {pool.submit(_looks, *groups[number], moved): groups[number] for number in order}
         for done in as_completed(list(coming)):
             group, repeat = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
             for one, seen in zip(group, done.result(), strict=True):
@@ -327,11 +334,21 @@ def _form(experiment: Experiment) -> Experiment:
 
 
 def _in_groups(alike: Sequence[Experiment]) -> list[Sequence[Experiment]]:
-    """Experiments in groups of about one size, so that little is compiled; those with noise once in one."""
+    """Experiments in groups of one size if one is near that divides them, so that little is compiled.
+
+    Those with noise once are one group.
+    """
     if alike[0].noise_is_added == "once":
         return [alike]
-    size = -(-len(alike) // -(-len(alike) // TOGETHER))
+    whole = [size for size in NEAR_SIZES if len(alike) % size == 0]
+    size = whole[0] if whole else -(-len(alike) // -(-len(alike) // TOGETHER))
     return [alike[start : start + size] for start in range(0, len(alike), size)]
+
+
+def _work(group: Sequence[Experiment]) -> int:
+    """About how much a group has to do: the rows of all its steps."""
+    first = group[0]
+    return len(group) * first.rounds * first.cohort * first.local_steps * first.batch
 
 
 def _keep(run: tuple[Experiment, int], looks: Looks) -> None:

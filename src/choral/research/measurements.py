@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from choral import __version__
 from choral.errors import StorageError
-from choral.research.experiment import Curve, Experiment, Part, train_together
+from choral.research.experiment import CORES, Curve, Experiment, Part, train_together
 from choral.run.folder import write_whole
 
 
@@ -35,13 +36,22 @@ class Measurements:
 
     def together(self, experiments: Sequence[Experiment], part: Part) -> None:
         """Train what will be asked for, side by side; each run is measured and kept when it is there."""
-        self.side_by_side([(one, repeat) for repeat in range(self.repeats) for one in experiments], part)
+        self.ahead([(experiments, part)])
 
-    def side_by_side(self, runs: Sequence[tuple[Experiment, int]], part: Part) -> None:
+    def ahead(self, wanted: Sequence[tuple[Sequence[Experiment], Part]]) -> None:
+        """The same for experiments that will be asked for by different parts of the rows."""
+        repeats = range(self.repeats)
+        self.side_by_side([(one, repeat, part) for repeat in repeats for some, part in wanted for one in some])
+
+    def side_by_side(self, runs: Sequence[tuple[Experiment, int, Part]]) -> None:
         """The same for experiments that differ from repeat to repeat."""
-        missing = [(one, repeat) for one, repeat in runs if str(repeat) not in self._file(one, part)[1]]
-        for one, repeat in train_together(missing, self.moved):
-            self.curve(one, repeat, part)
+        missing: dict[tuple[Experiment, int], list[Part]] = {}
+        for one, repeat, part in dict.fromkeys(runs):
+            if str(repeat) not in self._file(one, part)[1]:
+                missing.setdefault((one, repeat), []).append(part)
+        for one, repeat in train_together(list(missing), self.moved):
+            for part in missing[one, repeat]:
+                self.curve(one, repeat, part)
 
     def curves(self, experiment: Experiment) -> list[Curve]:
         """The curve of each repeat on its test rows: for what is not chosen among others."""
@@ -65,6 +75,22 @@ class Measurements:
         """The mean test accuracy of every device by itself."""
         found: float = self._kept(experiment, "alone", repeat, lambda: experiment.alone(repeat))
         return found
+
+    def each_alone(self, experiments: Sequence[Experiment]) -> list[float]:
+        """The same for the experiment of each repeat, as many at a time as there are cores."""
+        pool = ThreadPoolExecutor(CORES)
+        try:
+            coming = {
+                repeat: pool.submit(one.alone, repeat)
+                for repeat, one in enumerate(experiments)
+                if str(repeat) not in self._file(one, "alone")[1]
+            }
+            return [
+                self._kept(one, "alone", repeat, coming[repeat].result) if repeat in coming else self.alone(one, repeat)
+                for repeat, one in enumerate(experiments)
+            ]
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401 - JSON
         """What was measured before, or is measured now."""
@@ -98,8 +124,12 @@ class Counting(Measurements):
         super().__init__(folder, repeats)
         self.missing: set[tuple[Path, int]] = set()
 
-    def side_by_side(self, runs: Sequence[tuple[Experiment, int]], part: Part) -> None:
+    def side_by_side(self, runs: Sequence[tuple[Experiment, int, Part]]) -> None:
         """Nothing is trained."""
+
+    def each_alone(self, experiments: Sequence[Experiment]) -> list[float]:
+        """Nothing here either."""
+        return [self.alone(one, repeat) for repeat, one in enumerate(experiments)]
 
     def _kept(self, experiment: Experiment, what: str, repeat: int, measure: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002 - as above
         path, kept = self._file(experiment, what)

@@ -115,12 +115,16 @@ def validated(measurements: Measurements, candidates: Sequence[Experiment]) -> l
     return [max(last(curves, "validation_accuracy")) for curves in found]
 
 
+def budgeted(candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float) -> list[Experiment]:
+    """Every candidate at every ε, with the least noise for it: what `tuned_over` will ask for."""
+    return [one.within(rule, epsilon=epsilon, delta=delta) for epsilon in epsilons for one in candidates]
+
+
 def tuned_over(
     measurements: Measurements, candidates: Sequence[Experiment], rule: Rule, epsilons: Sequence[float], delta: float
 ) -> dict[str, Method]:
     """The same for several budgets, by their ε; all are trained together."""
-    every = [one.within(rule, epsilon=epsilon, delta=delta) for epsilon in epsilons for one in candidates]
-    measurements.together(every, "validation")
+    measurements.together(budgeted(candidates, rule, epsilons, delta), "validation")
     return {f"{one:g}": tuned(measurements, candidates, rule, one, delta) for one in epsilons}
 
 
