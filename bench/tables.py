@@ -353,8 +353,8 @@ def processes(found: Results) -> str:
         if name.startswith("processes_")
     ]
     about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
-    head = ["processes", "uploads received, s", "of it adding, s", "speed-up of this",
-            "opened after the last answer, s", "of it split, s", "speed-up of this", "longest way in CPU s"]  # fmt: skip
+    head = ["processes", "uploads received, s", "of it adding, s", "speed-up of this", "opened at the end, s",
+            "of it split, s", "speed-up of this", "longest way in CPU s"]  # fmt: skip
     return about + "\n\n" + table(head, rows)
 
 
