@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -63,19 +64,21 @@ def test_rounds_between_two_looks_that_do_not_fit_one_call_are_several(monkeypat
     assert not np.array_equal(*parts.parameters)
 
 
-def test_all_calls_of_a_sweep_are_one_compiled_program():
-    each, before = [Recipe.of(PLAN)] * 3, sweep._compiled(1)._cache_size()
-    looks = list(rounds_together(engine(mlp(40, (3,)), PLAN, each[0]), each, mlp(40, (3,)).start(0), COHORTS, every=2))
-    assert len(looks) == 3 and sweep._compiled(1)._cache_size() == before + 1
+def test_all_calls_of_a_sweep_are_one_compiled_program(caplog):
+    model, each = mlp(40, (3,)), [Recipe.of(PLAN)] * 3
+    with jax.log_compiles():
+        looks = list(rounds_together(engine(model, PLAN, each[0]), each, model.start(0), COHORTS, every=2))
+    compiled = [one for one in caplog.messages if one.startswith("Compiling jit(_train)")]
+    assert (len(looks), len(compiled)) == (3, 1)
 
 
 def test_a_compiler_without_an_option_that_saves_time_compiles_without_it(monkeypatch):
     recipe = Recipe.of(PLAN)
     (usual,) = rounds_together(engine(logistic(40), PLAN, recipe), [recipe], logistic(40).start(0), COHORTS, every=5)
     monkeypatch.setattr(sweep, "OLDER_KERNELS", "xla_cpu_no_such_option")
-    sweep._compiled.cache_clear()
+    sweep.compiled_for.cache_clear()
     (found,) = rounds_together(engine(logistic(40), PLAN, recipe), [recipe], logistic(40).start(0), COHORTS, every=5)
-    sweep._compiled.cache_clear()
+    sweep.compiled_for.cache_clear()
     assert np.array_equal(found.parameters, usual.parameters)
 
 

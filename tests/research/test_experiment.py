@@ -115,14 +115,6 @@ def test_runs_that_are_trained_side_by_side_have_the_results_that_they_have_alon
     assert [one.curve(repeat, "test") for one, repeat in runs] == together
 
 
-@pytest.mark.parametrize(
-    ("runs", "sizes"),
-    [(1, [1]), (7, [7]), (8, [4, 4]), (9, [5, 4]), (12, [6, 6]), (15, [5, 5, 5]), (21, [7, 7, 7]), (27, [6] * 4 + [3])],
-)
-def test_runs_are_in_groups_of_one_size_where_one_divides_them(runs, sizes):
-    assert [len(group) for group in experiment._in_groups([PLAIN] * runs)] == sizes
-
-
 def test_the_first_group_of_every_form_is_trained_first_and_then_the_largest(monkeypatch):
     KEPT.clear()
     begun = []

@@ -66,7 +66,7 @@ def rounds_together(
     numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
     # Where the first call finds them the later ones do, too: else what takes them is compiled twice.
     thetas: Any = jax.device_put(np.stack([start] * len(recipes)), engine.processors[0])
-    size, train = min(every, _rounds_in_a_call(engine)), _compiled(max(0, len(engine.model.widths) - 2))
+    size, train = min(every, _rounds_in_a_call(engine)), compiled_for(max(0, len(engine.model.widths) - 2))
     turns: list[Turn] = [(first + number, cohort, None) for number, cohort in enumerate(cohorts)]
     calls = zip(turns, engine.drawing.rounds(turns, engine._take_part), strict=True)
     for begin in range(0, len(cohorts), every):
@@ -122,7 +122,7 @@ def _train(
 
 
 @cache
-def _compiled(hidden: int) -> Callable[..., tuple[Array, Array]]:
+def compiled_for(hidden: int) -> Callable[..., tuple[Array, Array]]:
     """`_train` for models with so many hidden layers.
 
     Without any, the older way to write kernels compiles in half to two thirds of the time, and they are no slower, with

@@ -90,7 +90,7 @@ def _once(base: research.Experiment, only: Choices) -> list[research.Experiment]
     return research.grid(base, {**ONCE, **some})
 
 
-class Line(NamedTuple):
+class TunedLine(NamedTuple):
     """What is tried for a line, by which rule, and for which budgets."""
 
     tried: list[research.Experiment]
@@ -99,7 +99,9 @@ class Line(NamedTuple):
     delta: float
 
 
-def _ahead(measurements: research.Measurements, free: Sequence[research.Experiment], lines: Iterable[Line]) -> None:
+def _ahead(
+    measurements: research.Measurements, free: Sequence[research.Experiment], lines: Iterable[TunedLine]
+) -> None:
     """Train all candidates of a figure, before any is asked for: more of them then go through the rows together."""
     private = [one for line in lines for one in research.budgeted(*line)]
     measurements.together([*free, *private], "validation")
@@ -113,12 +115,12 @@ def utility(kind: Kind, measurements: research.Measurements, *, quick: bool) -> 
     candidates = _tried(base, None, only)
     wider = [replace(one, task=task(kind, "wide")) for one in candidates]
     methods = {
-        name: Line(_tried(base, rule, only), rule, [10.0], PUBLISHED_DELTA) for name, (rule, _) in METHODS.items()
+        name: TunedLine(_tried(base, rule, only), rule, [10.0], PUBLISHED_DELTA) for name, (rule, _) in METHODS.items()
     }
-    others = {"proved": Line(_tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)}
+    others = {"proved": TunedLine(_tried(base, "proved", only), "proved", epsilons, PROVED_DELTA)}
     if tried := _once(base, only):
-        others["once"] = Line(tried, "with_secure_sum", epsilons, PROVED_DELTA)
-        others["published"] = Line(_tried(base, "paper", only), "paper", epsilons, PROVED_DELTA)
+        others["once"] = TunedLine(tried, "with_secure_sum", epsilons, PROVED_DELTA)
+        others["published"] = TunedLine(_tried(base, "paper", only), "paper", epsilons, PROVED_DELTA)
     _ahead(measurements, [*candidates, *wider], [*methods.values(), *others.values()])
     anchors = research.anchors(measurements, candidates)
     found = {name: research.tuned_over(measurements, *line)["10"] for name, line in methods.items()}
@@ -171,9 +173,11 @@ def tradeoff(kind: Kind, measurements: research.Measurements, *, quick: bool) ->
     (base, epsilons), only = TRADEOFF[kind], QUICK if quick else ONE_CLIP
     if quick:
         base, epsilons = replace(base, rounds=10), (epsilons[0], epsilons[-1])
-    lines = {name: Line(_tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA) for name, (rule, _) in LINES.items()}
+    lines = {
+        name: TunedLine(_tried(base, rule, only), rule, epsilons, PUBLISHED_DELTA) for name, (rule, _) in LINES.items()
+    }
     if tried := _once(base, only):
-        lines["noise_once"] = Line(tried, "with_secure_sum", epsilons, PUBLISHED_DELTA)
+        lines["noise_once"] = TunedLine(tried, "with_secure_sum", epsilons, PUBLISHED_DELTA)
     candidates = _tried(base, None, only)
     _ahead(measurements, candidates, lines.values())
     anchors = research.anchors(measurements, candidates)

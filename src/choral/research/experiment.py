@@ -26,6 +26,7 @@ from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, within_draws
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
+from choral.research.training_order import in_groups, in_order
 from choral.secagg.codec import mean
 
 CORES = os.cpu_count() or 1
@@ -280,8 +281,6 @@ def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
 
 
 Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
-TOGETHER = 6  # runs of one group: with many more of them their models leave a core's cache
-NEAR_SIZES = (TOGETHER, TOGETHER + 1, TOGETHER - 1, TOGETHER - 2)
 TRACED = ("step_size", "clip", "noise", "update_clip", "update_noise")
 MOST_BYTES = 2**28  # of models that are kept, so that what is chosen need not be trained again
 _kept: dict[tuple[Experiment, int], Looks] = {}
@@ -300,21 +299,17 @@ def train_together(
     """Those of these runs that are not kept, each as soon as it is trained; as many groups at a time as cores.
 
     Runs of one repeat that differ in step size, clips and noises alone, so in ε, go through the rows together, some at
-    a time. The first group of every form comes first, so that no group waits while another compiles what both need,
-    and then the largest, so that no core is idle at the end. While a run goes on, `moved` is called with words about
-    it, from several threads.
+    a time. While a run goes on, `moved` is called with words about it, from several threads.
     """
     alike: dict[tuple[Experiment, int], list[Experiment]] = {}
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
             alike.setdefault((_form(experiment), repeat), []).append(experiment)
-    groups = [(group, repeat) for (_, repeat), every in alike.items() for group in _in_groups(every)]
-    first = {(_form(group[0]), len(group)): number for number, (group, _) in reversed([*enumerate(groups)])}
-    later = [number for number in range(len(groups)) if number not in first.values()]
-    order = [*sorted(first.values()), *sorted(later, key=lambda number: -_work(groups[number][0]))]
+    forms = [(form, group, repeat) for (form, repeat), every in alike.items() for group in in_groups(every)]
     pool = ThreadPoolExecutor(CORES)
     try:
-        coming = {pool.submit(_looks, *groups[number], moved): groups[number] for number in order}
+        groups = [(group, repeat) for _, group, repeat in in_order(forms)]
+        coming = {pool.submit(_looks, *one, moved): one for one in groups}
         for done in as_completed(list(coming)):
             group, repeat = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
             for one, seen in zip(group, done.result(), strict=True):
@@ -331,24 +326,6 @@ def _form(experiment: Experiment) -> Experiment:
         return replace(experiment, clip=1.0, noise=0.0) if plan.partitioned else experiment
     form = experiment.recipe().form
     return replace(experiment, **{name: getattr(form, name) for name in TRACED})
-
-
-def _in_groups(alike: Sequence[Experiment]) -> list[Sequence[Experiment]]:
-    """Experiments in groups of one size if one is near that divides them, so that little is compiled.
-
-    Those with noise once are one group.
-    """
-    if alike[0].noise_is_added == "once":
-        return [alike]
-    whole = [size for size in NEAR_SIZES if len(alike) % size == 0]
-    size = whole[0] if whole else -(-len(alike) // -(-len(alike) // TOGETHER))
-    return [alike[start : start + size] for start in range(0, len(alike), size)]
-
-
-def _work(group: Sequence[Experiment]) -> int:
-    """About how much a group has to do: the rows of all its steps."""
-    first = group[0]
-    return len(group) * first.rounds * first.cohort * first.local_steps * first.batch
 
 
 def _keep(run: tuple[Experiment, int], looks: Looks) -> None:
