@@ -72,7 +72,7 @@ class LivePage:
                 fix='Use: pip install "choral[live]"',
             ) from None
         self._socket = _listen(port)
-        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._stopping, self._ended = threading.Event(), False
         token = secrets.token_urlsafe(24)
         number = self._socket.getsockname()[1]
         hosts = (f"{_LOOPBACK}:{number}", f"localhost:{number}")
@@ -90,14 +90,14 @@ class LivePage:
         )
         self._thread = threading.Thread(target=self._run, name="choral-live", daemon=True)
         self._thread.start()
-        while not self._server.started and not self._ended.is_set():
+        while not self._server.started and not self._ended:
             time.sleep(0.01)
 
     def _run(self) -> None:
         try:
             self._server.run([self._socket])
         finally:
-            self._ended.set()
+            self._ended = True
 
     def __repr__(self) -> str:
         """Without the address: its token is a secret."""
@@ -105,9 +105,10 @@ class LivePage:
 
     def wait(self) -> None:
         """Return when the page has been closed."""
-        # Not by join alone: in Python 3.11 a thread whose join is interrupted by Ctrl-C counts as ended.
-        while not self._ended.wait(_PAUSE):  # in short steps, so that Ctrl-C comes through everywhere
-            pass
+        # Not by join alone: in Python 3.11 a thread whose join is interrupted by Ctrl-C counts as ended. Nor by an
+        # event: Ctrl-C at a bad moment leaves its lock taken, and the thread would wait for it forever.
+        while not self._ended:  # in short steps, so that Ctrl-C comes through everywhere
+            time.sleep(_PAUSE)
         self._thread.join()
 
     def close(self) -> None:
