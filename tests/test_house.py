@@ -48,6 +48,32 @@ def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     )  # the front doors are enough for it
 
 
+def unasked_imports(text, available):
+    """What a test module imports when it is loaded, without a skip before it, and no package of the lock has."""
+    found, asked = [], set()
+    for node in ast.parse(text).body:
+        call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.importorskip":
+            asked.add(ast.literal_eval(call.args[0]).split(".")[0])
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        found += [name for name in names if name.split(".")[0] not in available | asked]
+    return found
+
+
+def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
+    # PyTorch is in no lock. One module of helpers imported it, and `make test` ended there on a machine without it.
+    locked = set(map(canonicalize_name, pins("requirements-dev.lock")))
+    available = {"choral", "tests", "bench", "docs", "examples", *sys.stdlib_module_names}
+    for module, distributions in metadata.packages_distributions().items():
+        if any(canonicalize_name(one) in locked for one in distributions):
+            available.add(module)
+    assert unasked_imports("import torch", available) == ["torch"]
+    assert not unasked_imports('torch = pytest.importorskip("torch")\nfrom torch import nn', available)
+    found = {path.name: unasked_imports(path.read_text(), available) for path in (ROOT / "tests").rglob("*.py")}
+    assert {name: one for name, one in found.items() if one} == {}
+
+
 def test_a_room_that_is_not_on_the_map_is_caught(copy_of_the_house):
     (copy_of_the_house / "src/choral/utils.py").write_text('"""A room that nobody planned."""\n')
     planted = lint_imports(copy_of_the_house)

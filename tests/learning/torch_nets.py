@@ -1,10 +1,11 @@
-"""Modules for tests of the door for PyTorch; whoever imports this must have the extra."""
+"""Modules for tests of the door for PyTorch; without the extra, this file and whoever imports it are skipped."""
 
-import torch
-from torch import nn
-from torch.nn import functional
+import pytest
 
 import choral
+
+torch = pytest.importorskip("torch", reason="the extra choral[torch] is not installed")
+nn, functional = torch.nn, torch.nn.functional
 
 
 def stack(features, classes):

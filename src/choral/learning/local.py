@@ -28,7 +28,6 @@ COMPILED: dict[str, Any] = {
 }
 
 
-Total = tuple[Tree, Tree | None]  # a sum, and what rounding it has left over, where that is kept
 Held = tuple[Array, Array, Array | None]  # features and labels of rows, and their lengths where they are known
 Noise = Callable[[Array, tuple[int, ...], int], Array]  # (one step's key, shape, place in the flat vector) -> Gaussians
 
@@ -135,7 +134,7 @@ def local_changes(
         factor = clip_factor(tree_norm(update), numbers.update_clip)
         update = jax.tree.map(lambda leaf: jnp.where(factor > 0, leaf * factor, 0), update)
         spread = numbers.update_spread if recipe.update_noise else None
-        update = add_noise(model, (update, None), spread, keys[-1], draw)
+        update = add_noise(model, update, spread, keys[-1], draw)
     return jax.tree.leaves(update)
 
 
@@ -166,10 +165,10 @@ def batch_sum(
     batch: Array,
     count: Array,
     lengths: Array | None = None,
-) -> Total:
+) -> Tree:
     """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
-    A piece's sum depends on its own rows alone, and pieces are added all but exactly, so one record changes what is
+    A piece's sum depends on its own rows alone, and several pieces are added in float64, so one record changes what is
     rounded in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
@@ -188,22 +187,22 @@ def batch_sum(
     def nothing(tree: Tree, *_: Array) -> Tree:
         return jax.tree.map(jnp.zeros_like, tree)
 
-    def add_piece(total: Total, piece: tuple[Array, Array]) -> tuple[Total, None]:
-        return add_in_two_floats(total, part(tree, held, *piece, *clip)), None
+    def add_piece(total: Tree, piece: tuple[Array, Array]) -> tuple[Tree, None]:
+        return jax.tree.map(plus, total, part(tree, held, *piece, *clip)), None
 
     room = batch.shape[0]
     pieces, rows = rounding.pieces(room, rounding.strict_rows(room) if recipe.strict else None)
     if pieces > 1:
         places = jnp.pad(batch, (0, pieces * rows - room), constant_values=-1).reshape(pieces, rows)
-        zeros = jax.tree.map(jnp.zeros_like, tree)
-        total, _ = lax.scan(add_piece, (zeros, zeros), (places, count - rows * jnp.arange(pieces)))
+        zeros = jax.tree.map(zeros_in_double, tree)
+        total, _ = lax.scan(add_piece, zeros, (places, count - rows * jnp.arange(pieces)))
         return total
     whole = part(tree, held, batch[:usual], count, *clip)
     if usual is None or usual >= room:
-        return whole, None
+        return whole
     # Adding the zeros of an unused tail changes no number, so it does not matter for which lanes it is computed.
     rest = if_any(count > usual, part, nothing, tree, held, batch[usual:], count - usual, *clip)
-    return jax.tree.map(jnp.add, whole, rest), None
+    return jax.tree.map(jnp.add, whole, rest)
 
 
 def rows_at(model: Model, held: Held, batch: Array) -> Held:
@@ -224,32 +223,31 @@ def rows_at(model: Model, held: Held, batch: Array) -> Held:
     return rows, of(labels), lengths_of(rows) if lengths is None else of(lengths)
 
 
-def add_in_two_floats(total: Total, part: Tree) -> Total:
-    """The total, kept as the float32 nearest to it and what that leaves over, with one more part added.
+def zeros_in_double(leaf: Array) -> Array:
+    """As many zeros in float64, from which a sum of pieces begins.
 
-    >>> high, low = add_in_two_floats((jnp.float32(2**24), jnp.float32(0)), jnp.float32(1))
-    >>> float(high), float(low)
-    (16777216.0, 1.0)
+    >>> zeros_in_double(jnp.ones(2)).dtype
+    dtype('float64')
     """
-
-    def add(high: Array, low: Array, one: Array) -> tuple[Array, Array]:
-        near = high + one
-        taken = near - high
-        low = low + ((high - (near - taken)) + (one - taken))  # what the first sum lost, exactly (Knuth's TwoSum)
-        whole = near + low
-        return whole, low - (whole - near)
-
-    leaves, form = jax.tree.flatten(part)
-    added = [add(*three) for three in zip(*map(jax.tree.leaves, total), leaves, strict=True)]
-    return jax.tree.unflatten(form, [high for high, _ in added]), jax.tree.unflatten(form, [low for _, low in added])
+    with jax.enable_x64(True):
+        return jnp.zeros(leaf.shape, jnp.float64)
 
 
-def add_noise(model: Model, total: Total, deviation: Number | None, key: Array, draw: Noise) -> Tree:
+def plus(total: Array, part: Array) -> Array:
+    """The sum of the two, in the precision of the total.
+
+    >>> many = plus(zeros_in_double(jnp.ones(1)), jnp.float32([2**24]))
+    >>> plus(many, jnp.float32([1])).tolist(), plus(jnp.float32([2**24]), jnp.float32([1])).tolist()
+    ([16777217.0], [16777216.0])
+    """
+    with jax.enable_x64(True):
+        return total + part.astype(total.dtype)
+
+
+def add_noise(model: Model, total: Tree, deviation: Number | None, key: Array, draw: Noise) -> Tree:
     """The total plus Gaussian noise of this standard deviation, numbered along the flat vector, rounded once."""
-    high, low = total
-    if deviation is None:
-        return high if low is None else jax.tree.map(jnp.add, high, low)
-    leaves, form = jax.tree.flatten(high)
-    drawn = [deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
-    noises = jax.tree.unflatten(form, drawn)
-    return jax.tree.map(jnp.add, high, noises) if low is None else add_in_two_floats((high, low), noises)[0]
+    if deviation is not None:
+        leaves, form = jax.tree.flatten(total)
+        drawn = [deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
+        total = jax.tree.map(plus, total, jax.tree.unflatten(form, drawn))
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), total)
