@@ -1,9 +1,15 @@
-"""Every digest, ε, rule, adversary, certificate, event and noise is what it was before mechanisms became values."""
+"""Every digest, ε, rule, adversary, certificate, event and noise is what it was before mechanisms became values.
+
+Words, digests and events are compared as they are. An ε or a noise of Poisson batches comes from convolutions, which
+dp-accounting leaves to OpenBLAS: its kernels for other processors add in other orders and differ by about 1e-12
+(OPENBLAS_CORETYPE=SKYLAKEX and HASWELL show it on one machine). So numbers may differ by what `choral verify` allows.
+"""
 
 import json
 
 import pytest
 
+from choral.report.verify import EXACT, differences
 from tests.privacy import golden
 
 KEPT = json.loads(golden.FILE.read_text())
@@ -11,7 +17,13 @@ KEPT = json.loads(golden.FILE.read_text())
 
 def test_the_accounts_of_a_spread_of_plans_are_those_that_were_written_down():
     now = [{"given": one, "account": golden.answer(golden.account, **one)} for one in golden.accounts()]
-    assert json.loads(json.dumps(now)) == KEPT["accounts"]
+    assert differences(KEPT["accounts"], json.loads(json.dumps(now))) == []
+
+
+def test_a_number_that_differs_by_more_than_another_processor_explains_is_found():
+    assert EXACT <= 1e-9
+    for change, found in ((1e-12, 0), (1e-8, 1)):
+        assert len(differences({"epsilon": 1.5}, {"epsilon": 1.5 * (1 + change)})) == found
 
 
 def without_sums(value):
@@ -31,9 +43,9 @@ def test_a_plan_keeps_its_digest_its_charges_and_the_rounds_that_limits_allow(nu
 
 
 @pytest.mark.parametrize("number", range(len(KEPT["calibrations"])))
-def test_the_least_noise_and_the_most_rounds_stay_to_the_last_bit(number):
+def test_the_least_noise_and_the_most_rounds_stay(number):
     kept = KEPT["calibrations"][number]
     plan = golden.Plan(**list(golden.plans())[number])
     assert plan.digest == kept["plan"]
     now = golden.calibrations(plan)
-    assert now == {rule: kept[rule] for rule in now}
+    assert differences({rule: kept[rule] for rule in now}, json.loads(json.dumps(now))) == []
