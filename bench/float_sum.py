@@ -27,8 +27,14 @@ from choral.learning.local import COMPILED, local_update, plus, zeros_in_double
 from choral.learning.recipe import Recipe, sensitivity_factor
 
 STACK = models.logistic(2)
-MODELS = {"dense": STACK, "general": models.own(STACK.init, STACK.loss, STACK.predict, features=2)}
-CLIP = math.sqrt(32.5) * (1 + 1e-5)  # above the norm of the gradient at θ = 0 of a row (±8, 0), ½·√2·√65
+FOUR = models.logistic(2, 4)
+OWN = models.own(STACK.init, STACK.loss, STACK.predict, features=2)
+MODELS = {"dense": STACK, "four classes": FOUR, "general": OWN}
+
+
+def clip_of(model: models.Model) -> float:
+    """A clip above the norm of the gradient at θ = 0 of a row (±8, 0): √65 times that of the slopes, √½ or √¾."""
+    return math.sqrt(65 * (0.75 if model is FOUR else 0.5)) * (1 + 1e-5)
 
 
 def worst_rows(count: int) -> tuple[np.ndarray[Any, Any], int]:
@@ -42,7 +48,7 @@ def worst_rows(count: int) -> tuple[np.ndarray[Any, Any], int]:
 def moved(model: models.Model, count: int) -> dict[str, float]:
     """By how many G the sum moves when the record is turned around and when it is left out, and what is allowed."""
     rows, place = worst_rows(count)
-    recipe = Recipe(steps=1, batch=count, step_size=1.0, clip=CLIP)
+    recipe = Recipe(steps=1, batch=count, step_size=1.0, clip=clip_of(model))
     given = (jnp.ones(count, jnp.int32), np.int32([count]), jnp.zeros((2, 4), jnp.uint32))
 
     @partial(jax.jit, compiler_options=COMPILED)
@@ -55,7 +61,7 @@ def moved(model: models.Model, count: int) -> dict[str, float]:
     others = everyone.copy()
     others[0, place] = -1
     first, second, third = (
-        np.asarray(update(jnp.asarray(features), batch), dtype=np.float64) * count / CLIP
+        np.asarray(update(jnp.asarray(features), batch), dtype=np.float64) * count / clip_of(model)
         for features, batch in ((rows, everyone), (turned, everyone), (rows, others))
     )
     factor = sensitivity_factor(model, count)

@@ -48,16 +48,26 @@ def test_an_import_against_the_arrows_is_caught(copy_of_the_house):
     )  # the front doors are enough for it
 
 
-def unasked_imports(text, available):
-    """What a test module imports when it is loaded, without a skip before it, and no package of the lock has."""
-    found, asked = [], set()
+def unasked_imports(text, available, seen=None):
+    """Packages that no lock provides and no `importorskip` guards, but that are imported when this file is loaded.
+
+    What it imports of this repository is loaded with it, and so are their imports.
+    """
+    found, asked, seen = set(), set(), set() if seen is None else seen
     for node in ast.parse(text).body:
         call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.importorskip":
             asked.add(ast.literal_eval(call.args[0]).split(".")[0])
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-        found += [name for name in names if name.split(".")[0] not in available | asked]
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+        for name in names:
+            if name.split(".")[0] not in available | asked:
+                found.add(name.split(".")[0])
+            own = [folder / f"{name.replace('.', '/')}.py" for folder in (ROOT / "src", ROOT)]
+            for path in (one for one in own if one.exists() and one not in seen):
+                seen.add(path)
+                found |= unasked_imports(path.read_text(), available | asked, seen)
     return found
 
 
@@ -68,9 +78,11 @@ def test_no_test_needs_a_package_that_the_lock_lacks_only_to_be_collected():
     for module, distributions in metadata.packages_distributions().items():
         if any(canonicalize_name(one) in locked for one in distributions):
             available.add(module)
-    assert unasked_imports("import torch", available) == ["torch"]
-    assert not unasked_imports('torch = pytest.importorskip("torch")\nfrom torch import nn', available)
-    found = {path.name: unasked_imports(path.read_text(), available) for path in (ROOT / "tests").rglob("*.py")}
+    for text in ("import torch", "from torch import nn", "from choral.learning import torch_steps"):
+        assert unasked_imports(text, available) == {"torch"}
+        assert not unasked_imports(f'torch = pytest.importorskip("torch")\n{text}', available)
+    files = (ROOT / "tests").rglob("*.py")
+    found = {str(path.relative_to(ROOT)): unasked_imports(path.read_text(), available) for path in files}
     assert {name: one for name, one in found.items() if one} == {}
 
 

@@ -14,7 +14,7 @@ from choral.learning import local, models, rounding, streams
 from choral.learning.batches import Batches, drawer_of, poisson
 from choral.learning.local import local_update, plus, zeros_in_double
 from choral.learning.norms import norm
-from choral.learning.recipe import Recipe, noise_on_sum, sensitivity_factor
+from choral.learning.recipe import Recipe, TracedNumbers, noise_on_sum, sensitivity_factor
 from choral.plan import Plan
 
 
@@ -37,6 +37,22 @@ def test_pieces_are_added_in_float64_when_compiled():
         assert abs(Fraction(float(totals[column])) - exact) <= 2.0**-53 * reach
     plain = np.cumsum(parts[:, 2])[-1]  # in float32 the third column loses nearly all of its small parts
     assert abs(float(plain) - math.fsum(parts[:, 2].tolist())) > 1
+
+
+@pytest.mark.parametrize("model", [models.mlp(3, (4,)), models.logistic(3)], ids=["mlp", "logistic"])
+def test_a_batch_of_several_pieces_is_added_in_float64_and_one_piece_in_float32(model):
+    for count, law, wanted in ((384, "gaussian", "float32"), (385, "gaussian", "float64"), (40, "skellam", "float64")):
+        plan = Plan(devices=1, cohort=1, rounds=1, rows=count, batch=count, step_size=1.0, clip=1.0, noise=1.0, law=law,
+                    sampling="partition")  # fmt: skip
+        recipe, rows = Recipe.of(plan), (jnp.zeros((count, 3)), jnp.zeros(count, jnp.int32))
+        numbers, tree = TracedNumbers.of(model, recipe, count), model.unravel(jnp.zeros(model.size))
+        total = jax.eval_shape(
+            lambda batch, one=(model, recipe, numbers, None, True, tree, *rows): local.batch_sum(
+                *one, batch, len(batch)
+            ),
+            jnp.arange(count),
+        )
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(total)} == {wanted}
 
 
 @pytest.mark.parametrize("room", [1, 8, 384, 385, 2440, 10_000, 65_536, 2**24 + 30_000])

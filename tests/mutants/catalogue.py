@@ -50,8 +50,8 @@ NO_BYTE = (
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
 EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
-FLOAT_SUM = (
-    "tests/learning/test_float_sum.py::test_one_record_moves_the_sum_of_a_whole_table_by_no_more_than_twice_the_clip"
+IN_PIECES = (
+    "tests/learning/test_rounding.py::test_a_batch_of_several_pieces_is_added_in_float64_and_one_piece_in_float32"
 )
 KERNEL = "tests/learning/test_fused.py::test_a_step_is_the_one_in_double_precision_with_the_same_gaussians"
 BLAMED = (
@@ -72,9 +72,9 @@ MUTANTS = [
         "total = batch_sum(model, recipe, numbers, usual, finite, tree, features, labels, batch, count, lengths)",
         "from dataclasses import replace\n"
         "free = replace(recipe, clip=math.inf, noise=0.0)\n"
-        "total, _ = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
+        "total = batch_sum(model, free, numbers, usual, finite, tree, features, labels, batch, count)\n"
         "factor = clip_factor(tree_norm(total), recipe.clip * recipe.batch)\n"
-        "total = jax.tree.map(lambda leaf: leaf * factor, total), None\n", PAPER),
+        "total = jax.tree.map(lambda leaf: leaf * factor, total)\n", PAPER),
     bug("a convolution that is not clipped", CLIPPED + "layered_clipped_sum", "clip_factor(norms, clip)",
         "jnp.ones_like(norms)",
         "tests/learning/test_layered.py::"
@@ -152,10 +152,11 @@ MUTANTS = [
         "tests/learning/test_noise.py::test_secure_noise_is_gaussian_and_never_the_same_twice"),
     bug("deployed noise of 53 bits", NOISE + "secure_normal", "ndtri(_small_uniform(drawn := secure_words(shape)))",
         "ndtri((((drawn := secure_words(shape)) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54)", FAR_OUT),
-    # Float32
-    bug("a batch added in one product", LOCAL + "batch_sum", "pieces > 1", "False", FLOAT_SUM),
-    bug("pieces added in one float", LOCAL + "zeros_in_double", "jnp.float64", "jnp.float32",
-        "tests/learning/test_rounding.py::test_pieces_are_added_in_float64_when_compiled"),
+    # Float32. Whether rows that are the worst in one order of addition show a product of all rows depends on the
+    # processor: those with the widest registers add in many strands. So the layout of the sum is looked at.
+    bug("a batch added in one product", LOCAL + "batch_sum", "pieces > 1", "False", IN_PIECES),
+    bug("pieces added in one float", LOCAL + "batch_sum", "jax.tree.map(zeros_in_double, tree)",
+        "jax.tree.map(jnp.zeros_like, tree)", IN_PIECES),
     bug("noise without what float32 adds", RECIPE + "noise_on_sum",
         "recipe.batch * recipe.noise * max(sensitivity_factor(model, one) for one in rooms)",
         "recipe.batch * recipe.noise",

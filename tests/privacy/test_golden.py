@@ -1,8 +1,9 @@
 """Every digest, ε, rule, adversary, certificate, event and noise is what it was before mechanisms became values.
 
-Words, digests and events are compared as they are. An ε or a noise of Poisson batches comes from convolutions, which
-dp-accounting leaves to OpenBLAS: its kernels for other processors add in other orders and differ by about 1e-12
-(OPENBLAS_CORETYPE=SKYLAKEX and HASWELL show it on one machine). So numbers may differ by what `choral verify` allows.
+Everything is compared to the last bit, except for accounts and noises of Poisson batches. These come from
+convolutions, which dp-accounting leaves to OpenBLAS: its kernels for different processors add in different orders, and
+the results differ by about 1e-12 (OPENBLAS_CORETYPE=SKYLAKEX and HASWELL show it on one machine). So they may differ by
+what `choral verify` allows.
 """
 
 import json
@@ -17,7 +18,14 @@ KEPT = json.loads(golden.FILE.read_text())
 
 def test_the_accounts_of_a_spread_of_plans_are_those_that_were_written_down():
     now = [{"given": one, "account": golden.answer(golden.account, **one)} for one in golden.accounts()]
-    assert differences(KEPT["accounts"], json.loads(json.dumps(now))) == []
+    compare(KEPT["accounts"], now, lambda one: one["given"].get("sampling") == "poisson")
+
+
+def compare(kept, now, by_coins):
+    """Compare what was kept with what is worked out now, one by one; what is drawn by coins to nine digits."""
+    for one, other in zip(kept, json.loads(json.dumps(now)), strict=True):
+        assert differences(one, other) == []
+        assert by_coins(one) or one == other
 
 
 def test_a_number_that_differs_by_more_than_another_processor_explains_is_found():
@@ -48,4 +56,4 @@ def test_the_least_noise_and_the_most_rounds_stay(number):
     plan = golden.Plan(**list(golden.plans())[number])
     assert plan.digest == kept["plan"]
     now = golden.calibrations(plan)
-    assert differences({rule: kept[rule] for rule in now}, json.loads(json.dumps(now))) == []
+    compare([{rule: kept[rule] for rule in now}], [now], lambda _: not plan.partitioned)

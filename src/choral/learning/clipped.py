@@ -19,7 +19,7 @@ from choral.learning.models.layered import Layered
 from choral.learning.norms import clip_factor, norm
 from choral.learning.recipe import TINY, Number
 
-COPIED = 256  # columns of the inputs of a layer: with more, copying them takes as long as it saves
+COPIED = 256  # inputs of a layer: with more, copying them takes as long as it saves
 
 
 def clipped_sum(
@@ -128,16 +128,16 @@ def clipped_layers(
 def added_products(inputs: Array, slopes: Array) -> Array:
     """Σ over the rows of the outer products of inputs and slopes, in full precision, whatever is done elsewhere.
 
-    A CPU has a faster product of matrices for columns that follow each other in memory, so there they are copied first:
-    worth it unless they are long, or there is one slope alone.
+    A CPU has a faster product for a matrix that is stored row by row, so there the transposed inputs are copied first.
+    That is worth it unless there are many inputs, or only one output.
     """
 
     def product(inputs: Array, slopes: Array) -> Array:
         return jnp.matmul(inputs.T, slopes, precision=lax.Precision.HIGHEST)
 
     def of_copied(inputs: Array, slopes: Array) -> Array:
-        columns: Array = lax.optimization_barrier(inputs.T)  # type: ignore[no-untyped-call]
-        return jnp.matmul(columns, slopes, precision=lax.Precision.HIGHEST)
+        copied: Array = lax.optimization_barrier(inputs.T)  # type: ignore[no-untyped-call]
+        return jnp.matmul(copied, slopes, precision=lax.Precision.HIGHEST)
 
     if slopes.shape[-1] == 1 or inputs.shape[-1] > COPIED:
         return product(inputs, slopes)

@@ -168,8 +168,8 @@ def batch_sum(
 ) -> Tree:
     """Σ of the clipped gradients of the rows at the first `count` places, in the pieces of `rounding.pieces`.
 
-    A piece's sum depends on its own rows alone, and several pieces are added in float64, so one record changes what is
-    rounded in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
+    A piece's sum depends on its own rows alone, and several pieces are added in float64, so one record changes what
+    float32 rounds in one piece only. A strict recipe has ⌈√γ⌉ pieces: `secagg.codec.longest` counts on it.
     """
     clip = (numbers.clip,) if recipe.usual_clip else ()  # an argument of all that `if_any` chooses from
     held = features, labels, lengths
@@ -245,7 +245,7 @@ def plus(total: Array, part: Array) -> Array:
 
 
 def add_noise(model: Model, total: Tree, deviation: Number | None, key: Array, draw: Noise) -> Tree:
-    """The total plus Gaussian noise of this standard deviation, numbered along the flat vector, rounded once."""
+    """The total plus Gaussian noise of this standard deviation, numbered along the flat vector, in float32."""
     if deviation is not None:
         leaves, form = jax.tree.flatten(total)
         drawn = [deviation * draw(key, leaf.shape, start) for leaf, start in zip(leaves, model.starts, strict=True)]
