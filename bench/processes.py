@@ -4,19 +4,22 @@ Devices of a sparse cohort make real uploads and openings once. Then the server'
 same frames for each number of processes, and every sum is compared with the first, to the integer.
 
 - `receive_s`: all from the first upload to the last: reading and checking in the main process, laying aside, adding.
-- `add_s`, `secrets_s`, `unmask_s`: the three parts that all cores share: adding uploads (by as many threads as there
-  are processes), opening self secrets, removing masks. `turn_s` is everything from the first upload to the sum.
 - `open_s`: all that is left when the last answer is there: opening self secrets, removing masks, checks, and the sum.
-- `split_s`: the part of it that is split over the processes, by itself: opening and unmasking. `speed_up` is its ratio
-  to one process with one thread.
-- `longest_cpu_s`: for the same part, the CPU seconds of the main process and of the busiest other one together: what it
-  would take on cores that nobody else uses. `speed_up_in_cpu` is its ratio, for machines that are busy (Linux only).
+  `turn_s` is everything from the first upload to the sum.
+- `add_s`, `split_s`: the parts that all cores share, each by itself: adding uploads (by as many threads as there are
+  processes), and opening and unmasking.
+- `longest_cpu_s`: for the latter, the CPU seconds of the main process and of the busiest other one together: what it
+  would take on cores that nobody else uses (Linux only).
+- `speed_up_…`: the ratio to one process with one thread.
+- `machine_adding`, `machine_masks`: how many times as much so many processes add, and draw and add of masks, that share
+  nothing and wait for nobody. Cores share memory and heat, so this is the most that a machine gives.
 
 With --cohort 1000 --parameters 1000000 --processes 1,2,4,8,16 it needs 9 GB of memory, and 16 cores.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -35,17 +38,12 @@ from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
 from choral.secagg.codec import Integers
 from choral.secagg.graph import sparse
-from choral.secagg.masks import Mask, Words
+from choral.secagg.masks import Mask, Words, add_masks
+from choral.secagg.running_sum import Kept
 
 clock = time.perf_counter
-# The ratio of which part; `shared_s` is all that the cores share: adding, opening and unmasking.
-SPEED_UPS = {
-    "speed_up": "split_s",
-    "speed_up_in_cpu": "longest_cpu_s",
-    "speed_up_of_adding": "add_s",
-    "speed_up_of_shared": "shared_s",
-    "speed_up_of_turn": "turn_s",
-}
+SPEED_UPS = {"speed_up_of_adding": "add_s", "speed_up": "split_s", "speed_up_of_turn": "turn_s"}
+REPEATS = 5  # of a part by itself, of which the least counts
 
 
 @dataclass
@@ -99,12 +97,10 @@ class Watched(ServerWork):
         self._inner, self.vectors = work, work.vectors
         self.secrets: Sequence[SealedSecret] = ()
         self.masks: Sequence[Mask] = ()
-        self.seconds = {"add_s": 0.0, "secrets_s": 0.0, "unmask_s": 0.0}
+        self.seconds = {"secrets_s": 0.0, "unmask_s": 0.0}
 
     def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
-        start = clock()
         self._inner.add(number, vector, keep=keep)
-        self.seconds["add_s"] += clock() - start
 
     def take_back(self, number: int) -> None:
         self._inner.take_back(number)
@@ -137,11 +133,21 @@ def cpu_of(pids: Sequence[int]) -> list[float]:
     return [time.clock_gettime((~pid << 3) | 2) for pid in pids]
 
 
-def alone(recorded: Recorded, crew: Crew, seen: Watched) -> tuple[float, float]:
+def adding(recorded: Recorded, crew: Crew, kept: Kept) -> float:
+    """Seconds of adding all uploads, with nothing else to do."""
+    vectors = [memoryview(frame)[-recorded.terms.upload_bytes :] for frame in recorded.uploads.values()]
+    work, start = SharedWork(crew, kept=kept), clock()
+    for number, vector in enumerate(vectors):
+        work.add(number, vector, keep=False)
+    work.total  # noqa: B018 - waits for the threads
+    return clock() - start
+
+
+def opening(recorded: Recorded, crew: Crew, seen: Watched) -> tuple[float, float]:
     """Seconds of opening and unmasking, with the masked sum at hand, and the CPU seconds along its longest way."""
     work = SharedWork(crew)
     number, frame = next(iter(recorded.uploads.items()))
-    work.add(number, memoryview(frame)[len(frame) - recorded.terms.upload_bytes :])
+    work.add(number, memoryview(frame)[-recorded.terms.upload_bytes :])
     own, others, start = time.process_time(), cpu_of(crew.pids), clock()
     work.opened(seen.secrets)
     work.unmasked(seen.masks)
@@ -150,32 +156,71 @@ def alone(recorded: Recorded, crew: Crew, seen: Watched) -> tuple[float, float]:
     return seconds, time.process_time() - own + max(used)
 
 
+def _add_often(total: Words) -> None:
+    vectors = [np.ones_like(total) for _ in range(16)]  # together more than a cache holds
+    for vector in vectors:
+        np.add(total, vector, out=total)
+
+
+def _mask_often(total: Words) -> None:
+    add_masks(total, [Mask(os.urandom(32), adds=True) for _ in range(16)], adders=1)
+
+
+def _rate(task: Callable[[Words], None], parameters: int, ready: Any, rates: Any) -> None:  # noqa: ANN401
+    """How often per second this process does a task, counted while all others do the same."""
+    total, done = np.zeros(parameters, "<u4"), 0
+    task(total)
+    ready.wait()
+    start = clock()
+    while clock() - start < 0.5:
+        task(total)
+        done += 1
+    rates.put(done / (clock() - start))
+
+
+MACHINE = {"machine_adding": _add_often, "machine_masks": _mask_often}
+
+
+def of_this_machine(task: Callable[[Words], None], parameters: int, processes: Sequence[int]) -> dict[int, float]:
+    """How many times as much processes do that share nothing, by their number."""
+    start, rates = multiprocessing.get_context("spawn"), {}
+    for number in processes:
+        ready, found = start.Barrier(number), start.SimpleQueue()
+        many = [start.Process(target=_rate, args=(task, parameters, ready, found)) for _ in range(number)]
+        for one in many:
+            one.start()
+        rates[number] = sum(found.get() for _ in many)
+        for one in many:
+            one.join()
+    return {number: processes[0] * rate / rates[processes[0]] for number, rate in rates.items()}
+
+
 def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str, Any]:
     """Every figure, by number of processes; `one_process` is the server without any other."""
     start = clock()
+    machine = {name: of_this_machine(task, parameters, processes) for name, task in MACHINE.items()}
     devices = Cohort(Case(sparse(cohort), parameters))
     devices.begin()
     recorded = Recorded.of(devices)
     found: dict[str, Any] = {"cohort": cohort, "parameters": parameters, "cores": len(os.sched_getaffinity(0))}
     found["devices_s"] = clock() - start
     bits = recorded.terms.codec.word_bits
-    together = Resources(processes=1).together(recorded.terms.upload_bytes)
-    expected, found["one_process"] = twice(recorded, lambda: Watched(ServerWork(bits, together=together)))[:2]
+    kept = Resources(processes=1).kept(recorded.terms.upload_bytes)
+    expected, found["one_process"] = twice(recorded, lambda: Watched(ServerWork(bits, kept=kept)))[:2]
     for number in processes:
         crew = Crew(recorded.terms, number)
-        integers, seconds, seen = twice(recorded, lambda crew=crew: Watched(SharedWork(crew, together=together)))  # type: ignore[misc]
+        integers, seconds, seen = twice(recorded, lambda crew=crew: Watched(SharedWork(crew, kept=kept)))  # type: ignore[misc]
         if not np.array_equal(integers, expected):
             raise AssertionError("several processes find another sum than one")
-        runs = [alone(recorded, crew, seen) for _ in range(5)]
+        runs = [opening(recorded, crew, seen) for _ in range(REPEATS)]
         seconds["split_s"], seconds["longest_cpu_s"] = (min(part) for part in zip(*runs, strict=True))
+        seconds["add_s"] = min(adding(recorded, crew, kept) for _ in range(REPEATS))
         crew.close()
-        found[f"processes_{number}"] = seconds
+        found[f"processes_{number}"] = seconds | {name: each[number] for name, each in machine.items()}
     first = found[f"processes_{processes[0]}"]
     for number in processes:
         one = found[f"processes_{number}"]
-        one["shared_s"] = one["add_s"] + one["split_s"]
-        for name, part in SPEED_UPS.items():
-            one[name] = processes[0] * first[part] / one[part]
+        one |= {name: processes[0] * first[part] / one[part] for name, part in SPEED_UPS.items()}
     return found
 
 

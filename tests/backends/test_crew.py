@@ -1,20 +1,27 @@
 """The server's work on several processes: the same integers as in one, whoever dies on the way."""
 
+import contextlib
+import fcntl
 import gc
 import io
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from choral.backends.crew import Crew, Resources, SharedWork
-from choral.backends.crew_worker import receive, send, sum_of_masks
+from choral.backends.crew import AHEAD, MOST_IN_A_JOB, Crew, Resources, SharedWork, in_jobs
+from choral.backends.crew_worker import AddMasks, ClearWords, receive, send
 from choral.backends.wire import Wire
 from choral.errors import ConfigError
+from choral.protocol.bonds import SealedSecret
 from choral.protocol.round import Round
 from choral.protocol.server_work import ServerWork
-from choral.secagg.masks import CHUNK_BYTES, Mask, add_vectors
+from choral.secagg.masks import ADDERS, CHUNK_BYTES, Mask, add_masks
+from choral.secagg.running_sum import Kept
 from tests.protocol.world import FIRST, SilentTransport, World
 
 LONG = CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream
@@ -58,7 +65,7 @@ def test_every_process_adds_its_masks_and_turns_follow_each_other():
     crew = Crew(terms, 3)
     results = []
     for turn in range(3):  # in one process, on the crew, and a second turn there
-        work = SharedWork(crew, together=turn) if turn else ServerWork(terms.codec.word_bits)
+        work = SharedWork(crew, kept=Kept(waiting=turn)) if turn else ServerWork(terms.codec.word_bits)
         for number, upload in enumerate(uploads):
             work.add(number, upload.data.cast("B"))
         work.take_back(1)
@@ -106,15 +113,78 @@ def test_processes_end_with_their_crew():
             os.kill(pid, 0)
 
 
-def test_a_message_that_was_cut_off_is_the_end_and_a_process_touches_no_other_words():
+def test_a_message_that_was_cut_off_is_the_end_and_pieces_are_put_together():
     pipe = io.BytesIO()
     send(pipe, [b"secret"])
     whole = pipe.getvalue()
     assert receive(io.BytesIO(whole)) is not None
     assert all(receive(io.BytesIO(whole[:size])) is None for size in range(len(whole)))
-    words, mask = np.ones(64, "<u8"), Mask(bytes(32), adds=True)
-    sum_of_masks(words[16:40], [mask, mask.undone()])
-    assert words[:16].all() and not words[16:40].any() and words[40:].all()
+
+    class Narrow(io.BytesIO):
+        """A stream that takes and gives one byte at a time."""
+
+        def write(self, data):
+            return super().write(data[:1])
+
+        def read(self, size):
+            return super().read(min(size, 1))
+
+    narrow = Narrow()
+    send(narrow, [b"secret"])
+    assert narrow.getvalue() == whole and receive(Narrow(whole)) == receive(io.BytesIO(whole))
+
+
+def test_a_process_adds_to_its_own_words_and_begins_again_when_it_is_asked_to():
+    crew = Crew(World(parameters=100).terms, 3)
+    everything, masks = crew.parts.base, [Mask(os.urandom(32), adds=True) for _ in range(6)]
+    crew.hand_out([], before=ClearWords())
+    for _ in range(2):  # the second time in the place of the first
+        outcomes = crew.hand_out((AddMasks(((mask.key, mask.adds),)) for mask in masks), before=ClearWords())
+        expected = np.zeros_like(crew.parts)
+        for mask, (process, _) in zip(masks, outcomes, strict=True):
+            add_masks(expected[process], [mask])
+        assert (crew.parts == expected).all()
+    outside = np.ones(everything.size, bool)
+    for start, stop in crew.ranges:
+        outside[start:stop] = False
+    assert outside.any() and not everything.reshape(-1)[outside].any()
+    crew.close()
+
+
+@given(items=st.integers(0, 3000), processes=st.integers(1, 40))
+def test_jobs_have_every_item_once_and_shrink(items, processes):
+    jobs = list(in_jobs(range(items), processes))
+    assert [item for job in jobs for item in job] == list(range(items))
+    sizes = [len(job) for job in jobs]
+    assert sizes == sorted(sizes, reverse=True) and (not sizes or sizes[-1] == 1)
+
+
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
+def test_a_slow_process_has_few_jobs_and_one_that_dies_among_them_loses_none(end, monkeypatch):
+    world = World(parameters=100)
+    crew, masks = Crew(world.terms, 2), [Mask(os.urandom(32), adds=True) for _ in range(40)]
+    slow, jobs, answered = crew.pids[1], len(list(in_jobs(masks, 2))), []
+
+    def heard(stream):
+        """The other process has answered all jobs that the slow one does not have: only now is that one heard."""
+        answer = receive(stream)
+        answered.append(answer)
+        if len(answered) == jobs - AHEAD:
+            os.kill(slow, end)
+        return answer
+
+    monkeypatch.setattr("choral.backends.crew.receive", heard)
+    work, alone = SharedWork(crew), ServerWork(crew.bits)
+    for one in (work, alone):
+        one.add(0, bytes(world.terms.upload_bytes))
+    os.kill(slow, signal.SIGSTOP)
+    os.waitid(os.P_PID, slow, os.WSTOPPED | os.WNOWAIT)
+    dies = end == signal.SIGKILL
+    with pytest.warns(RuntimeWarning, match="CH506 process 2 of 2") if dies else contextlib.nullcontext():
+        total = work.unmasked(masks)
+    assert (total == alone.unmasked(masks)).all()
+    assert answered.count(None) == dies and len(answered) == jobs - dies * (AHEAD - 1)
+    crew.close()
 
 
 def test_the_environment_says_what_a_server_may_use(monkeypatch):
@@ -140,15 +210,15 @@ def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
     monkeypatch.setattr("choral.backends.crew.Crew", lambda *given: given)
     crew = Resources(processes=2).crew_for(terms)
     assert crew == (terms, 2)
-    assert Resources(processes=9, memory=3 * terms.upload_bytes).crew_for(terms) == (terms, 3)
-    assert Resources(processes=9, memory=terms.upload_bytes).crew_for(terms) is None
+    assert Resources(processes=9, memory=12 * terms.upload_bytes).crew_for(terms) == (terms, 3)
+    assert Resources(processes=9, memory=7 * terms.upload_bytes).crew_for(terms) is None
 
 
-@pytest.mark.parametrize("together", [1, 2, 3, 7, 100])
-def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same(together):
+@pytest.mark.parametrize("kept", [(0, 1), (1, 3), (2, 2), (7, 9), (100, 1)])
+def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same(kept):
     rng = np.random.default_rng(0)
     uploads = [rng.integers(0, 2**32, LONG, dtype="<u4") for _ in range(9)]
-    work = ServerWork(32, together=together, threads=3)
+    work = ServerWork(32, kept=Kept(*kept), threads=3)
     for number, upload in enumerate(uploads):
         work.add(number, upload.data.cast("B"))
         if number == 4:
@@ -158,17 +228,30 @@ def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same
     assert (uploads[0] == np.random.default_rng(0).integers(0, 2**32, LONG, dtype="<u4")).all()  # nobody's vector moved
 
 
-def test_uploads_that_wait_are_within_the_memory_that_a_server_may_use():
+def test_all_vectors_that_a_server_keeps_are_within_the_memory_that_it_may_use():
     for memory in (0, 1, 7, 100, 10**9):
         for size in (1, 3, 50, 10**8):
-            together = Resources(processes=2, memory=memory).together(size)
-            assert 1 <= together <= 16 and (together - 1) * size <= memory
+            for processes in (0, *(number for number in (2, 16) if 4 * number * size <= memory)):
+                resources = Resources(processes=max(1, processes), memory=memory)
+                (waiting, sums), aside = resources.kept(size), resources.laid_aside(size, processes)
+                assert 0 <= waiting <= 16 and sums >= 1
+                own_sums = min(sums, max(processes, ADDERS)) - 1
+                assert (waiting + own_sums + processes) * size + aside == memory and 4 * aside >= memory
 
 
-@pytest.mark.parametrize("length", [1, 15, 16, 17, LONG])
-@pytest.mark.parametrize("threads", [1, 2, 5, 64])
-def test_threads_leave_out_no_word_and_add_none_twice(length, threads, monkeypatch):
-    monkeypatch.setattr("choral.secagg.masks.WORTH_A_THREAD", 0)
-    total = np.zeros(length, "<u4")
-    add_vectors(total, [np.ones(length, "<u4")] * 3, threads=threads)
-    assert (total == 3).all()
+def test_a_process_that_answers_while_it_is_spoken_to_does_not_stop_the_server():
+    """With pipes of one page, the least that Linux gives, and more secrets than answers fit in there."""
+    crew, sealed = Crew(World(parameters=100).terms, 2), SealedSecret("x" * 20, bytes(32), bytes(32), 1, ())
+    for process in crew._processes if hasattr(fcntl, "F_SETPIPE_SZ") else ():
+        for pipe in (process.stdin, process.stdout):
+            assert fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096) == 4096
+    answer = io.BytesIO()
+    send(answer, [bytes(32)] * MOST_IN_A_JOB)  # of a job in which every secret opens
+    assert AHEAD * len(answer.getvalue()) <= 4096
+    found = []
+    asking = threading.Thread(target=lambda: found.extend(SharedWork(crew).opened([sealed] * 20_000)), daemon=True)
+    asking.start()
+    asking.join(60)
+    stuck = asking.is_alive()
+    crew.close()  # which also ends the wait of a server that is stuck
+    assert not stuck and len(found) == 20_000

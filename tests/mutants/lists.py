@@ -6,6 +6,7 @@ TREE, PART, SHOWN = "choral.secagg.tree:", "choral.secagg.roster_tree:", "choral
 CREW, WORKER, MASKS = "choral.backends.crew:SharedWork.", "choral.backends.crew_worker:", "choral.secagg.masks:"
 TREES, MEMBERS = "tests/secagg/test_tree.py::", "tests/secagg/test_roster_tree.py::"
 PATHS, CREWS = "tests/protocol/test_paths.py::", "tests/backends/test_crew.py::"
+SUM, SUMS = "choral.secagg.running_sum:RunningSum.", "tests/secagg/test_running_sum.py::"
 VECTORS = TREES + "test_choral_answers_as_the_vector_says"
 ASTRAY = PATHS + "test_a_device_refuses_a_neighbour_that_is_not_where_it_is_said_to_be"
 
@@ -68,11 +69,29 @@ LISTS = [
         "agreement.trees and protocol_of(agreement.job, agreement.file.devices) != LISTING", "False",
         "tests/attacks/test_weaker_keys.py::"
         "test_a_study_of_very_many_devices_has_lists_as_trees_and_needs_the_owners_word_for_its_keys"),
-    # The server's processes
-    bug("a turn begins with the masks of the last", WORKER + "sum_of_masks", "words[:] = 0", "pass",
+    # The server's processes and threads
+    bug("a turn begins with the masks of the last", WORKER + "main", "words[:] = 0", "pass",
         CREWS + "test_every_process_adds_its_masks_and_turns_follow_each_other"),
-    bug("masks of a dead process are left", CREW + "unmasked", "add_masks(total, share)", "pass",
+    bug("masks of a dead process are left", CREW + "unmasked", "add_masks(total, job)", "pass",
         CREWS + "test_a_process_that_dies_is_reported_and_nothing_is_lost"),
-    bug("secrets of a dead process are lost", CREW + "opened", "super().opened(share)", "[None] * len(share)",
+    bug("secrets of a dead process are lost", CREW + "opened", "super().opened(job)", "[None] * len(job)",
         CREWS + "test_a_process_that_dies_is_reported_and_nothing_is_lost"),
+    bug("the half sum of a dead process is added", CREW + "unmasked",
+        "{process for process, answer in outcomes if answer is None}", "set()",
+        CREWS + "test_a_slow_process_has_few_jobs_and_one_that_dies_among_them_loses_none"),
+    bug("jobs whose answers fill a pipe", "choral.backends.crew:in_jobs",
+        "min(MOST_IN_A_JOB, -(-(len(items) - start) // (JOBS * processes)))",
+        "-(-(len(items) - start) // (JOBS * processes))",
+        CREWS + "test_a_process_that_answers_while_it_is_spoken_to_does_not_stop_the_server"),
+    bug("a sum that is read while threads add to it", SUM + "total", "self._wait(0)", "pass",
+        SUMS + "test_nobody_waits_for_a_vector_as_long_as_few_are_under_way"),
+    bug("sums of other threads are left out", SUM + "total",
+        "add_vectors(first, others, threads=self._threads)", "pass",
+        SUMS + "test_whatever_is_asked_in_whatever_order_the_sum_is_that_of_one_thread"),
+    bug("a stretch that nobody adds", "choral.secagg.running_sum:_bounds",
+        "[words * (lines * number // parts) for number in range(parts)]",
+        "[words * (lines * number // parts) for number in range(1, parts)] or [0]",
+        SUMS + "test_threads_leave_out_no_word_and_add_none_twice"),
+    bug("a sum with as many vectors as it likes", SUM + "add", "self._kept.sums", "self._threads",
+        SUMS + "test_a_sum_keeps_no_more_vectors_than_it_may_and_than_its_threads_fill_stretches"),
 ]  # fmt: skip

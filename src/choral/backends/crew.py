@@ -1,34 +1,44 @@
 """The server's work on several processes: each opens some of the self secrets, and adds up some of the masks.
 
-Sums of masks lie in an unnamed file that they share; commands go over pipes, without pickles. A process that dies loses
-nothing: the main process keeps the masked sum, and does that part of the work itself.
+Work is handed out in small jobs, so a process that shares its core with another one gets fewer of them. Sums of masks
+lie in an unnamed file that all share; commands go over pipes, without pickles. A process that dies loses nothing: the
+main process keeps the masked sum, and does that part of the work itself.
 """
 
+import contextlib
 import os
+import selectors
 import subprocess
 import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import MutableMapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, NamedTuple, Self, TypeVar
 
 import msgspec
 
 import choral
-from choral.backends.crew_worker import AddMasks, OpenSecrets, receive, send, shared_words
+from choral.backends.crew_worker import AddMasks, ClearWords, OpenSecrets, receive, send, shared_words
 from choral.errors import ConfigError, SumError
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Vector
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
-from choral.secagg.masks import MOST_THREADS, Mask, Words, add_masks, add_vectors
+from choral.secagg.masks import ADDERS, MOST_THREADS, Mask, Words, add_masks
+from choral.secagg.running_sum import LEAST, Kept, add_vectors
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
-MOST_TOGETHER = 16  # uploads that wait to be added by all cores: more would save little and take memory
+MOST_WAITING = 16  # uploads under way to the threads that add them
 WORTH_PROCESSES = 2**30  # bytes of uploads in a turn; less is added before processes have started
+AHEAD = 2  # jobs that a process has: one that it works on, and one that it need not wait for
+JOBS = 4  # of what is left, a process is given a part of this many for each process: jobs shrink towards the end
+# Two answers about so many secrets fit into a page, and a pipe holds at least one: so a process never waits to be heard
+# while it is spoken to.
+MOST_IN_A_JOB = 50
 _LINE = 64  # bytes that two processes must not share: the words of each begin with a line of the cache
 _secrets = msgspec.msgpack.Decoder(tuple[bytes, ...])
 
@@ -54,19 +64,30 @@ class Resources:
         processes = _whole("CHORAL_PROCESSES", cores if cores > MOST_THREADS else 1, least=1)
         return cls(processes=processes, memory=_whole("CHORAL_MEMORY", MOST_BYTES_IN_MEMORY >> 20, least=0) << 20)
 
-    def together(self, upload_bytes: int) -> int:
-        """How many uploads may wait to be added together; they take at most half of the memory.
+    def kept(self, upload_bytes: int) -> Kept:
+        """How many vectors the sum of a turn's uploads may keep.
 
-        >>> Resources(processes=2).together(4 * 10**6), Resources(processes=2, memory=0).together(4 * 10**6)
-        (16, 1)
+        >>> Resources(processes=2).kept(4 * 10**6), Resources(processes=2, memory=0).kept(4 * 10**6)
+        (Kept(waiting=16, sums=17), Kept(waiting=0, sums=1))
         """
-        return max(1, min(MOST_TOGETHER, self.memory // (2 * max(upload_bytes, 1))))
+        fitting = self._fitting(upload_bytes)
+        return Kept(waiting=min(MOST_WAITING, fitting), sums=1 + fitting)
+
+    def laid_aside(self, upload_bytes: int, processes: int) -> int:
+        """How many bytes of uploads may be kept to be taken back, next to what else is in memory."""
+        kept = self.kept(upload_bytes)
+        sums = min(kept.sums, max(processes, ADDERS)) - 1  # a sum has a thread, and the result is counted nowhere
+        return self.memory - upload_bytes * (kept.waiting + sums + processes)
 
     def crew_for(self, terms: Terms) -> "Crew | None":
         """Processes for the turns of these terms, or None where one is enough."""
         worth = terms.upload_bytes * terms.secure.cohort >= WORTH_PROCESSES
-        processes = min(self.processes, self.memory // max(terms.upload_bytes, 1))  # each has a vector in memory
+        processes = min(self.processes, self._fitting(terms.upload_bytes))  # each has a vector in memory
         return Crew(terms, processes) if worth and processes > 1 and os.name == "posix" else None
+
+    def _fitting(self, upload_bytes: int) -> int:
+        """Vectors in a quarter of the memory: as much for uploads under way, threads, processes, uploads laid aside."""
+        return self.memory // (4 * max(upload_bytes, 1))
 
 
 def _whole(name: str, default: int, *, least: int) -> int:
@@ -78,6 +99,29 @@ def _whole(name: str, default: int, *, least: int) -> int:
             "CH102", f"{name} in the environment is no whole number from {least} on.", fix="Set it, or unset it."
         )
     return int(text)
+
+
+Item = TypeVar("Item")
+
+
+def in_jobs(items: Sequence[Item], processes: int) -> Iterator[Sequence[Item]]:
+    """The items in small pieces that shrink, so that processes that began together end together.
+
+    >>> [len(job) for job in in_jobs(range(20), 2)]
+    [3, 3, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+    start = 0
+    while start < len(items):
+        size = min(MOST_IN_A_JOB, -(-(len(items) - start) // (JOBS * processes)))
+        yield items[start : start + size]
+        start += size
+
+
+class Outcome(NamedTuple):
+    """Which process had a job, and its answer; None where there was no process, or it ended before it answered."""
+
+    process: int | None
+    answer: bytes | None
 
 
 def _unnamed(size: int) -> IO[bytes]:
@@ -121,27 +165,40 @@ class Crew:
         """The processes that are alive, as far as is known here."""
         return tuple(process.pid for process in self._processes if process is not None)
 
-    def tell(self, number: int, message: object) -> bool:
-        """Whether a process of the crew could be sent a message."""
-        process = self._processes[number]
-        if process is None or process.stdin is None:
-            return False
-        try:
-            send(process.stdin, message)
-        except OSError:
-            self._lose(number)
-            return False
-        return True
+    def hand_out(self, jobs: Iterable[object], *, before: object = None) -> list[Outcome]:
+        """What becomes of each job: a process is given the next one as soon as it has answered one.
 
-    def hear(self, number: int) -> bytes | None:
-        """What a process answers, or None if it has ended."""
-        process = self._processes[number]
-        if process is None or process.stdout is None:
-            return None
-        answer = receive(process.stdout)
-        if answer is None:
-            self._lose(number)
-        return answer
+        `before` is what every process hears ahead of its first job, and does not answer.
+        """
+        outcomes, left = list[Outcome](), enumerate(jobs)
+        under_way = {number: deque[int]() for number, process in enumerate(self._processes) if process is not None}
+
+        def give(number: int) -> None:
+            for place, job in left:
+                outcomes.append(Outcome(number, None))
+                under_way[number].append(place)
+                self._tell(number, job)
+                return
+
+        with selectors.DefaultSelector() as answering:
+            for number in under_way:
+                if before is not None:
+                    self._tell(number, before)
+                answering.register(self._pipes(number)[1], selectors.EVENT_READ, number)
+            for _ in range(AHEAD):
+                for number in under_way:
+                    give(number)
+            while any(under_way.values()):
+                for key, _ in answering.select():
+                    number, answer = key.data, receive(self._pipes(key.data)[1])
+                    if answer is None:  # it has ended, and with it what it was working on
+                        answering.unregister(key.fileobj)
+                        del under_way[number]
+                        self._lose(number)
+                        continue
+                    outcomes[under_way[number].popleft()] = Outcome(number, answer)
+                    give(number)
+        return [*outcomes, *(Outcome(None, None) for _ in left)]
 
     def renew(self) -> None:
         """Start a process again in the place of each that has ended."""
@@ -158,9 +215,21 @@ class Crew:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,  # an answer that lay in a buffer here would not be seen to be there
             pass_fds=(file,),
             env={**os.environ, "PYTHONPATH": path},
         )
+
+    def _pipes(self, number: int) -> tuple[IO[bytes], IO[bytes]]:
+        """Where a process that is alive, as far as is known, is spoken to and heard."""
+        process = self._processes[number]
+        assert process is not None and process.stdin is not None and process.stdout is not None  # noqa: S101 - asked before
+        return process.stdin, process.stdout
+
+    def _tell(self, number: int, message: object) -> None:
+        """Send a process a message. If it has ended, that shows where it is heard."""
+        with contextlib.suppress(OSError):
+            send(self._pipes(number)[0], message)
 
     def _lose(self, number: int) -> None:
         process, self._processes[number] = self._processes[number], None
@@ -199,34 +268,37 @@ class SharedWork(ServerWork):
     Uploads are added where they arrive, by threads: to bring one to another process would take longer than to add it.
     """
 
-    def __init__(self, crew: Crew, vectors: MutableMapping[int, Vector] | None = None, *, together: int = 1) -> None:
-        super().__init__(crew.bits, vectors, together=together, threads=len(crew))
+    def __init__(
+        self,
+        crew: Crew,
+        vectors: MutableMapping[int, Vector] | None = None,
+        *,
+        kept: Kept = LEAST,
+    ) -> None:
+        super().__init__(crew.bits, vectors, kept=kept, threads=len(crew))
         self._crew = crew
         crew.renew()
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
         """What each sealed secret holds: every process opens some, and this one those of a process that ended."""
-        crew, found = self._crew, list[bytes | None]([None] * len(secrets))
-        shares = [tuple(secrets[number :: len(crew)]) for number in range(len(crew))]
-        asked = [crew.tell(number, OpenSecrets(share)) for number, share in enumerate(shares)]
-        for number, share in enumerate(shares):
-            answer = crew.hear(number) if asked[number] else None
-            if answer is None:
-                found[number :: len(crew)] = super().opened(share)
-            else:
-                found[number :: len(crew)] = [secret or None for secret in _secrets.decode(answer)]
+        jobs = list(in_jobs(secrets, len(self._crew)))
+        outcomes = self._crew.hand_out(OpenSecrets(tuple(job)) for job in jobs)
+        found: list[bytes | None] = []
+        for job, (_, answer) in zip(jobs, outcomes, strict=True):
+            found += super().opened(job) if answer is None else [one or None for one in _secrets.decode(answer)]
         return found
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
         """The sum with these masks added to it: every process adds up some, and this one those of one that ended."""
         crew, total = self._crew, self.total
-        shares = [masks[number :: len(crew)] for number in range(len(crew))]
-        commands = [AddMasks(tuple((mask.key, mask.adds) for mask in share)) for share in shares]
-        asked = [crew.tell(number, command) for number, command in enumerate(commands)]
-        done = [asked[number] and crew.hear(number) is not None for number in range(len(crew))]
+        jobs = list(in_jobs(masks, len(crew)))
+        commands = (AddMasks(tuple((mask.key, mask.adds) for mask in job)) for job in jobs)
+        outcomes = crew.hand_out(commands, before=ClearWords())
+        spoilt = {process for process, answer in outcomes if answer is None}  # what it had added is half done
+        sound = {process for process, _ in outcomes if process is not None} - spoilt
         # All at once and by threads: one after the other in one thread, they would take as long as what was split.
-        add_vectors(total, [part for part, one in zip(crew.parts, done, strict=True) if one], threads=len(crew))
-        for share, one in zip(shares, done, strict=True):
-            if not one:
-                add_masks(total, share)
+        add_vectors(total, [crew.parts[process] for process in sorted(sound)], threads=len(crew))
+        for job, (process, _) in zip(jobs, outcomes, strict=True):
+            if process in spoilt:
+                add_masks(total, job)
         return total

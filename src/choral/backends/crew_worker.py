@@ -6,7 +6,7 @@ Masked words and keys that devices have revealed to the server are all that it s
 
 import mmap
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 import msgspec
@@ -16,8 +16,12 @@ from choral.protocol.bonds import SealedSecret
 from choral.secagg.masks import Mask, Words, add_masks, ring
 
 
+class ClearWords(msgspec.Struct, array_like=True, frozen=True, tag=0):
+    """Begin a new sum of masks at zero. It is not answered."""
+
+
 class AddMasks(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """Add up the masks of these keys, each with its sign, in the process's own words, and say when it is done."""
+    """Add the masks of these keys, each with its sign, to the process's own words, and say when it is done."""
 
     masks: tuple[tuple[bytes, bool], ...]
 
@@ -28,14 +32,16 @@ class OpenSecrets(msgspec.Struct, array_like=True, frozen=True, tag=2):
     secrets: tuple[SealedSecret, ...]
 
 
-_decoder = msgspec.msgpack.Decoder(AddMasks | OpenSecrets)
+_decoder = msgspec.msgpack.Decoder(ClearWords | AddMasks | OpenSecrets)
 _SIZE = 4  # bytes of a length
 
 
 def send(stream: IO[bytes], message: object) -> None:
     """Write one message behind its length."""
     data = msgspec.msgpack.encode(message)
-    stream.write(len(data).to_bytes(_SIZE, "little") + data)
+    left = memoryview(len(data).to_bytes(_SIZE, "little") + data)
+    while left:  # a stream without a buffer may take less than all of it
+        left = left[stream.write(left) :]
     stream.flush()
 
 
@@ -46,27 +52,24 @@ def receive(stream: IO[bytes]) -> bytes | None:
     >>> receive(io.BytesIO(b"\x01\x00\x00\x00x")), receive(io.BytesIO())
     (b'x', None)
     """
-    size = stream.read(_SIZE)
-    if len(size) < _SIZE:
-        return None
-    data = stream.read(int.from_bytes(size, "little"))
-    return data if len(data) == int.from_bytes(size, "little") else None
+    size = _exactly(stream, _SIZE)
+    return None if size is None else _exactly(stream, int.from_bytes(size, "little"))
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes | None:
+    """So many bytes, or None if the stream ends before; one without a buffer may give them in pieces."""
+    data = b""
+    while len(data) < size:
+        piece = stream.read(size - len(data))
+        if not piece:
+            return None
+        data += piece
+    return data
 
 
 def shared_words(file: int, bits: int) -> Words:
     """All words of a file that several processes hold in their memory."""
     return np.frombuffer(mmap.mmap(file, 0), ring(bits))
-
-
-def sum_of_masks(words: Words, masks: Iterable[Mask]) -> None:
-    """Write the sum of masks in the place of whatever was there.
-
-    >>> words = np.ones(3, "<u4")
-    >>> sum_of_masks(words, []); words.tolist()
-    [0, 0, 0]
-    """
-    words[:] = 0
-    add_masks(words, masks, adders=1)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -75,11 +78,14 @@ def main(arguments: Sequence[str]) -> None:
     words = shared_words(file, bits)[start:stop]
     while (data := receive(sys.stdin.buffer)) is not None:
         command = _decoder.decode(data)
-        if isinstance(command, OpenSecrets):
-            send(sys.stdout.buffer, [secret.opened() or b"" for secret in command.secrets])
-        else:
-            sum_of_masks(words, [Mask(key, adds) for key, adds in command.masks])
-            send(sys.stdout.buffer, True)
+        match command:
+            case ClearWords():
+                words[:] = 0
+            case AddMasks():
+                add_masks(words, [Mask(key, adds) for key, adds in command.masks], adders=1)
+                send(sys.stdout.buffer, True)
+            case OpenSecrets():
+                send(sys.stdout.buffer, [secret.opened() or b"" for secret in command.secrets])
 
 
 if __name__ == "__main__":

@@ -104,15 +104,10 @@ class Wire:
         muster = self._muster(turn, tuple(number for number in called if number not in self.named))
         vector = np.ascontiguousarray(model, self.terms.model_type).view(np.uint8).data
         ahead = None if following is None else Muster(self.terms, Turn(turn.round + 1, 0), following)
-        bits, crew, memory = self.terms.codec.word_bits, self._crew, self._resources.memory
-        together = self._resources.together(self.terms.upload_bytes)
-        waiting = (together - 1) * self.terms.upload_bytes  # the one that is just being added is nobody's to keep
-        with UploadStore(memory - waiting) as store:
-            work: ServerWork = (
-                ServerWork(bits, store, together=together)
-                if crew is None
-                else SharedWork(crew, store, together=together)
-            )
+        bits, crew, size = self.terms.codec.word_bits, self._crew, self.terms.upload_bytes
+        kept, processes = self._resources.kept(size), 0 if crew is None else len(crew)
+        with UploadStore(self._resources.laid_aside(size, processes)) as store:
+            work = ServerWork(bits, store, kept=kept) if crew is None else SharedWork(crew, store, kept=kept)
             return self._run(Round(muster, vector, following=ahead, work=work, inquiry=inquiry))
 
     def _muster(self, turn: Turn, called: tuple[int, ...]) -> Muster:

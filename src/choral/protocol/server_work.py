@@ -6,13 +6,14 @@ import numpy as np
 
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Vector
-from choral.secagg.masks import ADDERS, Mask, Words, add_masks, add_vectors, ring
+from choral.secagg.masks import ADDERS, Mask, Words, add_masks, ring
+from choral.secagg.running_sum import LEAST, Kept, RunningSum
 
 
 class ServerWork:
     """The uploads of one turn: added as they come, and laid aside in `vectors` until none can be taken back.
 
-    `together` so many wait and are then added at once, by `threads`.
+    `threads` add them while the next ones are received; `kept` says how many vectors they may keep.
 
     >>> work = ServerWork(32)
     >>> work.add(0, np.uint32([1, 2]).data.cast("B")); work.add(1, np.uint32([3, 4]).data.cast("B"))
@@ -26,38 +27,27 @@ class ServerWork:
         bits: int,
         vectors: MutableMapping[int, Vector] | None = None,
         *,
-        together: int = 1,
+        kept: Kept = LEAST,
         threads: int = ADDERS,
     ) -> None:
         self.vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors
-        self._dtype, self._together, self._threads = ring(bits), together, threads
-        self._total: Words = np.empty(0, self._dtype)  # the first upload becomes it
-        self._waiting: list[Words] = []  # uploads that are not in the total yet
+        self._dtype = ring(bits)
+        self._sum = RunningSum(self._dtype, threads=threads, kept=kept)
 
     @property
     def total(self) -> Words:
         """The sum of all uploads so far."""
-        self._add_those_that_wait()
-        return self._total
-
-    def _add_those_that_wait(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting and not len(self._total):
-            self._total = waiting.pop(0).copy()  # the vector itself belongs to the transport and to `vectors`
-        add_vectors(self._total, waiting, threads=self._threads)
+        return self._sum.total()
 
     def add(self, number: int, vector: Vector, *, keep: bool = True) -> None:
         """Add a device's upload, and lay it aside if it may have to be taken back."""
-        self._waiting.append(np.frombuffer(vector, self._dtype))
-        if len(self._waiting) >= self._together:
-            self._add_those_that_wait()
+        self._sum.add(np.frombuffer(vector, self._dtype))
         if keep:
             self.vectors[number] = vector
 
     def take_back(self, number: int) -> None:
         """Take a device's upload out of the sum again."""
-        total = self.total
-        np.subtract(total, np.frombuffer(self.vectors.pop(number), self._dtype), out=total)
+        self._sum.subtract(np.frombuffer(self.vectors.pop(number), self._dtype))
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
         """What each sealed secret holds, or None where its first shares do not give it."""

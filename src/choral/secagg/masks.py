@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -25,10 +24,9 @@ MaskMode = Literal["single", "directed"]
 CHUNK_BYTES = 2**20
 # AES leaves the interpreter to others, so masks are drawn on several cores; past four they would wait for the addition.
 MOST_THREADS = 4
-MOST_ADDING = 8  # threads that add vectors: more wait for the interpreter longer than they add
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 ADDERS = min(MOST_THREADS, CORES)
-WORTH_A_THREAD = 2**23  # bytes of keystream or of vectors; less is drawn or added before a thread has begun
+WORTH_A_THREAD = 2**23  # bytes of keystream; less is drawn before a thread has begun
 BLOCK = 16
 _LINE = 64
 # CTR from counter block 2, and GCM without its tag: two ways to the same keystream.
@@ -234,32 +232,3 @@ def _add(vector: Words, streams: "Sequence[tuple[Stream, np.ufunc]]", turn: thre
             stream.into(_scratch.view, chunk.nbytes)
             with turn:
                 combine(chunk, words, out=chunk)
-
-
-def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int = ADDERS) -> None:
-    """Add vectors to the total in place: each thread has its own range of the words, so none waits for another.
-
-    >>> total = np.uint32([1, 2, 3])
-    >>> add_vectors(total, [np.uint32([1, 1, 1]), np.uint32([2**32 - 1, 0, 1])]); total.tolist()
-    [1, 3, 5]
-    """
-    lines = -(-total.nbytes // _LINE)
-    threads = min(threads, MOST_ADDING, lines) if total.nbytes * len(vectors) >= WORTH_A_THREAD else 1
-    line = _LINE // total.dtype.itemsize
-    bounds = [line * (lines * number // threads) for number in range(threads)] + [len(total)]
-
-    def add_range(start: int, stop: int) -> None:
-        for vector in vectors:
-            np.add(total[start:stop], vector[start:stop], out=total[start:stop])
-
-    if threads == 1:
-        add_range(0, len(total))
-        return
-    for one in [_adding(threads).submit(add_range, *ends) for ends in pairwise(bounds)]:
-        one.result()
-
-
-@cache
-def _adding(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: to start them for every few vectors would take longer than to add these."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="choral-adds")

@@ -1,0 +1,84 @@
+"""Sums by threads have every word of every vector once, whatever the lengths, the threads and the order."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from choral.secagg import running_sum
+from choral.secagg.masks import ring
+from choral.secagg.running_sum import Kept, RunningSum, add_vectors
+
+LONG = 2**18 + 37  # words: no whole number of lines of the cache
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Threads and several stretches for vectors of any length."""
+    monkeypatch.setattr(running_sum, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(running_sum, "STRETCH_BYTES", 256)
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bits=st.sampled_from([16, 32, 64]),
+    words=st.integers(0, 400),
+    threads=st.integers(1, 9),
+    kept=st.builds(Kept, waiting=st.integers(0, 5), sums=st.integers(1, 9)),
+    asked=st.lists(st.sampled_from(["add", "add", "add", "subtract", "total"]), max_size=30),
+    seed=st.integers(0, 2**32),
+)
+def test_whatever_is_asked_in_whatever_order_the_sum_is_that_of_one_thread(bits, words, threads, kept, asked, seed):
+    draw, total = np.random.default_rng(seed), RunningSum(ring(bits), threads=threads, kept=kept)
+    expected, added = np.zeros(words, ring(bits)), []
+    for one in asked:
+        if one == "add":
+            vector = draw.integers(0, 2**bits, words, dtype=np.uint64).astype(ring(bits))
+            total.add(vector)
+            added.append(vector)
+            expected += vector
+        elif one == "subtract" and added:
+            vector = added.pop(int(draw.integers(len(added))))
+            total.subtract(vector)
+            expected -= vector
+        elif one == "total" and added:
+            assert (total.total() == expected).all()
+    assert (total.total() == expected).all() if added or expected.any() else not total.total().any()
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, LONG])
+@pytest.mark.parametrize("threads", [1, 2, 5, 64])
+def test_threads_leave_out_no_word_and_add_none_twice(length, threads, monkeypatch):
+    monkeypatch.setattr(running_sum, "WORTH_A_THREAD", 0)
+    total = np.zeros(length, "<u4")
+    add_vectors(total, [np.ones(length, "<u4")] * 3, threads=threads)
+    assert (total == 3).all()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("allowed", [1, 2, 3, 100])
+def test_a_sum_keeps_no_more_vectors_than_it_may_and_than_its_threads_fill_stretches(allowed):
+    """4 threads with stretches of 256 bytes: 4 sums of short vectors, 2 of twice the stretch, 1 of all longer ones."""
+    for words, most in ((64, 4), (127, 4), (128, 2), (192, 1), (1000, 1)):
+        total = RunningSum(ring(32), threads=4, kept=Kept(sums=allowed))
+        for _ in range(9):
+            total.add(np.ones(words, "<u4"))
+        assert len(total._sums) == min(most, allowed) and (total.total() == 9).all()
+
+
+def test_short_vectors_have_one_sum():
+    total = RunningSum(ring(32), threads=4, kept=Kept(sums=4))
+    for _ in range(9):
+        total.add(np.ones(64, "<u4"))
+    assert len(total._sums) == 1 and (total.total() == 9).all()
+
+
+def test_nobody_waits_for_a_vector_as_long_as_few_are_under_way():
+    total = RunningSum(ring(32), threads=2, kept=Kept(waiting=3))
+    vectors = [np.full(LONG, number, "<u4") for number in range(8)]
+    for vector in vectors:
+        total.add(vector)
+        assert len(total._under_way) <= 3
+    assert (total.total() == 28).all() and not total._under_way
+    assert all((vector == number).all() for number, vector in enumerate(vectors))  # nobody's vector moved
