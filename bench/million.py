@@ -5,8 +5,11 @@ bytes, which no tree can tell apart. Devices hold the root and their own path, n
 
 - `check_...`: what one device computes and receives to check its part of roster and cohort: all paths and the cards of
   its neighbours, signatures included. Sampled from the cohort of 10,000, with nothing kept from device to device.
-- `round_...`: a whole round of the secure sum over 10^4 parameters on the sparse graph, every message encoded and
-  decoded, some devices silent, the sum compared with the plain one. With --quick the cohort has 1,000 devices.
+- `round_...`: a whole round on the sparse graph: each device pays in its own ledger, its update of 10^4 parameters is
+  rounded, masked and sent, every message is encoded and decoded, some devices are silent, and the opened sum is
+  compared with that of a simulation. With --quick the cohort has 1,000 devices.
+- `simulated_...`: the same round in the simulator, which has the rows of all devices in a mapped file and trains those
+  of the cohort. The updates of the other round are the ones that it trains.
 
 CPU seconds of one core. All devices live in this process, one after the other.
 """
@@ -14,19 +17,27 @@ CPU seconds of one core. All devices live in this process, one after the other.
 import os
 import resource
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.harness import print_figures
-from bench.secure_sum import Receipt
 from choral.backends.crew import Resources
+from choral.backends.vectorised import Vectorised
 from choral.backends.wire import Wire
-from choral.protocol.device import Device
+from choral.learning.models import logistic
+from choral.learning.records import Records
+from choral.plan import Budget, Plan
+from choral.privacy.calibrate import OUT_OF_RANGE, calibrated
+from choral.privacy.costs import Costs
+from choral.privacy.ledger import Charge, Ledger, Receipt
+from choral.protocol.device import Device, Update
 from choral.protocol.messages import Paths, Turn, Vector, decode
 from choral.protocol.paths import Announcements, Shown
 from choral.protocol.terms import Terms, circle_of
@@ -34,9 +45,14 @@ from choral.protocol.vault import Memory, MemoryStore, Vault
 from choral.secagg.codec import Codec
 from choral.secagg.graph import sparse
 from choral.secagg.keys import Bundle, Identity, Roster
+from choral.secagg.masks import Words
 from choral.secagg.roster_tree import RosterPart
 
-DEVICES, COHORT, QUICK, PARAMETERS, SAMPLE, SILENT = 10**6, 10**4, 1000, 10**4, 40, 5
+DEVICES, COHORT, QUICK, SAMPLE, SILENT = 10**6, 10**4, 1000, 40, 5
+ROWS, FEATURES, CLASSES = 8, 99, 100  # rows of each device
+MODEL = logistic(FEATURES, CLASSES)
+PARAMETERS = MODEL.size  # 10^4
+LIMIT = Budget(epsilon=8.0, delta=1e-5)
 _CARD = 32 + 32 + 64  # bytes of keys and signature
 cpu = time.process_time
 
@@ -148,36 +164,86 @@ class Timed:
             yield number, reply
 
 
-def whole_round(study: Study, members: Sequence[int], cohort: int) -> dict[str, float]:
-    """A round of so many devices, the sum compared with the plain one."""
-    terms, chosen = study.terms(cohort), members[:cohort]
-    rng = np.random.default_rng(0)
-    updates = {number: rng.integers(-99, 99, PARAMETERS).astype(np.int16) for number in chosen}
+class Simulation:
+    """The rows of everybody in a mapped file, of which those of the members are written, and an engine over them."""
+
+    def __init__(self, members: Sequence[int], terms: Terms, folder: Path) -> None:
+        rng, names = np.random.default_rng(0), tuple(map(name_of, range(DEVICES)))
+        features = np.memmap(folder / "rows", np.float32, "w+", shape=(ROWS * DEVICES, FEATURES))
+        for number in members:
+            features[ROWS * number : ROWS * (number + 1)] = rng.random((ROWS, FEATURES), np.float32) - 0.5
+        labels = rng.integers(0, CLASSES, ROWS * DEVICES, dtype=np.int32)
+        offsets = ROWS * np.arange(DEVICES + 1)
+        rows = Records(features=features, labels=labels, offsets=offsets, names=names, classes=CLASSES)
+        cohort = terms.secure.cohort
+        plan = Plan(devices=DEVICES, cohort=cohort, rounds=1, rows=ROWS, batch=4, local_steps=2, step_size=0.1,
+                    clip=1.0, noise=0.0)  # fmt: skip
+        plan = calibrated(plan, LIMIT)
+        self.codec = Codec.for_plan(plan, terms.secure, PARAMETERS, failure=OUT_OF_RANGE)
+        self.costs = Costs(plan=plan, secure=terms.secure, rows=rows.sizes, limits=(LIMIT,) * DEVICES, names=names)
+        self.engine = Vectorised(model=MODEL, records=rows, plan=plan, codec=self.codec, seed=1)
+
+    def cost(self, number: int, turn: Turn) -> Charge:
+        """What a device pays for its first upload."""
+        run = self.costs.plan.digest
+        return self.costs.charge(number, 0, run=run, round_number=turn.round, attempt=turn.attempt)
+
+    def sum(self, members: Sequence[int], included: Sequence[int]) -> NDArray[np.int64]:
+        """What the simulator opens of a first round of these members."""
+        self.engine.rounds_of[:] = 0
+        return self.engine.train(MODEL.start(), 0, np.array(members), np.isin(members, included)).total
+
+
+def whole_round(study: Study, members: Sequence[int], cohort: int, folder: Path) -> dict[str, float]:
+    """A round of so many devices, the sum compared with the one that a simulation opens."""
+    chosen, terms = members[:cohort], study.terms(cohort)
+    simulation = Simulation(chosen, terms, folder)
+    terms = replace(terms, codec=simulation.codec)
+    vars(terms)["tree"] = study.tree
+    turn, engine, codec = Turn(0, 0), simulation.engine, simulation.codec
+    updates = dict(zip(chosen, engine.updates(MODEL.start(), turn.round, np.array(chosen)), strict=True))
 
     def device(number: int) -> Device:
         memory = Memory(id=name_of(number), secret=study.identities[number].to_bytes())
 
-        def train(*_: object) -> NDArray[np.float32]:
-            return updates[number].astype(np.float32)
+        def train(*_: object) -> Update:
+            return updates[number]
 
-        vault = Vault.create(MemoryStore(), memory)
-        return Device(study.terms_of(number, terms), vault, train=train, charge=lambda *_: Receipt())
+        def encode(update: Update, round_number: int, _attempt: int, words: Words) -> None:
+            codec.encode(update, engine.dither(round_number, number), out=words)
+
+        def charge(*_: int) -> Receipt:
+            with Ledger.open(folder / name_of(number), limit=LIMIT) as ledger:  # so many can't be open at a time
+                return ledger.charge(simulation.cost(number, turn))
+
+        return Device(
+            study.terms_of(number, terms),
+            Vault.create(MemoryStore(), memory),
+            train=train,
+            encode=encode,
+            charge=charge,
+        )
 
     transport = Timed({number: device(number) for number in chosen}, frozenset(chosen[:SILENT]))
     start, wall = cpu(), time.perf_counter()
-    total = Wire(terms, transport, Resources(processes=1)).attempt(Turn(0, 0), chosen, np.zeros(PARAMETERS, np.float32))
-    spent = cpu() - start
-    expected = sum(updates[terms.numbers[id]].astype(np.int64) for id in total.included)
-    if total.integers.tolist() != np.asarray(expected).tolist():
-        raise AssertionError("the sum is wrong")
+    opened = Wire(terms, transport, Resources(processes=1)).attempt(turn, chosen, MODEL.start())
+    spent, wall = cpu() - start, time.perf_counter() - wall
+    included = [terms.numbers[id] for id in opened.included]
+    _ = simulation.sum(chosen, included)  # compiles
+    simulated = time.perf_counter()
+    expected = simulation.sum(chosen, included)
+    simulated = time.perf_counter() - simulated
+    if opened.integers.tolist() != expected.tolist():
+        raise AssertionError("the sum is not the one that a simulation opens")
     return {
         "round_devices": float(cohort),
-        "round_included": float(total.count),
+        "round_included": float(opened.count),
         "round_device_cpu_ms": 1e3 * transport.device / cohort,
         "round_server_cpu_s": spent - transport.device,
-        "round_wall_s": time.perf_counter() - wall,
+        "round_wall_s": wall,
         "round_device_receives_bytes": float(transport.received - 4 * PARAMETERS),
         "round_device_sends_bytes": float(transport.sent - terms.upload_bytes),
+        "simulated_wall_s": simulated,
     }
 
 
@@ -188,7 +254,8 @@ def measure(quick: bool) -> dict[str, float]:
     found = {"devices": float(DEVICES), "cohort": float(COHORT), "parameters": float(PARAMETERS)}
     found["tree_cpu_s"] = study.tree_seconds
     found |= check(study, members)
-    found |= whole_round(study, members, QUICK if quick else COHORT)
+    with tempfile.TemporaryDirectory() as folder:
+        found |= whole_round(study, members, QUICK if quick else COHORT, Path(folder))
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {name: float(f"{value:.4g}") for name, value in found.items()}
 

@@ -334,9 +334,10 @@ RUN = {  # figure -> its words
     "round_devices": "devices of the round that was run to its sum",
     "round_missing": "of them without an update, and so not in the sum",
     "parameters": "parameters",
-    "round_device_cpu_ms": "a device checks, agrees, masks, shares and answers, CPU ms",
+    "round_device_cpu_ms": "a device checks, agrees, pays, rounds, masks, shares and answers, CPU ms",
     "round_server_cpu_s": "the server announces, adds, unmasks and checks, CPU s",
     "round_device_sends_bytes": "a device sends with its masked update, bytes",
+    "simulated_wall_s": "the same round in the simulator, s",
     "memory_mb": "memory of the process with all devices and the server, MB",
 }
 

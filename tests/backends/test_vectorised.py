@@ -385,6 +385,29 @@ def test_the_number_of_lanes_moves_an_update_by_rounding_errors_only(lanes, whol
     assert np.abs(engine(lanes=lanes).updates(start(), 2, np.arange(12)) - whole[0]).max() <= 1e-6
 
 
+@pytest.mark.parametrize("sampling", ["partition", "poisson"])
+def test_an_engine_with_another_step_size_clip_or_noise_compiles_nothing(sampling):
+    """Of the step and of everything around it; the new codec has another grid, too."""
+    cohorts, compiled, model = [np.arange(3), np.arange(1, 4)], [], models.logistic(6, 3)
+
+    def rounds(grid=CODEC.grid, **numbers):
+        codec, plan = dataclasses.replace(CODEC, grid=grid), dataclasses.replace(PLAN, sampling=sampling, **numbers)
+        one = engine(plan, model=model, codec=codec)
+        return [progress.parameters for progress in one.rounds(start(model), cohorts, every=2)][-1]
+
+    first = rounds()
+    jax.monitoring.register_event_duration_secs_listener(
+        listener := lambda event, seconds, **_: compiled.append(seconds) if "backend_compile" in event else None
+    )
+    try:
+        second = rounds(CODEC.grid / 2, step_size=PLAN.step_size / 3, clip=PLAN.clip * 1.7, noise=PLAN.noise * 1.1)
+        assert not compiled and not np.array_equal(first, second)
+        rounds(local_steps=PLAN.local_steps + 1)
+        assert compiled  # so the listener hears of it
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
+
+
 def test_rounds_that_fail_together_count_for_nobody(monkeypatch):
     one = engine()
     one.train(start(), 9, np.array([2, 5]))
