@@ -39,7 +39,7 @@ from choral.protocol.terms import Terms
 from choral.secagg.codec import Integers
 from choral.secagg.graph import sparse
 from choral.secagg.masks import Mask, Words, add_masks
-from choral.secagg.running_sum import Kept
+from choral.secagg.running_sum import KeptVectors
 
 clock = time.perf_counter
 SPEED_UPS = {"speed_up_of_adding": "add_s", "speed_up": "split_s", "speed_up_of_turn": "turn_s"}
@@ -133,7 +133,7 @@ def cpu_of(pids: Sequence[int]) -> list[float]:
     return [time.clock_gettime((~pid << 3) | 2) for pid in pids]
 
 
-def adding(recorded: Recorded, crew: Crew, kept: Kept) -> float:
+def adding(recorded: Recorded, crew: Crew, kept: KeptVectors) -> float:
     """Seconds of adding all uploads, with nothing else to do."""
     vectors = [memoryview(frame)[-recorded.terms.upload_bytes :] for frame in recorded.uploads.values()]
     work, start = SharedWork(crew, kept=kept), clock()

@@ -1,12 +1,15 @@
 """The server's work on several processes: the same integers as in one, whoever dies on the way."""
 
 import contextlib
+import errno
 import fcntl
 import gc
 import io
 import os
 import signal
+import subprocess
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ from choral.protocol.bonds import SealedSecret
 from choral.protocol.round import Round
 from choral.protocol.server_work import ServerWork
 from choral.secagg.masks import ADDERS, CHUNK_BYTES, Mask, add_masks
-from choral.secagg.running_sum import Kept
+from choral.secagg.running_sum import KeptVectors
 from tests.protocol.world import FIRST, SilentTransport, World
 
 LONG = CHUNK_BYTES // 4 + 37  # words: no whole number of lines, and more than one chunk of keystream
@@ -65,7 +68,7 @@ def test_every_process_adds_its_masks_and_turns_follow_each_other():
     crew = Crew(terms, 3)
     results = []
     for turn in range(3):  # in one process, on the crew, and a second turn there
-        work = SharedWork(crew, kept=Kept(waiting=turn)) if turn else ServerWork(terms.codec.word_bits)
+        work = SharedWork(crew, kept=KeptVectors(waiting=turn)) if turn else ServerWork(terms.codec.word_bits)
         for number, upload in enumerate(uploads):
             work.add(number, upload.data.cast("B"))
         work.take_back(1)
@@ -165,9 +168,9 @@ def test_a_slow_process_has_few_jobs_and_one_that_dies_among_them_loses_none(end
     crew, masks = Crew(world.terms, 2), [Mask(os.urandom(32), adds=True) for _ in range(40)]
     slow, jobs, answered = crew.pids[1], len(list(in_jobs(masks, 2))), []
 
-    def heard(stream):
+    def heard(stream, **limits):
         """The other process has answered all jobs that the slow one does not have: only now is that one heard."""
-        answer = receive(stream)
+        answer = receive(stream, **limits)
         answered.append(answer)
         if len(answered) == jobs - AHEAD:
             os.kill(slow, end)
@@ -184,6 +187,95 @@ def test_a_slow_process_has_few_jobs_and_one_that_dies_among_them_loses_none(end
         total = work.unmasked(masks)
     assert (total == alone.unmasked(masks)).all()
     assert answered.count(None) == dies and len(answered) == jobs - dies * (AHEAD - 1)
+    crew.close()
+
+
+def as_alone(crew, masks):
+    """Whether a turn on this crew has the sum that one process has."""
+    sums = []
+    for work in (SharedWork(crew), ServerWork(crew.bits)):
+        work.add(0, bytes(4 * 128))
+        sums.append(work.unmasked(masks))
+    return (sums[0] == sums[1]).all()
+
+
+@pytest.fixture
+def pair():
+    crew = Crew(World(parameters=128, seed=0).terms, 2)
+    yield crew
+    crew.close()
+
+
+def test_what_is_left_of_an_interrupted_turn_is_no_answer_of_the_next(pair):
+    masks = [Mask(os.urandom(32), adds=True) for _ in range(9)]
+
+    def interrupted():
+        yield from (AddMasks(((mask.key, mask.adds),)) for mask in masks[:5])
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            pair.hand_out(interrupted(), before=ClearWords())
+        assert as_alone(pair, masks) and len(pair.pids) == 2
+
+
+def test_a_process_that_died_between_two_turns_is_reported_each_time_and_replaced(pair):
+    masks = [Mask(os.urandom(32), adds=True) for _ in range(3)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            os.kill(pair.pids[1], signal.SIGKILL)
+            os.waitid(os.P_PID, pair.pids[1], os.WEXITED | os.WNOWAIT)
+            assert as_alone(pair, masks) and len(pair.pids) == 2
+    assert ["CH506" in str(one.message) for one in caught] == [True] * 3
+
+
+def test_where_no_process_can_be_started_again_the_others_do_its_work(pair, monkeypatch):
+    os.kill(pair.pids[0], signal.SIGKILL)
+    os.waitid(os.P_PID, pair.pids[0], os.WEXITED | os.WNOWAIT)
+
+    def full(*_, **__):
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr("choral.backends.crew.subprocess.Popen", full)
+    with pytest.warns(RuntimeWarning, match="CH506 process 1 of 2"):
+        assert as_alone(pair, [Mask(os.urandom(32), adds=True) for _ in range(3)]) and len(pair.pids) == 1
+
+
+def test_a_stopped_process_does_not_keep_the_server_from_ending(pair):
+    pids = pair.pids
+    os.kill(pids[0], signal.SIGSTOP)
+    pair.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("answer", [b"\xc2", b"\x90", b"\xff", b"\x92\xc4\x01x\xc4\x01y", b"text"])
+def test_what_is_no_answer_is_no_work_done(pair, monkeypatch, answer):
+    def other(stream, **limits):
+        assert receive(stream, **limits) is not None
+        pair.parts[:] = 7  # whatever lies there
+        return answer
+
+    monkeypatch.setattr("choral.backends.crew.receive", other)
+    assert as_alone(pair, [Mask(os.urandom(32), adds=True) for _ in range(5)])
+    sealed = SealedSecret("x" * 20, bytes(32), bytes(32), 1, ())
+    assert SharedWork(pair).opened([sealed]) == [None]
+
+
+def test_a_longer_message_than_is_allowed_is_the_end():
+    pipe = io.BytesIO()
+    send(pipe, bytes(100))
+    assert receive(io.BytesIO(pipe.getvalue()), most=102) is not None
+    assert receive(io.BytesIO(pipe.getvalue()), most=101) is None
+
+
+def test_processes_take_no_module_from_the_folder_where_the_server_was_started(tmp_path, monkeypatch):
+    (tmp_path / "msgspec.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    crew = Crew(World(parameters=100).terms, 1)
+    assert crew.hand_out([AddMasks(())]) == [(0, b"\xc3")]
     crew.close()
 
 
@@ -218,7 +310,7 @@ def test_small_turns_need_no_processes_and_large_ones_have_them(monkeypatch):
 def test_however_many_uploads_wait_and_whoever_is_taken_back_the_sum_is_the_same(kept):
     rng = np.random.default_rng(0)
     uploads = [rng.integers(0, 2**32, LONG, dtype="<u4") for _ in range(9)]
-    work = ServerWork(32, kept=Kept(*kept), threads=3)
+    work = ServerWork(32, kept=KeptVectors(*kept), threads=3)
     for number, upload in enumerate(uploads):
         work.add(number, upload.data.cast("B"))
         if number == 4:
@@ -239,12 +331,18 @@ def test_all_vectors_that_a_server_keeps_are_within_the_memory_that_it_may_use()
                 assert (waiting + own_sums + processes) * size + aside == memory and 4 * aside >= memory
 
 
-def test_a_process_that_answers_while_it_is_spoken_to_does_not_stop_the_server():
+def test_a_process_that_answers_while_it_is_spoken_to_does_not_stop_the_server(monkeypatch):
     """With pipes of one page, the least that Linux gives, and more secrets than answers fit in there."""
-    crew, sealed = Crew(World(parameters=100).terms, 2), SealedSecret("x" * 20, bytes(32), bytes(32), 1, ())
-    for process in crew._processes if hasattr(fcntl, "F_SETPIPE_SZ") else ():
-        for pipe in (process.stdin, process.stdout):
+    sealed, start = SealedSecret("x" * 20, bytes(32), bytes(32), 1, ()), subprocess.Popen
+
+    def narrow(*command, **options):
+        process = start(*command, **options)
+        for pipe in (process.stdin, process.stdout) if hasattr(fcntl, "F_SETPIPE_SZ") else ():
             assert fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096) == 4096
+        return process
+
+    monkeypatch.setattr("choral.backends.crew.subprocess.Popen", narrow)
+    crew = Crew(World(parameters=100).terms, 2)
     answer = io.BytesIO()
     send(answer, [bytes(32)] * MOST_IN_A_JOB)  # of a job in which every secret opens
     assert AHEAD * len(answer.getvalue()) <= 4096

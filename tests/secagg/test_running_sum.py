@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from choral.secagg import running_sum
 from choral.secagg.masks import ring
-from choral.secagg.running_sum import Kept, RunningSum, add_vectors
+from choral.secagg.running_sum import KeptVectors, RunningSum, add_vectors
 
 LONG = 2**18 + 37  # words: no whole number of lines of the cache
 
@@ -25,7 +25,7 @@ def small(monkeypatch):
     bits=st.sampled_from([16, 32, 64]),
     words=st.integers(0, 400),
     threads=st.integers(1, 9),
-    kept=st.builds(Kept, waiting=st.integers(0, 5), sums=st.integers(1, 9)),
+    kept=st.builds(KeptVectors, waiting=st.integers(0, 5), sums=st.integers(1, 9)),
     asked=st.lists(st.sampled_from(["add", "add", "add", "subtract", "total"]), max_size=30),
     seed=st.integers(0, 2**32),
 )
@@ -61,24 +61,24 @@ def test_threads_leave_out_no_word_and_add_none_twice(length, threads, monkeypat
 def test_a_sum_keeps_no_more_vectors_than_it_may_and_than_its_threads_fill_stretches(allowed):
     """4 threads with stretches of 256 bytes: 4 sums of short vectors, 2 of twice the stretch, 1 of all longer ones."""
     for words, most in ((64, 4), (127, 4), (128, 2), (192, 1), (1000, 1)):
-        total = RunningSum(ring(32), threads=4, kept=Kept(sums=allowed))
+        total = RunningSum(ring(32), threads=4, kept=KeptVectors(sums=allowed))
         for _ in range(9):
             total.add(np.ones(words, "<u4"))
-        assert len(total._sums) == min(most, allowed) and (total.total() == 9).all()
+        assert total.keeps.sums == min(most, allowed) and (total.total() == 9).all()
 
 
 def test_short_vectors_have_one_sum():
-    total = RunningSum(ring(32), threads=4, kept=Kept(sums=4))
+    total = RunningSum(ring(32), threads=4, kept=KeptVectors(sums=4))
     for _ in range(9):
         total.add(np.ones(64, "<u4"))
-    assert len(total._sums) == 1 and (total.total() == 9).all()
+    assert total.keeps.sums == 1 and (total.total() == 9).all()
 
 
 def test_nobody_waits_for_a_vector_as_long_as_few_are_under_way():
-    total = RunningSum(ring(32), threads=2, kept=Kept(waiting=3))
+    total = RunningSum(ring(32), threads=2, kept=KeptVectors(waiting=3))
     vectors = [np.full(LONG, number, "<u4") for number in range(8)]
     for vector in vectors:
         total.add(vector)
-        assert len(total._under_way) <= 3
-    assert (total.total() == 28).all() and not total._under_way
+        assert total.keeps.waiting <= 3
+    assert (total.total() == 28).all() and not total.keeps.waiting
     assert all((vector == number).all() for number, vector in enumerate(vectors))  # nobody's vector moved

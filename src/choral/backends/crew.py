@@ -14,7 +14,7 @@ import tempfile
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Self, TypeVar
@@ -29,18 +29,21 @@ from choral.protocol.messages import Vector
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
 from choral.secagg.masks import ADDERS, MOST_THREADS, Mask, Words, add_masks
-from choral.secagg.running_sum import LEAST, Kept, add_vectors
+from choral.secagg.running_sum import LEAST, KeptVectors, add_vectors
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 MOST_WAITING = 16  # uploads under way to the threads that add them
 WORTH_PROCESSES = 2**30  # bytes of uploads in a turn; less is added before processes have started
 AHEAD = 2  # jobs that a process has: one that it works on, and one that it need not wait for
 JOBS = 4  # of what is left, a process is given a part of this many for each process: jobs shrink towards the end
-# Two answers about so many secrets fit into a page, and a pipe holds at least one: so a process never waits to be heard
-# while it is spoken to.
+# A pipe holds at least a page. Two answers about so many secrets fit into it, so a process never waits to be heard
+# while it is spoken to. A longer answer is none.
 MOST_IN_A_JOB = 50
+PAGE = 4096
+JOB_BYTES = 60_000  # most pipes hold so much: the server need not wait until a process takes the job that is ahead
 _LINE = 64  # bytes that two processes must not share: the words of each begin with a line of the cache
 _secrets = msgspec.msgpack.Decoder(tuple[bytes, ...])
+_DONE = msgspec.msgpack.encode(True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +67,14 @@ class Resources:
         processes = _whole("CHORAL_PROCESSES", cores if cores > MOST_THREADS else 1, least=1)
         return cls(processes=processes, memory=_whole("CHORAL_MEMORY", MOST_BYTES_IN_MEMORY >> 20, least=0) << 20)
 
-    def kept(self, upload_bytes: int) -> Kept:
+    def kept(self, upload_bytes: int) -> KeptVectors:
         """How many vectors the sum of a turn's uploads may keep.
 
         >>> Resources(processes=2).kept(4 * 10**6), Resources(processes=2, memory=0).kept(4 * 10**6)
-        (Kept(waiting=16, sums=17), Kept(waiting=0, sums=1))
+        (KeptVectors(waiting=16, sums=17), KeptVectors(waiting=0, sums=1))
         """
         fitting = self._fitting(upload_bytes)
-        return Kept(waiting=min(MOST_WAITING, fitting), sums=1 + fitting)
+        return KeptVectors(waiting=min(MOST_WAITING, fitting), sums=1 + fitting)
 
     def laid_aside(self, upload_bytes: int, processes: int) -> int:
         """How many bytes of uploads may be kept to be taken back, next to what else is in memory."""
@@ -104,21 +107,21 @@ def _whole(name: str, default: int, *, least: int) -> int:
 Item = TypeVar("Item")
 
 
-def in_jobs(items: Sequence[Item], processes: int) -> Iterator[Sequence[Item]]:
-    """The items in small pieces that shrink, so that processes that began together end together.
+def in_jobs(items: Sequence[Item], processes: int, *, most: int = MOST_IN_A_JOB) -> Iterator[Sequence[Item]]:
+    """The items in pieces of at most so many that shrink, so that processes that began together end together.
 
     >>> [len(job) for job in in_jobs(range(20), 2)]
     [3, 3, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
     """
     start = 0
     while start < len(items):
-        size = min(MOST_IN_A_JOB, -(-(len(items) - start) // (JOBS * processes)))
+        size = min(most, -(-(len(items) - start) // (JOBS * processes)))
         yield items[start : start + size]
         start += size
 
 
-class Outcome(NamedTuple):
-    """Which process had a job, and its answer; None where there was no process, or it ended before it answered."""
+class Fate(NamedTuple):
+    """What became of a job: which process had it, and its answer; None without a process, or if it ended before."""
 
     process: int | None
     answer: bytes | None
@@ -165,22 +168,23 @@ class Crew:
         """The processes that are alive, as far as is known here."""
         return tuple(process.pid for process in self._processes if process is not None)
 
-    def hand_out(self, jobs: Iterable[object], *, before: object = None) -> list[Outcome]:
+    def hand_out(self, jobs: Iterable[object], *, before: object = None) -> list[Fate]:
         """What becomes of each job: a process is given the next one as soon as it has answered one.
 
         `before` is what every process hears ahead of its first job, and does not answer.
         """
-        outcomes, left = list[Outcome](), enumerate(jobs)
+        fates, left = list[Fate](), enumerate(jobs)
         under_way = {number: deque[int]() for number, process in enumerate(self._processes) if process is not None}
 
         def give(number: int) -> None:
             for place, job in left:
-                outcomes.append(Outcome(number, None))
+                fates.append(Fate(number, None))
                 under_way[number].append(place)
                 self._tell(number, job)
                 return
 
-        with selectors.DefaultSelector() as answering:
+        with contextlib.ExitStack() as ending, selectors.DefaultSelector() as answering:
+            ending.callback(self._stop_those_that_owe, under_way)
             for number in under_way:
                 if before is not None:
                     self._tell(number, before)
@@ -190,28 +194,31 @@ class Crew:
                     give(number)
             while any(under_way.values()):
                 for key, _ in answering.select():
-                    number, answer = key.data, receive(self._pipes(key.data)[1])
+                    number, answer = key.data, receive(self._pipes(key.data)[1], most=PAGE)
                     if answer is None:  # it has ended, and with it what it was working on
                         answering.unregister(key.fileobj)
                         del under_way[number]
                         self._lose(number)
                         continue
-                    outcomes[under_way[number].popleft()] = Outcome(number, answer)
+                    fates[under_way[number].popleft()] = Fate(number, answer)
                     give(number)
-        return [*outcomes, *(Outcome(None, None) for _ in left)]
+        return [*fates, *(Fate(None, None) for _ in left)]
 
     def renew(self) -> None:
-        """Start a process again in the place of each that has ended."""
+        """Start a process again in the place of each that has ended; where none can be started, there is one fewer."""
         for number, process in enumerate(self._processes):
-            if process is None:
-                self._processes[number] = self._started(*self.ranges[number])
+            if process is not None and process.poll() is not None:
+                self._lose(number)
+            if self._processes[number] is None:
+                with contextlib.suppress(OSError):
+                    self._processes[number] = self._started(*self.ranges[number])
 
     def _started(self, start: int, stop: int) -> subprocess.Popen[bytes]:
         file = self._shared.fileno()
         package = str(Path(choral.__file__).parents[1])
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "choral.backends.crew_worker", *map(str, (file, self.bits, start, stop))],
+            [sys.executable, "-P", "-m", "choral.backends.crew_worker", *map(str, (file, self.bits, start, stop))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -231,14 +238,26 @@ class Crew:
         with contextlib.suppress(OSError):
             send(self._pipes(number)[0], message)
 
-    def _lose(self, number: int) -> None:
+    def _stop_those_that_owe(self, under_way: Mapping[int, Collection[int]]) -> None:
+        """After an interruption: what they still say would be taken for an answer of the next turn."""
+        for number, owed in under_way.items():
+            if owed:
+                self._stop(number)
+
+    def _stop(self, number: int) -> subprocess.Popen[bytes] | None:
         process, self._processes[number] = self._processes[number], None
+        if process is not None:
+            _close(process)
+        return process
+
+    def _lose(self, number: int) -> None:
+        process = self._stop(number)
         if process is None:
             return
-        _close(process)
         error = SumError(
             "CH506",
-            f"process {number + 1} of {len(self)}, which unmasks sums, ended with status {process.returncode}.",
+            f"process {number + 1} of {len(self)}, which unmasks sums, ended with status {process.returncode}"
+            f" (process id {process.pid}).",
             why="Its part of the sum is computed again in the main process; nothing is lost.",
             fix="If it happens again, give the server more memory, or set CHORAL_PROCESSES=1.",
         )
@@ -246,6 +265,8 @@ class Crew:
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
+    """End a process, also one that is stopped; it keeps nothing."""
+    process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             try:
@@ -262,6 +283,14 @@ def _end(processes: list[subprocess.Popen[bytes] | None], shared: IO[bytes]) -> 
     shared.close()
 
 
+def _said(answer: bytes | None) -> tuple[bytes, ...]:
+    """The secrets that a process says it has opened; none where it has ended, or says anything else."""
+    try:
+        return () if answer is None else _secrets.decode(answer)
+    except msgspec.MsgspecError:
+        return ()
+
+
 class SharedWork(ServerWork):
     """The work of one turn on a crew: uploads are added here, and opened and unmasked by all processes together.
 
@@ -273,7 +302,7 @@ class SharedWork(ServerWork):
         crew: Crew,
         vectors: MutableMapping[int, Vector] | None = None,
         *,
-        kept: Kept = LEAST,
+        kept: KeptVectors = LEAST,
     ) -> None:
         super().__init__(crew.bits, vectors, kept=kept, threads=len(crew))
         self._crew = crew
@@ -281,11 +310,13 @@ class SharedWork(ServerWork):
 
     def opened(self, secrets: Sequence[SealedSecret]) -> list[bytes | None]:
         """What each sealed secret holds: every process opens some, and this one those of a process that ended."""
-        jobs = list(in_jobs(secrets, len(self._crew)))
-        outcomes = self._crew.hand_out(OpenSecrets(tuple(job)) for job in jobs)
+        one = max((len(msgspec.msgpack.encode(secret)) for secret in secrets[:1]), default=1)
+        jobs = list(in_jobs(secrets, len(self._crew), most=min(MOST_IN_A_JOB, max(1, JOB_BYTES // one))))
+        fates = self._crew.hand_out(OpenSecrets(tuple(job)) for job in jobs)
         found: list[bytes | None] = []
-        for job, (_, answer) in zip(jobs, outcomes, strict=True):
-            found += super().opened(job) if answer is None else [one or None for one in _secrets.decode(answer)]
+        for job, (_, answer) in zip(jobs, fates, strict=True):
+            said = _said(answer)
+            found += [one or None for one in said] if len(said) == len(job) else super().opened(job)
         return found
 
     def unmasked(self, masks: Sequence[Mask]) -> Words:
@@ -293,12 +324,12 @@ class SharedWork(ServerWork):
         crew, total = self._crew, self.total
         jobs = list(in_jobs(masks, len(crew)))
         commands = (AddMasks(tuple((mask.key, mask.adds) for mask in job)) for job in jobs)
-        outcomes = crew.hand_out(commands, before=ClearWords())
-        spoilt = {process for process, answer in outcomes if answer is None}  # what it had added is half done
-        sound = {process for process, _ in outcomes if process is not None} - spoilt
+        fates = crew.hand_out(commands, before=ClearWords())
+        spoilt = {process for process, answer in fates if answer != _DONE}  # what it had added is half done
+        sound = {process for process, _ in fates if process is not None} - spoilt
         # All at once and by threads: one after the other in one thread, they would take as long as what was split.
         add_vectors(total, [crew.parts[process] for process in sorted(sound)], threads=len(crew))
-        for job, (process, _) in zip(jobs, outcomes, strict=True):
+        for job, (process, _) in zip(jobs, fates, strict=True):
             if process in spoilt:
                 add_masks(total, job)
         return total

@@ -45,7 +45,7 @@ def send(stream: IO[bytes], message: object) -> None:
     stream.flush()
 
 
-def receive(stream: IO[bytes]) -> bytes | None:
+def receive(stream: IO[bytes], *, most: int = 2**32) -> bytes | None:
     r"""The next message, or None at the end.
 
     >>> import io
@@ -53,7 +53,8 @@ def receive(stream: IO[bytes]) -> bytes | None:
     (b'x', None)
     """
     size = _exactly(stream, _SIZE)
-    return None if size is None else _exactly(stream, int.from_bytes(size, "little"))
+    length = most + 1 if size is None else int.from_bytes(size, "little")
+    return _exactly(stream, length) if length <= most else None
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes | None:

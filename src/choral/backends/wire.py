@@ -1,10 +1,9 @@
 """Rounds over a transport: send, take what comes back, go on without the rest; and the transport within one process."""
 
-import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Protocol, Self
+from typing import IO, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +148,7 @@ class UploadStore(MutableMapping[int, Vector]):
         self._limit, self._size = limit, 0
         self._kept: dict[int, Vector] = {}
         self._filed: dict[int, tuple[int, int]] = {}
-        self._file: io.FileIO | None = None
+        self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +162,10 @@ class UploadStore(MutableMapping[int, Vector]):
             self._kept[number] = vector
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by `clear`
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed by `clear`
         self._filed[number] = (self._file.seek(0, os.SEEK_END), len(vector))
         self._file.write(vector)
+        self._file.flush()  # a full disk is reported for this vector, and not for another one later
 
     def __getitem__(self, number: int) -> Vector:
         if self._file is None or number in self._kept:

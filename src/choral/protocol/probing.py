@@ -95,10 +95,10 @@ class AskedProbes:
     answers: dict[int, Answers]
 
     @classmethod
-    def of(cls, cohort: Cohort, vectors: Mapping[int, Vector], inquiry: Probes) -> Self:
+    def of(cls, cohort: Cohort, uploads: Iterable[tuple[int, Vector]], inquiry: Probes) -> Self:
         """The probes for these uploads."""
         terms = cohort.terms
-        digests = {n: upload_digest(cohort.context, terms.ids[n], vector) for n, vector in vectors.items()}
+        digests = {n: upload_digest(cohort.context, terms.ids[n], vector) for n, vector in uploads}
         seed = probe_seed(cohort.context, digests, inquiry.watched)
         if inquiry.seed_of is not None:
             seed = inquiry.seed_of(cohort.turn)

@@ -207,7 +207,8 @@ class Round:
         left = [number for number in self._cohort.numbers if number not in self._left_out]
         if len(left) < self.terms.secure.smallest_sum:
             raise self._too_few(len(left), len(self._nonces), self.terms.secure.smallest_sum, "sent a masked update")
-        self.asked = AskedProbes.of(self._cohort, {number: self._work.vectors[number] for number in left}, self.inquiry)
+        uploads = ((number, self._work.vectors[number]) for number in left)  # one at a time: some may be in a file
+        self.asked = AskedProbes.of(self._cohort, uploads, self.inquiry)
         probe = encode(Probe(turn=self.turn, digests=pack(self.asked.digests)), self.inquiry.watched)
         self.stage, self._outbox = "probe", dict.fromkeys(left, probe)
 

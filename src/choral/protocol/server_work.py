@@ -7,7 +7,7 @@ import numpy as np
 from choral.protocol.bonds import SealedSecret
 from choral.protocol.messages import Vector
 from choral.secagg.masks import ADDERS, Mask, Words, add_masks, ring
-from choral.secagg.running_sum import LEAST, Kept, RunningSum
+from choral.secagg.running_sum import LEAST, KeptVectors, RunningSum
 
 
 class ServerWork:
@@ -27,7 +27,7 @@ class ServerWork:
         bits: int,
         vectors: MutableMapping[int, Vector] | None = None,
         *,
-        kept: Kept = LEAST,
+        kept: KeptVectors = LEAST,
         threads: int = ADDERS,
     ) -> None:
         self.vectors: MutableMapping[int, Vector] = {} if vectors is None else vectors

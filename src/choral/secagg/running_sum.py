@@ -18,14 +18,14 @@ WORTH_A_THREAD = 2**20  # bytes of a vector; a shorter one is added before a thr
 _LINE = 64  # bytes that two threads must not share
 
 
-class Kept(NamedTuple):
+class KeptVectors(NamedTuple):
     """How many vectors a running sum may keep: those that are under way to its threads, and its own sums."""
 
     waiting: int = 0
     sums: int = 1
 
 
-LEAST = Kept()
+LEAST = KeptVectors()
 
 
 class RunningSum:
@@ -40,7 +40,7 @@ class RunningSum:
     [5, 1]
     """
 
-    def __init__(self, dtype: np.dtype[Any], *, threads: int = 1, kept: Kept = LEAST) -> None:
+    def __init__(self, dtype: np.dtype[Any], *, threads: int = 1, kept: KeptVectors = LEAST) -> None:
         self._dtype, self._threads, self._kept = dtype, threads, kept
         self._sums: list[Words] = []
         self._most_sums = 0
@@ -66,6 +66,11 @@ class RunningSum:
         """Take a vector that was added out again."""
         self._apply(_subtract, 0, vector)
 
+    @property
+    def keeps(self) -> KeptVectors:
+        """How many vectors it keeps now."""
+        return KeptVectors(waiting=len(self._under_way), sums=len(self._sums))
+
     def total(self) -> Words:
         """The sum so far. It is this object's own: whoever changes it changes the sum."""
         self._wait(0)
@@ -79,6 +84,8 @@ class RunningSum:
     def _apply(self, combine: Callable[[Words, Words], None], place: int, vector: Words) -> None:
         """Combine a vector with the sum at this place, where the same thread always has the same stretch."""
         total = self._sums[place]
+        if (vector.shape, vector.dtype) != (total.shape, total.dtype):
+            raise ValueError(f"a vector of {vector.shape} {vector.dtype} in a sum of {total.shape} {total.dtype}")
         if self._threads == 1 or vector.nbytes < WORTH_A_THREAD:
             combine(total, vector)
             return
@@ -119,9 +126,10 @@ def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int) -> None
             _add(total[start:stop], vector[start:stop])
 
     ranges = list(pairwise(_bounds(total, threads if total.nbytes * len(vectors) >= WORTH_A_THREAD else 1)))
-    for one in [_thread(number).submit(add_range, *ends) for number, ends in enumerate(ranges[1:])]:
-        one.result()
+    others = [_thread(number).submit(add_range, *ends) for number, ends in enumerate(ranges[1:])]
     add_range(*ranges[0])
+    for one in others:
+        one.result()
 
 
 def _bounds(vector: Words, parts: int) -> list[int]:
