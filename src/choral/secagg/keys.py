@@ -38,13 +38,21 @@ def framed(label: str, *fields: bytes) -> bytes:
     >>> framed("x", b"ab", b"c") == framed("x", b"a", b"bc")
     False
     """
-    parts = (b"choral/1 " + label.encode(), *fields)
-    return b"".join([piece for part in parts for piece in (_LENGTH.pack(len(part)), part)])
+    return behind_lengths(b"choral/1 " + label.encode(), *fields)
+
+
+def behind_lengths(*fields: bytes) -> bytes:
+    """Each field behind its length: what a frame ends with after fewer fields.
+
+    >>> framed("x", b"ab") + behind_lengths(b"c", b"d") == framed("x", b"ab", b"c", b"d")
+    True
+    """
+    return b"".join([piece for field in fields for piece in (_LENGTH.pack(len(field)), field)])
 
 
 @lru_cache(maxsize=16)
 def turn_label(label: str, context: bytes) -> bytes:
-    """The framed context of a turn, kept: a device derives several keys per neighbour from it, in every turn.
+    """The framed context of a turn, kept: both sides derive and check several keys per pair from it, in every turn.
 
     >>> turn_label("x", b"ctx") == framed("x", b"ctx")
     True
@@ -330,7 +338,7 @@ class Identity:
 
 
 def _bound_to(context: bytes, sender: str, receiver: str) -> bytes:
-    return framed("envelope", context, sender.encode(), receiver.encode())
+    return turn_label("envelope", context) + behind_lengths(sender.encode(), receiver.encode())
 
 
 def envelope_key(seed: bytes, context: bytes) -> bytes:
