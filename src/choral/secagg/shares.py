@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import accumulate
 from math import prod
 
+import numpy as np
+
 from choral.errors import SumError
 from choral.secagg.keys import digest
 
@@ -115,7 +117,12 @@ def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
 
     All are inverted together: an inverse costs as much as a hundred products.
     """
-    bottoms = [prod(other - point for other in points if other != point) * point % PRIME for point in points]
+    places = np.array(points, np.int64)
+    factors = places - places[:, None]
+    np.fill_diagonal(factors, places)
+    # Points are at most 2^20, so three factors are multiplied in 64 bits, and only what they give in long numbers.
+    threes = np.multiply.reduceat(factors, range(0, len(points), 3), axis=1)
+    bottoms = [prod(row) % PRIME for row in threes.tolist()]
     before = list(accumulate(bottoms, lambda total, bottom: total * bottom % PRIME, initial=1))
     rest, weights = prod(points) * pow(before.pop(), -1, PRIME) % PRIME, []
     for bottom, product in zip(reversed(bottoms), reversed(before), strict=True):
