@@ -8,9 +8,8 @@ The check lanes hold 1 and 0 for everybody, so what masks add to them may be sho
 """
 
 import contextlib
-import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple, Self
 
 import msgspec
@@ -18,9 +17,9 @@ import numpy as np
 
 from choral.errors import TrustError
 from choral.protocol.messages import unpack_for
-from choral.protocol.terms import ENVELOPE_BYTES, Cohort, Terms
+from choral.protocol.terms import Cohort, Terms
 from choral.secagg.codec import CHECKS
-from choral.secagg.keys import FINGERPRINT_SIZE, KEY_SIZE, PairSecret, digest, envelope_key, fingerprint, unseal
+from choral.secagg.keys import KEY_SIZE, PairSecret, digest, envelope_key, fingerprint, unseal
 from choral.secagg.masks import Mask, Words, mask_words, ring
 from choral.secagg.shares import commitment, recover
 
@@ -53,8 +52,7 @@ class Bond(NamedTuple):
     @classmethod
     def read(cls, terms: Terms, data: bytes) -> Self:
         """The bond in a record."""
-        prints = f"{FINGERPRINT_SIZE}s" * 3
-        return cls._make(struct.unpack(f"{ENVELOPE_BYTES}s{prints}{terms.check_bytes}s", data))
+        return cls._make(terms.bond_layout.unpack(data))
 
     @classmethod
     def read_all(cls, terms: Terms, data: bytes, expected: set[int]) -> dict[int, Self]:
@@ -140,9 +138,14 @@ def quarrels(terms: Terms, bonds: Mapping[int, Mapping[int, Bond]]) -> set[tuple
     return {
         (one, other)
         for one, mine in bonds.items()
-        for other, bond in _seen_from_the_other_end(terms, mine).items()
-        if one < other and other in bonds and bond != bonds[other][one][1:]
+        for other, bond in _seen_from_the_other_end(terms, _with_later_ones(one, mine, bonds)).items()
+        if bond != bonds[other][one][1:]
     }
+
+
+def _with_later_ones(one: int, mine: Mapping[int, Bond], present: Container[int]) -> dict[int, Bond]:
+    """A device's bonds with those present that come after it, so that each pair is looked at from one end only."""
+    return {other: bond for other, bond in mine.items() if one < other and other in present}
 
 
 def _seen_from_the_other_end(terms: Terms, bonds: Mapping[int, Bond]) -> dict[int, tuple[bytes, ...]]:

@@ -8,7 +8,6 @@ Lists inside a header are packed records: a 4-byte device number and a value of 
 
 import struct
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from typing import Annotated
 
 import msgspec
@@ -377,10 +376,10 @@ def unpack(data: bytes, width: int, *, most: int) -> dict[int, bytes]:
     count, rest = divmod(len(data), size)
     if rest or count > most:
         raise malformed(f"{len(data):,} bytes of records of {size}, at most {most} expected")
-    numbers = [_NUMBER.unpack_from(data, start)[0] for start in range(0, len(data), size)]
-    if any(a >= b for a, b in pairwise(numbers)):
+    records = dict(struct.iter_unpack(f"{_NUMBER.format}{width}s", data))
+    if len(records) != count or list(records) != sorted(records):
         raise malformed("device numbers unsorted or repeated")
-    return {number: data[index * size + _NUMBER.size : (index + 1) * size] for index, number in enumerate(numbers)}
+    return records
 
 
 def unpack_for(data: bytes, width: int, expected: set[int]) -> dict[int, bytes]:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
+from struct import Struct
 
 import numpy as np
 
@@ -225,10 +226,15 @@ class Terms:
         shown = 1 + (self.secure.cohort - 1 if self.secure.neighbours is None else self.secure.neighbours)
         return shown * (_MEMBER_BYTES + HASH_SIZE * levels)
 
+    @cached_property
+    def bond_layout(self) -> Struct:
+        """A bond: an envelope, three fingerprints, and what the pair's mask adds to the check lanes."""
+        return Struct(f"{ENVELOPE_BYTES}s" + f"{FINGERPRINT_SIZE}s" * 3 + f"{self.check_bytes}s")
+
     @property
     def bond_bytes(self) -> int:
-        """The size of a bond: an envelope, three fingerprints, and what the pair's mask adds to the check lanes."""
-        return ENVELOPE_BYTES + 3 * FINGERPRINT_SIZE + self.check_bytes
+        """The size of a bond."""
+        return self.bond_layout.size
 
     @cached_property
     def check_bytes(self) -> int:
