@@ -299,7 +299,7 @@ MUTANTS = [
         "tests/protocol/test_device.py::"
         "test_it_pays_for_no_third_attempt_of_a_round_and_says_how_many_it_has_paid_for"),
     bug("a false envelope key is believed", ROUND + "_take_keys",
-        "fingerprint(key, self._cohort.context) == mine[owner].takes", "True", BLAMED),
+        "fingerprint(key, context) == laid[owner].takes", "True", BLAMED),
     bug("who broke the protocol is called again", WIRE + "attempt", "number not in self.named", "True", BLAMED),
     bug("an unsigned refusal is believed", FINDINGS + "refuse", "self.proves(sender, message)", "True",
         "tests/protocol/test_round.py::test_what_a_device_did_not_sign_is_ignored_and_reported_as_not_proved"),

@@ -160,17 +160,15 @@ class Round:
     def _take_keys(self, sender: int, message: Opening) -> None:
         """Keep the envelope keys that a device reveals, as far as they are those that it committed to."""
         keys = unpack_for(message.keys, KEY_SIZE, self._holders(sender))
-        mine = self._bonds[sender]
-        right = {
-            owner: key for owner, key in keys.items() if fingerprint(key, self._cohort.context) == mine[owner].takes
-        }
+        laid, context = self._bonds[sender], self._cohort.context
+        right = {owner: key for owner, key in keys.items() if fingerprint(key, context) == laid[owner].takes}
         if right != keys:
             self.findings.name(sender, "revealed another envelope key than it had laid down")
         self._keys[sender] = right
 
     def _holders(self, number: int) -> set[int]:
-        """The included neighbours of a device: they hold its shares, and it holds theirs."""
-        return set(self._cohort.neighbours(number)) - self._dropped
+        """The included neighbours of an included device: they hold its shares, and it holds theirs."""
+        return self._bonds[number].keys() - self._dropped
 
     def _add(self, sender: int, message: Upload, vector: Vector) -> None:
         self._agree_on(message.context)
