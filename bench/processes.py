@@ -156,37 +156,46 @@ def opening(recorded: Recorded, crew: Crew, seen: Watched) -> tuple[float, float
     return seconds, time.process_time() - own + max(used)
 
 
-def _add_often(total: Words) -> None:
-    vectors = [np.ones_like(total) for _ in range(16)]  # together more than a cache holds
-    for vector in vectors:
-        np.add(total, vector, out=total)
+def _additions(total: Words) -> Callable[[], None]:
+    """What adds vectors that lie in memory: together many times what a cache holds."""
+    vectors = [np.ones_like(total) for _ in range(64)]
+
+    def add() -> None:
+        for vector in vectors:
+            np.add(total, vector, out=total)
+
+    return add
 
 
-def _mask_often(total: Words) -> None:
-    add_masks(total, [Mask(os.urandom(32), adds=True) for _ in range(16)], adders=1)
+def _masking(total: Words) -> Callable[[], None]:
+    masks = [Mask(os.urandom(32), adds=True) for _ in range(16)]
+    return lambda: add_masks(total, masks, adders=1)
 
 
-def _rate(task: Callable[[Words], None], parameters: int, ready: Any, rates: Any) -> None:  # noqa: ANN401
+Prepare = Callable[[Words], Callable[[], None]]
+
+
+def _rate(prepare: Prepare, parameters: int, ready: Any, rates: Any) -> None:  # noqa: ANN401
     """How often per second this process does a task, counted while all others do the same."""
-    total, done = np.zeros(parameters, "<u4"), 0
-    task(total)
+    task, done = prepare(np.zeros(parameters, "<u4")), 0
+    task()
     ready.wait()
     start = clock()
     while clock() - start < 0.5:
-        task(total)
+        task()
         done += 1
     rates.put(done / (clock() - start))
 
 
-MACHINE = {"machine_adding": _add_often, "machine_masks": _mask_often}
+MACHINE = {"machine_adding": _additions, "machine_masks": _masking}
 
 
-def of_this_machine(task: Callable[[Words], None], parameters: int, processes: Sequence[int]) -> dict[int, float]:
+def of_this_machine(prepare: Prepare, parameters: int, processes: Sequence[int]) -> dict[int, float]:
     """How many times as much processes do that share nothing, by their number."""
     start, rates = multiprocessing.get_context("spawn"), {}
     for number in processes:
         ready, found = start.Barrier(number), start.SimpleQueue()
-        many = [start.Process(target=_rate, args=(task, parameters, ready, found)) for _ in range(number)]
+        many = [start.Process(target=_rate, args=(prepare, parameters, ready, found)) for _ in range(number)]
         for one in many:
             one.start()
         rates[number] = sum(found.get() for _ in many)
@@ -198,7 +207,7 @@ def of_this_machine(task: Callable[[Words], None], parameters: int, processes: S
 def measure(cohort: int, parameters: int, processes: Sequence[int]) -> dict[str, Any]:
     """Every figure, by number of processes; `one_process` is the server without any other."""
     start = clock()
-    machine = {name: of_this_machine(task, parameters, processes) for name, task in MACHINE.items()}
+    machine = {name: of_this_machine(prepare, parameters, processes) for name, prepare in MACHINE.items()}
     devices = Cohort(Case(sparse(cohort), parameters))
     devices.begin()
     recorded = Recorded.of(devices)

@@ -15,8 +15,8 @@ LONG = 2**18 + 37  # words: no whole number of lines of the cache
 @pytest.fixture
 def small(monkeypatch):
     """Threads and several stretches for vectors of any length."""
-    monkeypatch.setattr(running_sum, "WORTH_A_THREAD", 1)
-    monkeypatch.setattr(running_sum, "STRETCH_BYTES", 256)
+    for name, size in (("WORTH_A_THREAD", 1), ("WORTH_WAITING_FOR", 1), ("STRETCH_BYTES", 256)):
+        monkeypatch.setattr(running_sum, name, size)
 
 
 @pytest.mark.usefixtures("small")
@@ -50,7 +50,7 @@ def test_whatever_is_asked_in_whatever_order_the_sum_is_that_of_one_thread(bits,
 @pytest.mark.parametrize("length", [1, 15, 16, 17, LONG])
 @pytest.mark.parametrize("threads", [1, 2, 5, 64])
 def test_threads_leave_out_no_word_and_add_none_twice(length, threads, monkeypatch):
-    monkeypatch.setattr(running_sum, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(running_sum, "WORTH_WAITING_FOR", 0)
     total = np.zeros(length, "<u4")
     add_vectors(total, [np.ones(length, "<u4")] * 3, threads=threads)
     assert (total == 3).all()

@@ -15,6 +15,7 @@ from choral.secagg.masks import Words
 # between calls. After shorter calls, more than four threads would wait for each other longer than they add.
 STRETCH_BYTES = 2**22
 WORTH_A_THREAD = 2**20  # bytes of a vector; a shorter one is added before a thread has begun
+WORTH_WAITING_FOR = 2**23  # bytes that are added by threads which others wait for
 _LINE = 64  # bytes that two threads must not share
 
 
@@ -43,7 +44,7 @@ class RunningSum:
     def __init__(self, dtype: np.dtype[Any], *, threads: int = 1, kept: KeptVectors = LEAST) -> None:
         self._dtype, self._threads, self._kept = dtype, threads, kept
         self._sums: list[Words] = []
-        self._most_sums = 0
+        self._most_sums, self._threaded = 0, False
         self._bounds: list[int] = []  # of the stretches, once the length is known
         self._under_way: deque[list[Future[None]]] = deque()
         self._next = 0  # the sum that the next vector goes to
@@ -52,8 +53,8 @@ class RunningSum:
         """Add a vector; the first one says how long they all are."""
         if not self._sums:
             long_ones = max(1, min(self._threads, vector.nbytes // STRETCH_BYTES))
-            worth_it = vector.nbytes >= WORTH_A_THREAD
-            self._most_sums = max(1, min(self._kept.sums, self._threads // long_ones)) if worth_it else 1
+            self._threaded = vector.nbytes >= (WORTH_A_THREAD if self._kept.waiting else WORTH_WAITING_FOR)
+            self._most_sums = max(1, min(self._kept.sums, self._threads // long_ones)) if self._threaded else 1
             self._bounds = _bounds(vector, self._threads // self._most_sums)
         if len(self._sums) < self._most_sums:
             self._sums.append(np.empty_like(vector))
@@ -86,7 +87,7 @@ class RunningSum:
         total = self._sums[place]
         if (vector.shape, vector.dtype) != (total.shape, total.dtype):
             raise ValueError(f"a vector of {vector.shape} {vector.dtype} in a sum of {total.shape} {total.dtype}")
-        if self._threads == 1 or vector.nbytes < WORTH_A_THREAD:
+        if self._threads == 1 or not self._threaded:
             combine(total, vector)
             return
         first = place * (len(self._bounds) - 1)
@@ -125,7 +126,7 @@ def add_vectors(total: Words, vectors: Sequence[Words], *, threads: int) -> None
         for vector in vectors:
             _add(total[start:stop], vector[start:stop])
 
-    ranges = list(pairwise(_bounds(total, threads if total.nbytes * len(vectors) >= WORTH_A_THREAD else 1)))
+    ranges = list(pairwise(_bounds(total, threads if total.nbytes * len(vectors) >= WORTH_WAITING_FOR else 1)))
     others = [_thread(number).submit(add_range, *ends) for number, ends in enumerate(ranges[1:])]
     add_range(*ranges[0])
     for one in others:
