@@ -222,7 +222,7 @@ class OneByOne(nn.Module):
 def test_one_record_moves_a_sum_by_no_more_than_the_clip_in_torch_either(count, mapped):
     """The worst rows of test_float_sum: joined, the record moves the sum by G at most, turned around by 2G."""
     model = own(OneByOne(), nn.functional.cross_entropy, features=2) if mapped else linear_in_torch()
-    recipe = Recipe(steps=1, batch=count, step_size=1.0, clip=worst.CLIP)
+    recipe = Recipe(steps=1, batch=count, step_size=1.0, clip=worst.clip_of(worst.STACK))
     record = 2 ** int(np.log2(count / 2))
     tables, labels = worst.worst_rows(count), np.ones(count, np.int32)
     place = np.arange(count, dtype=np.int32)[None, None]
@@ -236,8 +236,8 @@ def test_one_record_moves_a_sum_by_no_more_than_the_clip_in_torch_either(count, 
         )
 
     present = update(tables[0], place)
-    assert 0.98 < worst.moved([present, update(tables[0], absent)], count) <= 1.01
-    assert 1.9 < worst.moved([present, update(tables[1], place)], count) <= worst.MOST
+    assert 0.98 < worst.moved(worst.STACK, [present, update(tables[0], absent)], count) <= 1.01
+    assert 1.9 < worst.moved(worst.STACK, [present, update(tables[1], place)], count) <= worst.MOST
 
 
 @pytest.fixture
