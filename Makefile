@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo test test-long browser check format bench bench-quick bench-setup docs pictures lock clean
+.PHONY: help demo test test-long test-flower browser check format bench bench-quick bench-setup docs pictures lock clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -31,6 +31,14 @@ test: .venv/dev    ## set up and run the tests; those that look at pages are ski
 
 test-long: .venv/dev ## the tests that take minutes
 	$(BIN)/python -m pytest -n auto -m long
+
+FLOWER ?= 1.42.*
+test-flower:       ## the tests of deployments with another version of Flower, as FLOWER=1.42.*, in an environment for it alone
+	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --require-hashes -r requirements.lock
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --require-hashes -r requirements-dev.lock
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . 'flwr==$(FLOWER)'
+	.venv-flower/bin/python -m pytest -n auto --dist worksteal -m 'not long' tests/backends tests/deploy
 
 browser:           ## Chromium, for the tests that look at pages (Debian's package, as root); .ci/run needs it
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q --no-install-recommends chromium chromium-driver; } || { echo 'the tests that look at pages need chromium and chromium-driver: install both' >&2; exit 1; }
@@ -72,4 +80,4 @@ lock: .venv/core   ## solve all locks again, for every supported Python
 	echo 'flit_core' | $(COMPILE) pyproject.toml - --extra flower -c requirements-dev.lock -o requirements-flower.lock
 
 clean:             ## forget the environments
-	rm -rf .venv .bench
+	rm -rf .venv .venv-flower .bench
