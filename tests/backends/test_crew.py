@@ -11,6 +11,7 @@ import subprocess
 import threading
 import warnings
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -262,6 +263,22 @@ def test_what_is_no_answer_is_no_work_done(pair, monkeypatch, answer):
     assert as_alone(pair, [Mask(os.urandom(32), adds=True) for _ in range(5)])
     sealed = SealedSecret("x" * 20, bytes(32), bytes(32), 1, ())
     assert SharedWork(pair).opened([sealed]) == [None]
+
+
+@pytest.mark.parametrize(("envelope", "most"), [(100, 50), (5_000, 11), (100_000, 1)])
+def test_a_job_of_secrets_is_no_longer_than_a_pipe_holds_however_large_they_are(pair, monkeypatch, envelope, most):
+    """Else a slow process would keep the server waiting until it takes the job that is ahead."""
+    given, hand_out = [], pair.hand_out
+
+    def seen(jobs, **options):
+        given.extend(jobs := list(jobs))
+        return hand_out(jobs, **options)
+
+    monkeypatch.setattr(pair, "hand_out", seen)
+    sealed = SealedSecret("x" * 20, bytes(32), bytes(32), 2, ((1, "y", bytes(32), bytes(envelope)),))
+    assert SharedWork(pair).opened([sealed] * 500) == [None] * 500
+    assert max(len(job.secrets) for job in given) == most and sum(len(job.secrets) for job in given) == 500
+    assert all(len(msgspec.msgpack.encode(job)) < 2**16 for job in given if len(job.secrets) > 1)
 
 
 def test_a_longer_message_than_is_allowed_is_the_end():

@@ -1,5 +1,7 @@
 """Rounds over a transport: attempts, exchanges, the store, and a large sparse cohort."""
 
+import io
+import tempfile
 import tracemalloc
 
 import numpy as np
@@ -92,6 +94,30 @@ def test_a_shelf_gives_back_what_was_laid_on_it_from_memory_or_file(limit):
         assert [bytes(store[number]) for number in (0, 9)] == [bytes(3), b"\x09" * 3]
         store.clear()
         assert len(store) == 0
+
+
+def test_a_file_that_takes_a_vector_in_pieces_gives_it_back_whole(monkeypatch, tmp_path):
+    class Narrow(io.FileIO):
+        """A file that takes and gives two bytes at a time, as one on a disk that is nearly full may."""
+
+        def write(self, data):
+            return super().write(memoryview(data)[:2])
+
+        def readinto(self, buffer):
+            return super().readinto(memoryview(buffer)[:2])
+
+        def read(self, size=-1):
+            return super().read(min(size, 2))
+
+    def narrow(buffering=-1):
+        file = Narrow(tmp_path / "uploads", "w+b")
+        return file if buffering == 0 else io.BufferedRandom(file)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", narrow)
+    with UploadStore(0) as store:
+        for number in range(3):
+            store[number] = bytes([number]) * 20_000
+        assert all(store[number] == bytes([number]) * 20_000 for number in range(3))
 
 
 def test_a_sum_is_right_when_the_shelf_is_a_file(monkeypatch):

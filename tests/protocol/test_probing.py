@@ -8,8 +8,11 @@ import pytest
 
 from choral.errors import PlanError, SumError
 from choral.plan import SecureSum
+from choral.protocol import probing
 from choral.protocol.messages import Final, Open, OpenedKeys, Probe, Refusal, Turn, decode, encode, pack, unpack
 from choral.protocol.probing import Probes
+from choral.protocol.round import Round
+from choral.protocol.server_work import ServerWork
 from choral.secagg.probes import answers_of
 from tests.protocol.world import FIRST, World
 from tests.vectors import first_probes, second_probes
@@ -42,6 +45,28 @@ def at_probe(world, **how):
     world.step(round)
     assert round.stage == "probe"
     return round
+
+
+def test_uploads_are_read_one_at_a_time_for_their_digests(monkeypatch):
+    """They may be in a file, which has room for what the memory has not."""
+    steps, digest = [], probing.upload_digest
+
+    class Shelf(dict):
+        def __getitem__(self, number):
+            steps.append("read")
+            return super().__getitem__(number)
+
+    def digested(*given):
+        steps.append("digest")
+        return digest(*given)
+
+    monkeypatch.setattr(probing, "upload_digest", digested)
+    here = world()
+    round = Round(here.muster(), here.model.tobytes(), work=ServerWork(here.terms.codec.word_bits, Shelf()))
+    while round.stage != "probe":
+        here.step(round)
+    own = steps[-10:]  # devices take the digests of their own uploads earlier
+    assert own == ["read", "digest"] * 5
 
 
 @pytest.mark.parametrize("bits", [{}, {"modulus_bits": 16}, {"modulus_bits": 64}, {"modulus_bits": 64, "lanes": 3}])
