@@ -9,18 +9,19 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 help:            ## this list
 	@grep -E '^[a-z-]+: .*## |^[a-z-]+:  +## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-# Core: what a user gets. Dev: what the tests need in addition. Each is installed once, from the hashes of its lock.
+# Core: what a user gets. Dev: what the tests need in addition. Each is installed once, from the hashes of its lock, which
+# is complete: pip need not look for dependencies, and some versions of it would look for newer ones.
 .venv/core: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'choral needs Python 3.11 or newer: make PYTHON=python3.11 ...' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo 'setting up .venv (once; needs the network) ...'
-	@$(PIP) install -q --require-hashes -r requirements.lock
+	@$(PIP) install -q --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/dev: requirements-dev.lock .venv/core
 	@echo 'adding what the tests need (once) ...'
-	@$(PIP) install -q --require-hashes -r requirements-dev.lock
+	@$(PIP) install -q --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
 demo: .venv/core   ## set up and run the main job
@@ -35,8 +36,8 @@ test-long: .venv/dev ## the tests that take minutes
 FLOWER ?= 1.42.*
 test-flower:       ## the tests of deployments with another version of Flower, as FLOWER=1.42.*, in an environment for it alone
 	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
-	@.venv-flower/bin/pip --disable-pip-version-check install -q --require-hashes -r requirements.lock
-	@.venv-flower/bin/pip --disable-pip-version-check install -q --require-hashes -r requirements-dev.lock
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r requirements.lock
+	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --require-hashes -r requirements-dev.lock
 	@.venv-flower/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . 'flwr==$(FLOWER)'
 	.venv-flower/bin/python -m pytest -n auto --dist worksteal -m 'not long' tests/backends tests/deploy
 
@@ -63,7 +64,7 @@ bench-quick: bench-setup ## the same in a few minutes
 	$(BIN)/python -m bench --quick
 
 .venv/docs: requirements-docs.lock .venv/core
-	@$(PIP) install -q --require-hashes -r requirements-docs.lock
+	@$(PIP) install -q --no-deps --require-hashes -r requirements-docs.lock
 	@touch $@
 
 docs: .venv/docs   ## build the site, offline; broken links, code that no test runs, undocumented names fail it
