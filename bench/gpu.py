@@ -3,7 +3,7 @@
 
 Needs JAX and NumPy only. `round` is a round of a run that reports at its end, `round_waited_for` one that the host
 waits for; what follows are its parts, each timed alone on inputs that are ready, and `updates_*` are the local steps in
-other forms.
+other forms. `round_of_runs_together` is a round of as many runs of a sweep as one call takes, where they go together.
 """
 
 import argparse
@@ -24,10 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench import work as works
-from bench.peers.ours import backend_of, flat_weights
+from bench.peers.ours import backend_of, flat_weights, records_of
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
 from choral.backends.compiled import add
 from choral.backends.drawing import Turn
+from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
 from choral.backends.vectorised import Vectorised
 from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
@@ -131,6 +132,36 @@ def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
     }
 
 
+def of_sweep(work: Work, repeats: int, alone: float) -> dict[str, Any]:
+    """A round of as many runs as one call takes, of four repeats with other rows, and of one after the other.
+
+    A run's bits are compared with those that it has in a call for it alone, where all other places repeat it.
+    """
+    base, recipe = records_of(work), backend_of(work).recipe
+    tables = [replace(base, features=base.features + np.float32(0.01 * number)) for number in range(4)]
+    recipes = [replace(recipe, step_size=size, noise=sigma) for size in (0.05, 0.1, 0.2, 0.4) for sigma in (0.01, 0.02)]
+    runs = [RunOfSweep(number, one) for number in range(4) for one in recipes]
+    cohorts = [[cohort_of(work, ROUNDS * number + one) for one in range(ROUNDS)] for number in range(4)]
+
+    def together(some: list[RunOfSweep]) -> tuple[float, list[Any]]:
+        engines = [backend_of(work, records=table) for table in tables]
+        begun = [RepeatOfSweep(*one) for one in zip(engines, [flat_weights(work)] * 4, cohorts, strict=True)]
+        start = time.perf_counter()
+        (look,) = runs_together(begun, some, every=ROUNDS)
+        return time.perf_counter() - start, look.parameters
+
+    if not go_together(backend_of(work), tables):
+        return {}
+    (_, every), (_, single) = together(runs), together(runs[5:6])
+    best = min(together(runs)[0] for _ in range(max(1, repeats // 5)))
+    return {
+        "runs_together": len(runs),
+        "round_of_runs_together": round(1e3 * best / ROUNDS, 3),
+        "times_as_fast": round(len(runs) * alone * ROUNDS / (1e3 * best), 1),
+        "same_bits_in_other_company": bool((every[5] == single[0]).all()),
+    }
+
+
 def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[str, Any]:
     """A round, its parts, and its other forms."""
     start = time.perf_counter()
@@ -155,6 +186,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     steps = updates(backend, backend.recipe, in_one_order=True, kernels=True)
     ready = steps(*inputs)
     found |= of_drawing(backend, work, repeats)
+    found |= of_sweep(work, repeats, found["round"]) if sampling == "partition" else {}
     tasks: dict[str, Callable[[], Any]] = {
         "updates": lambda: steps(*inputs),
         "codec": lambda: add(backend.traced_codec, total, [ready], dither, keep),

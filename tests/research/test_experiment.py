@@ -119,11 +119,12 @@ def test_the_first_group_of_every_form_is_trained_first_and_then_the_largest(mon
     KEPT.clear()
     begun = []
 
-    def train(group, repeat, moved):  # noqa: ARG001 - as `_looks` is called
-        begun.append((group[0].local_steps, repeat))
+    def train(group, moved):  # noqa: ARG001 - as `looks_of` is called
+        (first, repeat), *_ = group
+        begun.append((first.local_steps, repeat))
         return [((1, np.float32([1.0])),)] * len(group)
 
-    monkeypatch.setattr(experiment, "_looks", train)
+    monkeypatch.setattr(experiment, "looks_of", train)
     monkeypatch.setattr(experiment, "CORES", 1)
     runs = [(replace(PLAIN, local_steps=steps), repeat) for repeat in (0, 1, 2) for steps in (1, 3, 2)]
     assert sorted(experiment.train_together(runs), key=runs.index) == runs
@@ -147,13 +148,13 @@ def test_a_run_that_is_trained_before_another_fails_is_kept(monkeypatch):
     KEPT.clear()
     second_is_kept, looks = threading.Event(), ((1, np.float32([1.0])),)
 
-    def train(group, repeat, moved):  # noqa: ARG001 - as `_looks` is called
-        if repeat == 0:
+    def train(group, moved):  # noqa: ARG001 - as `looks_of` is called
+        if group[0][1] == 0:
             assert second_is_kept.wait(timeout=60)
             raise ValueError("this one")
         return [looks] * len(group)
 
-    monkeypatch.setattr(experiment, "_looks", train)
+    monkeypatch.setattr(experiment, "looks_of", train)
     monkeypatch.setattr(experiment, "CORES", 2)
     runs = [(PLAIN, 0), (PLAIN, 1)]
     sweep = experiment.train_together(runs)

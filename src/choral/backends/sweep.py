@@ -45,8 +45,18 @@ def sweeps(engine: Vectorised) -> bool:
 
     The length of a whole update would be added in another order for several runs than for one.
     """
+    return alike(engine) and engine.resident is None
+
+
+def alike(engine: Vectorised) -> bool:
+    """Whether runs of this engine's form do the same with other numbers."""
     plain = not (engine.recipe.strict or engine.recipe.weighed) and engine.recipe.update_clip == math.inf
-    return plain and bool(engine.model.widths) and engine.feed.resident and engine.resident is None
+    return plain and bool(engine.model.widths) and engine.feed.resident
+
+
+def traced_numbers(engine: Vectorised, recipe: Recipe) -> TracedNumbers:
+    """The numbers of a recipe for this engine's model and batches."""
+    return TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room)
 
 
 def rounds_together(
@@ -62,7 +72,7 @@ def rounds_together(
 
     The recipes have the form of the engine's own, whose rounds these are: no others were trained before.
     """
-    each = [TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room) for recipe in recipes]
+    each = [traced_numbers(engine, recipe) for recipe in recipes]
     numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
     # Where the first call finds them the later ones do, too: else what takes them is compiled twice.
     thetas: Any = jax.device_put(np.stack([start] * len(recipes)), engine.processors[0])

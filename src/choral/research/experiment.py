@@ -11,12 +11,8 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from choral.backends.once import OnceEngine
-from choral.backends.once import train_together as train_rounds_together
-from choral.backends.sweep import rounds_together, sweeps
-from choral.backends.vectorised import SimulatedSum, Vectorised
+from choral.backends.resident_sweep import mixes_repeats
 from choral.errors import PlanError
-from choral.federation import balanced_cohorts
 from choral.learning.evaluate import evaluate, mean_loss, squared_gradient_norm
 from choral.learning.models import Model
 from choral.learning.recipe import Recipe
@@ -26,8 +22,8 @@ from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, within_draws
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
+from choral.research.training import Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
-from choral.secagg.codec import mean
 
 CORES = os.cpu_count() or 1
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
@@ -53,14 +49,6 @@ PREMISES: dict[Rule, _Premises] = {
     "dp_sgd": _Premises(published=True),
     "dp_sgd_as_printed": _Premises(published=True),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Grid:
-    """So fine a grid that rounding is no part of an experiment, and the most steps of one coordinate."""
-
-    grid: float
-    largest: int = 2**30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -260,7 +248,7 @@ class Experiment:
     def alone(self, repeat: int) -> float:
         """The mean test accuracy of every device trained by itself, without noise, as many steps as in a federation."""
         steps, everyone = self.local_steps * rounds_each(self.plan()), self.task.devices
-        engine = _engine(replace(self, rounds=1, local_steps=steps, cohort=everyone), repeat)
+        engine = engine_of(replace(self, rounds=1, local_steps=steps, cohort=everyone), repeat)
         model, split, start = self.task.begun(repeat)
         ends = [start + update for update in engine.updates(start, 1, np.arange(everyone))]
         return float(np.mean([evaluate(model, end, split.test).accuracy or 0.0 for end in ends]))
@@ -272,18 +260,9 @@ def _noise(rule: Rule, budget: Budget, exposed: Exposure) -> float:
     return smallest_noise(exposed, budget, rule)
 
 
-def _engine(experiment: Experiment, repeat: int) -> Vectorised | OnceEngine:
-    (model, split, _), plan = experiment.task.begun(repeat), experiment.plan()
-    grid = _Grid(grid=experiment.task.grid)
-    if plan.once:
-        return OnceEngine(model=model, records=split.train, plan=plan, codec=grid, seed=repeat)
-    return Vectorised(model=model, records=split.train, plan=plan, codec=grid, seed=repeat, recipe=experiment.recipe())
-
-
-Looks = tuple[tuple[int, NDArray[np.float32]], ...]  # after so many rounds, the model
 TRACED = ("step_size", "clip", "noise", "update_clip", "update_noise")
 MOST_BYTES = 2**28  # of models that are kept, so that what is chosen need not be trained again
-_kept: dict[tuple[Experiment, int], Looks] = {}
+_kept: dict[Run, Looks] = {}
 
 
 def trained(experiment: Experiment, repeat: int) -> Looks:
@@ -293,30 +272,34 @@ def trained(experiment: Experiment, repeat: int) -> Looks:
     return _kept[experiment, repeat]
 
 
-def train_together(
-    runs: Sequence[tuple[Experiment, int]], moved: Callable[[str], object] = lambda _: None
-) -> Iterator[tuple[Experiment, int]]:
+def train_together(runs: Sequence[Run], moved: Callable[[str], object] = lambda _: None) -> Iterator[Run]:
     """Those of these runs that are not kept, each as soon as it is trained; as many groups at a time as cores.
 
-    Runs of one repeat that differ in step size, clips and noises alone, so in ε, go through the rows together, some at
-    a time. While a run goes on, `moved` is called with words about it, from several threads.
+    Runs that differ in step size, clips and noises alone, so in ε, go through the rows of their repeat together, some
+    at a time; on an accelerator, runs of several repeats do. While a run goes on, `moved` is called with words about
+    it, from several threads.
     """
-    alike: dict[tuple[Experiment, int], list[Experiment]] = {}
+    alike: dict[tuple[Experiment, int], list[Run]] = {}
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
-            alike.setdefault((_form(experiment), repeat), []).append(experiment)
-    forms = [(form, group, repeat) for (form, repeat), every in alike.items() for group in in_groups(every)]
+            form = _form(experiment), 0 if _mixed(experiment) else repeat
+            alike.setdefault(form, []).append((experiment, repeat))
+    forms = [(form, group) for (form, _), every in alike.items() for group in in_groups(every, mixed=_mixed(form))]
     pool = ThreadPoolExecutor(CORES)
     try:
-        groups = [(group, repeat) for _, group, repeat in in_order(forms)]
-        coming = {pool.submit(_looks, *one, moved): one for one in groups}
+        coming = {pool.submit(looks_of, group, moved): group for _, group in in_order(forms)}
         for done in as_completed(list(coming)):
-            group, repeat = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
-            for one, seen in zip(group, done.result(), strict=True):
-                _keep((one, repeat), seen)
-                yield one, repeat
+            group = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
+            for run, seen in zip(group, done.result(), strict=True):
+                _keep(run, seen)
+                yield run
     finally:
         pool.shutdown(cancel_futures=True)  # who interrupts waits for the runs under way, and for no other
+
+
+def _mixed(experiment: Experiment) -> bool:
+    """Whether runs of several repeats may go together."""
+    return mixes_repeats() and experiment.noise_is_added != "once"
 
 
 def _form(experiment: Experiment) -> Experiment:
@@ -328,7 +311,7 @@ def _form(experiment: Experiment) -> Experiment:
     return replace(experiment, **{name: getattr(form, name) for name in TRACED})
 
 
-def _keep(run: tuple[Experiment, int], looks: Looks) -> None:
+def _keep(run: Run, looks: Looks) -> None:
     """Keep this run, and as many of the last ones as there is room for."""
     _kept[run] = looks
     for oldest in [*_kept][:-1]:
@@ -339,56 +322,3 @@ def _keep(run: tuple[Experiment, int], looks: Looks) -> None:
 
 def _bytes(looks: Looks) -> int:
     return sum(parameters.nbytes for _, parameters in looks)
-
-
-def _looks(experiments: Sequence[Experiment], repeat: int, moved: Callable[[str], object]) -> list[Looks]:
-    """The models at each look of runs that go together."""
-    rounds, every = experiments[0].rounds, max(1, experiments[0].rounds // experiments[0].looks)
-    seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in experiments]
-    for done, models in _rounds(experiments, repeat, every):
-        for one in experiments:
-            moved(f"{one.named(repeat)}, round {done} of {rounds}")
-        if done % every == 0 or done == rounds:
-            for looks, model in zip(seen, models, strict=True):
-                looks.append((done, model))
-    return [tuple(looks) for looks in seen]
-
-
-Done = Iterator[tuple[int, list[NDArray[np.float32]]]]  # after so many rounds, the model of each run
-
-
-def _rounds(experiments: Sequence[Experiment], repeat: int, every: int) -> Done:
-    """Runs that go together, at least after `every` so many rounds."""
-    first = experiments[0]
-    (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
-    engine = _engine(first, repeat)
-    if isinstance(engine, OnceEngine):
-        engines = [engine, *(_engine(one, repeat) for one in experiments[1:])]
-        yield from _rounds_once([one for one in engines if isinstance(one, OnceEngine)], start, cohorts)
-    elif sweeps(engine):
-        recipes = [one.recipe() for one in experiments]
-        yield from rounds_together(engine, recipes, start, cohorts, first=1, every=every)
-    else:
-        engines = [_engine(one, repeat) for one in experiments]
-        each = [one.rounds(start, cohorts, first=1, every=every) for one in engines if isinstance(one, Vectorised)]
-        yield from ((some[0].done, [one.parameters for one in some]) for some in zip(*each, strict=True))
-
-
-def _rounds_once(
-    engines: Sequence[OnceEngine], start: NDArray[np.float32], cohorts: Sequence[NDArray[np.int64]]
-) -> Done:
-    models: list[NDArray[np.float32]] = [start] * len(engines)
-    for done, cohort in enumerate(cohorts, start=1):
-        opened = _opened(engines, models, done, cohort)
-        grid = engines[0].codec.grid
-        models = [model + mean(one.total, one.count, grid) for model, one in zip(models, opened, strict=True)]
-        yield done, models
-
-
-def _opened(
-    engines: Sequence[OnceEngine], models: Sequence[NDArray[np.float32]], number: int, cohort: NDArray[np.int64]
-) -> list[SimulatedSum]:
-    """A round of each run; one alone is trained as it always was."""
-    if len(engines) == 1:
-        return [engines[0].train(models[0], number, cohort)]
-    return train_rounds_together(engines, models, number, cohort)

@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Sequence
 from typing import Protocol, TypeVar
 
+from choral.backends.resident_sweep import MOST_RUNS
+
 TOGETHER = 6  # runs of one group: with many more of them their models leave a core's cache
 NEAR_SIZES = (TOGETHER, TOGETHER + 1, TOGETHER - 1, TOGETHER - 2)
 
@@ -23,15 +25,19 @@ class Trainable(Protocol):
 
 
 One = TypeVar("One", bound=Trainable)
-Grouped = tuple[Hashable, Sequence[One], int]  # what is compiled for a group, the group, and its repeat
+Runs = Sequence[tuple[One, int]]  # of one form, each with its repeat
+Grouped = tuple[Hashable, Runs[One]]  # what is compiled for a group, and the group
 
 
-def in_groups(alike: Sequence[One]) -> list[Sequence[One]]:
-    """Experiments in groups of one size if one is near that divides them, so that little is compiled.
+def in_groups(alike: Runs[One], *, mixed: bool = False) -> list[Runs[One]]:
+    """Runs in groups of one size if one is near that divides them, so that little is compiled.
 
-    Those with noise once are one group.
+    Those with noise once are one group. `mixed` runs are of several repeats: a compiled call is for a fixed number of
+    them, so groups are as large as that.
     """
-    if alike[0].noise_is_added == "once":
+    if mixed:
+        return [alike[start : start + MOST_RUNS] for start in range(0, len(alike), MOST_RUNS)]
+    if alike[0][0].noise_is_added == "once":
         return [alike]
     whole = [size for size in NEAR_SIZES if len(alike) % size == 0]
     size = whole[0] if whole else -(-len(alike) // -(-len(alike) // TOGETHER))
@@ -46,13 +52,13 @@ def in_order(groups: Sequence[Grouped[One]]) -> list[Grouped[One]]:
     first: dict[tuple[Hashable, int], Grouped[One]] = {}
     later = []
     for one in groups:
-        form, group, _ = one
+        form, group = one
         if first.setdefault((form, len(group)), one) is not one:
             later.append(one)
     return [*first.values(), *sorted(later, key=lambda one: -work(one[1]))]
 
 
-def work(group: Sequence[Trainable]) -> int:
+def work(group: Sequence[tuple[Trainable, int]]) -> int:
     """About how much a group has to do: the rows of all its steps."""
-    first = group[0]
+    first, _ = group[0]
     return len(group) * first.rounds * first.cohort * first.local_steps * first.batch
