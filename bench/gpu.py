@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench import work as works
-from bench.peers.ours import backend_of, flat_weights, records_of
+from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
 from choral.backends.compiled import add
 from choral.backends.drawing import Turn
@@ -132,14 +132,17 @@ def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
     }
 
 
-def of_sweep(work: Work, repeats: int, alone: float) -> dict[str, Any]:
+def of_sweep(backend: Vectorised, work: Work, repeats: int, alone: float) -> dict[str, Any]:
     """A round of as many runs as one call takes, of four repeats with other rows, and of one after the other.
 
     A run's bits are compared with those that it has in a call for it alone, where all other places repeat it.
     """
-    base, recipe = records_of(work), backend_of(work).recipe
+    base = backend.records
+    if not go_together(backend, [base] * 4):
+        return {}
     tables = [replace(base, features=base.features + np.float32(0.01 * number)) for number in range(4)]
-    recipes = [replace(recipe, step_size=size, noise=sigma) for size in (0.05, 0.1, 0.2, 0.4) for sigma in (0.01, 0.02)]
+    sizes, noises = (0.05, 0.1, 0.2, 0.4), (0.01, 0.02)
+    recipes = [replace(backend.recipe, step_size=size, noise=sigma) for size in sizes for sigma in noises]
     runs = [RunOfSweep(number, one) for number in range(4) for one in recipes]
     cohorts = [[cohort_of(work, ROUNDS * number + one) for one in range(ROUNDS)] for number in range(4)]
 
@@ -150,8 +153,6 @@ def of_sweep(work: Work, repeats: int, alone: float) -> dict[str, Any]:
         (look,) = runs_together(begun, some, every=ROUNDS)
         return time.perf_counter() - start, look.parameters
 
-    if not go_together(backend_of(work), tables):
-        return {}
     (_, every), (_, single) = together(runs), together(runs[5:6])
     best = min(together(runs)[0] for _ in range(max(1, repeats // 5)))
     return {
@@ -186,7 +187,7 @@ def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[st
     steps = updates(backend, backend.recipe, in_one_order=True, kernels=True)
     ready = steps(*inputs)
     found |= of_drawing(backend, work, repeats)
-    found |= of_sweep(work, repeats, found["round"]) if sampling == "partition" else {}
+    found |= of_sweep(backend, work, repeats, found["round"]) if sampling == "partition" else {}
     tasks: dict[str, Callable[[], Any]] = {
         "updates": lambda: steps(*inputs),
         "codec": lambda: add(backend.traced_codec, total, [ready], dither, keep),

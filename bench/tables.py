@@ -342,7 +342,17 @@ RUN = {  # figure -> its words
 }
 
 
-PARTS_OF_A_TURN = ("receive_s", "add_s", "speed_up_of_adding", "open_s", "split_s", "speed_up", "longest_cpu_s")
+PARTS_OF_A_TURN = {
+    "receive_s": "uploads received, s",
+    "add_s": "of it adding, s",
+    "speed_up_of_adding": "speed-up of this",
+    "machine_adding": "the machine gives",
+    "open_s": "opened at the end, s",
+    "split_s": "of it split, s",
+    "speed_up": "speed-up of this",
+    "machine_masks": "the machine gives",
+    "turn_s": "whole turn, s",
+}
 
 
 def processes(found: Results) -> str:
@@ -354,9 +364,7 @@ def processes(found: Results) -> str:
         if name.startswith("processes_")
     ]
     about = f"{reported['cohort']:,} devices, {reported['parameters']:,} parameters, {reported['cores']} cores."
-    head = ["processes", "uploads received, s", "of it adding, s", "speed-up of this", "opened at the end, s",
-            "of it split, s", "speed-up of this", "longest way in CPU s"]  # fmt: skip
-    return about + "\n\n" + table(head, rows)
+    return about + "\n\n" + table(["processes", *PARTS_OF_A_TURN.values()], rows)
 
 
 def larger_models(found: Results) -> str:

@@ -233,8 +233,8 @@ def test_the_locks_hold_pinned_packages_and_hashes_and_nothing_else():
 
 
 def test_a_lock_is_installed_as_it_is_without_solving_it_again():
-    # The pip of Python 3.11 does not find the pin of `sqlalchemy` where a package asks for `sqlalchemy[asyncio]`. It took
-    # the newest version for it, which has no hash in the lock, so `make test` ended on new machines when one came out.
+    # The pip of Python 3.11 does not find the pin of `sqlalchemy` where a package asks for `sqlalchemy[asyncio]`. It
+    # took the newest version, which has no hash in the lock, so `make test` ended on new machines when one came out.
     places = ["Makefile", "containers/Containerfile", "docs/deployment.md"]
     lines = [line for place in places for line in (ROOT / place).read_text().splitlines() if "--require-hashes" in line]
     assert len(lines) == 7

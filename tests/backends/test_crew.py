@@ -344,7 +344,7 @@ def test_all_vectors_that_a_server_keeps_are_within_the_memory_that_it_may_use()
                 resources = Resources(processes=max(1, processes), memory=memory)
                 (waiting, sums), aside = resources.kept(size), resources.laid_aside(size, processes)
                 assert 0 <= waiting <= 16 and sums >= 1
-                own_sums = min(sums, max(processes, ADDERS)) - 1
+                own_sums = min(sums, max(processes, ADDERS), 8) - 1
                 assert (waiting + own_sums + processes) * size + aside == memory and 4 * aside >= memory
 
 

@@ -67,6 +67,15 @@ def test_a_sum_keeps_no_more_vectors_than_it_may_and_than_its_threads_fill_stret
         assert total.keeps.sums == min(most, allowed) and (total.total() == 9).all()
 
 
+@pytest.mark.usefixtures("small")
+def test_no_more_than_eight_threads_add_however_many_are_allowed():
+    """More of them would wait for the interpreter, and the thread that receives vectors with them."""
+    total = RunningSum(ring(32), threads=16, kept=KeptVectors(waiting=4, sums=17))
+    for _ in range(20):
+        total.add(np.ones(64, "<u4"))
+    assert total.keeps.sums == 8 and (total.total() == 20).all()
+
+
 def test_short_vectors_have_one_sum():
     total = RunningSum(ring(32), threads=4, kept=KeptVectors(sums=4))
     for _ in range(9):

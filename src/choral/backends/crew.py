@@ -29,7 +29,7 @@ from choral.protocol.messages import Vector
 from choral.protocol.server_work import ServerWork
 from choral.protocol.terms import Terms
 from choral.secagg.masks import ADDERS, MOST_THREADS, Mask, Words, add_masks
-from choral.secagg.running_sum import LEAST, KeptVectors, add_vectors
+from choral.secagg.running_sum import LEAST, MOST_ADDERS, KeptVectors, add_vectors
 
 MOST_BYTES_IN_MEMORY = 256 * 2**20
 MOST_WAITING = 16  # uploads under way to the threads that add them
@@ -79,7 +79,8 @@ class Resources:
     def laid_aside(self, upload_bytes: int, processes: int) -> int:
         """How many bytes of uploads may be kept to be taken back, next to what else is in memory."""
         kept = self.kept(upload_bytes)
-        sums = min(kept.sums, max(processes, ADDERS)) - 1  # a sum has a thread, and the result is counted nowhere
+        threads = min(MOST_ADDERS, max(processes, ADDERS))
+        sums = min(kept.sums, threads) - 1  # a sum has a thread, and the result is counted nowhere
         return self.memory - upload_bytes * (kept.waiting + sums + processes)
 
     def crew_for(self, terms: Terms) -> "Crew | None":

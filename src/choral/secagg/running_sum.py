@@ -14,6 +14,9 @@ from choral.secagg.masks import Words
 # Bytes of a vector that a thread adds in one call. NumPy leaves the interpreter to others while it adds, and takes it
 # between calls. After shorter calls, more than four threads would wait for each other longer than they add.
 STRETCH_BYTES = 2**22
+# Threads that add vectors as they come. Calls of STRETCH_BYTES keep so many busy; more of them wait for the interpreter
+# longer than they add, and the thread that receives vectors waits with them (measured on 16 cores, docs/scale.md).
+MOST_ADDERS = 8
 WORTH_A_THREAD = 2**20  # bytes of a vector; a shorter one is added before a thread has begun
 WORTH_WAITING_FOR = 2**23  # bytes that are added by threads which others wait for
 _LINE = 64  # bytes that two threads must not share
@@ -42,7 +45,7 @@ class RunningSum:
     """
 
     def __init__(self, dtype: np.dtype[Any], *, threads: int = 1, kept: KeptVectors = LEAST) -> None:
-        self._dtype, self._threads, self._kept = dtype, threads, kept
+        self._dtype, self._threads, self._kept = dtype, min(threads, MOST_ADDERS), kept
         self._sums: list[Words] = []
         self._most_sums, self._threaded = 0, False
         self._bounds: list[int] = []  # of the stretches, once the length is known
