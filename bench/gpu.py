@@ -28,11 +28,12 @@ from bench.peers.ours import backend_of, flat_weights
 from bench.work import ADULT_LOGISTIC, ADULT_MLP, ADULT_WIDE, CROSS_DEVICE, Work, cohort_of
 from choral.backends.compiled import add
 from choral.backends.drawing import Turn
-from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
+from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 from choral.backends.vectorised import Vectorised
 from choral.learning import clipped, local, noise, streams
 from choral.learning.local import Noise, local_update
 from choral.learning.recipe import Recipe
+from choral.learning.records import Records
 
 ROUNDS = 60  # of a run, between two reports
 MILLION = (784, 720, 600, 10)  # 1,003,810 parameters
@@ -135,25 +136,26 @@ def of_drawing(backend: Vectorised, work: Work, repeats: int) -> dict[str, Any]:
 def of_sweep(backend: Vectorised, work: Work, repeats: int, alone: float) -> dict[str, Any]:
     """A round of as many runs as one call takes, of four repeats with other rows, and of one after the other.
 
-    A run's bits are compared with those that it has in a call for it alone, where all other places repeat it.
+    A run's bits are compared with those that it has in a call for it alone, where all other places repeat it and no
+    other repeat is there.
     """
-    base = backend.records
-    if not go_together(backend, [base] * 4):
+    if not go_together(backend):
         return {}
+    base = backend.records
     tables = [replace(base, features=base.features + np.float32(0.01 * number)) for number in range(4)]
     sizes, noises = (0.05, 0.1, 0.2, 0.4), (0.01, 0.02)
     recipes = [replace(backend.recipe, step_size=size, noise=sigma) for size in sizes for sigma in noises]
     runs = [RunOfSweep(number, one) for number in range(4) for one in recipes]
     cohorts = [[cohort_of(work, ROUNDS * number + one) for one in range(ROUNDS)] for number in range(4)]
 
-    def together(some: list[RunOfSweep]) -> tuple[float, list[Any]]:
+    def together(some: list[RunOfSweep], tables: list[Records] = tables) -> tuple[float, list[Any]]:
         engines = [backend_of(work, records=table) for table in tables]
-        begun = [RepeatOfSweep(*one) for one in zip(engines, [flat_weights(work)] * 4, cohorts, strict=True)]
+        begun = [RepeatOfSweep(*one) for one in zip(engines, [flat_weights(work)] * 4, cohorts, strict=False)]
         start = time.perf_counter()
         (look,) = runs_together(begun, some, every=ROUNDS)
         return time.perf_counter() - start, look.parameters
 
-    (_, every), (_, single) = together(runs), together(runs[5:6])
+    (_, every), (_, single) = together(runs), together(runs[5:6], tables[:1])  # of the first repeat
     best = min(together(runs)[0] for _ in range(max(1, repeats // 5)))
     return {
         "runs_together": len(runs),
@@ -161,6 +163,31 @@ def of_sweep(backend: Vectorised, work: Work, repeats: int, alone: float) -> dic
         "times_as_fast": round(len(runs) * alone * ROUNDS / (1e3 * best), 1),
         "same_bits_in_other_company": bool((every[5] == single[0]).all()),
     }
+
+
+def of_research() -> dict[str, float]:
+    """Seconds of a sweep: 45 runs of 500 rounds, nine in each of five repeats, in calls for all repeats and apart.
+
+    What is compiled counts.
+    """
+    from choral.research import Experiment, Records, Task, experiment, logistic, mlp, sweep_training
+
+    rows = np.random.default_rng(0).normal(size=(16, 3052, 104)).astype(np.float32) / 10
+    records = Records.of([(f"device {number}", one, one[:, 0] > 0) for number, one in enumerate(rows)])
+    numbers = [(size, sigma) for size in (0.1, 0.2, 0.4) for sigma in (0.005, 0.01, 0.02)]
+    found = {}
+    for name, model in (("logistic", logistic), ("network", lambda width: mlp(width, (64, 32)))):
+        task = Task.of(name, records, model)
+        plain = Experiment(task=task, cohort=10, rounds=500, local_steps=10, batch=64, step_size=1.0, clip=1.0, looks=5)
+        candidates = [replace(plain, step_size=size, noise=sigma) for size, sigma in numbers]
+        runs = [(one, repeat) for one in candidates for repeat in range(5)]
+        for way, mixes in (("together", mixes_repeats), ("apart", lambda: False)):
+            with patch.object(experiment, "mixes_repeats", mixes), patch.object(sweep_training, "mixes_repeats", mixes):
+                start = time.perf_counter()
+                list(experiment.train_together(runs))
+                found[f"{name}_{way}_s"] = round(time.perf_counter() - start, 2)
+            experiment._kept.clear()
+    return found
 
 
 def parts(work: Work, repeats: int, *, sampling: str, variants: bool) -> dict[str, Any]:
@@ -247,6 +274,7 @@ def main() -> None:
     parser.add_argument(
         "--sampling", default="partition", choices=["partition", "poisson"], help="how batches are drawn"
     )
+    parser.add_argument("--sweep", action="store_true", help="time a sweep of choral.research as well")
     parser.add_argument("--no-variants", action="store_true", help="leave the other forms of the local steps out")
     args = parser.parse_args()
     works.IN_MEMORY = 2**33
@@ -256,6 +284,8 @@ def main() -> None:
         results[name] = parts(WORKS[name], args.repeats, sampling=args.sampling, variants=not args.no_variants)
         target = f" (target {TARGETS[name]})" if name in TARGETS else ""
         print(f"{name}{target}: {results[name]}", file=sys.stderr, flush=True)
+    if args.sweep:
+        results["sweep_of_45_runs"] = of_research()
     if args.json:
         print(json.dumps(results))
 

@@ -11,6 +11,7 @@ from choral.backends.resident import Resident
 from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
 from choral.backends.vectorised import Vectorised
 from choral.errors import TrainingError
+from choral.learning import fused
 from choral.learning.models import logistic, mlp
 from choral.learning.recipe import Recipe
 from choral.learning.records import Records
@@ -23,9 +24,10 @@ MODELS = {"logistic": logistic(40), "network": mlp(40, (8,))}
 
 
 @pytest.fixture(autouse=True)
-def eight_runs(monkeypatch):
+def small_calls(monkeypatch):
     """A call that fills faster: an accelerator has room for more."""
     monkeypatch.setattr(resident_sweep, "MOST_RUNS", 8)
+    monkeypatch.setattr(resident_sweep, "MOST_REPEATS", 4)
 
 
 def records(repeat, *, rows=300):
@@ -37,9 +39,10 @@ def cohorts(repeat):
     return [np.array([1, 5, 2, 6, (number + repeat) % 2 * 3]) for number in range(5)]
 
 
-def engine(model, plan, recipe, repeat, *, stay=True):
+def engine(model, plan, recipe, repeat, *, stay=True, rows=None):
     """The engine of a repeat; `stay` makes one processor draw, as an accelerator does."""
-    one = Vectorised(model=model, records=records(repeat), plan=plan, codec=CODEC, seed=4 + repeat, recipe=recipe)
+    rows = rows or records(repeat, rows=plan.rows)
+    one = Vectorised(model=model, records=rows, plan=plan, codec=CODEC, seed=4 + repeat, recipe=recipe)
     one.resident = Resident.of(one.form, one.drawing, one.traced_codec) if stay else None
     return one
 
@@ -71,10 +74,12 @@ def varied(plan):
 @pytest.mark.parametrize(
     ("model", "changed"),
     [
-        ("logistic", {"sampling": "poisson"}),
-        ("network", {}),
-        pytest.param("logistic", {"passes": "continue"}, marks=pytest.mark.long),
-        pytest.param("network", {"batch": 300, "local_steps": 1}, marks=pytest.mark.long),
+        ("logistic", {}),
+        ("network", {"sampling": "partition"}),
+        ("logistic", {"rows": 600, "batch": 280, "local_steps": 3}),  # batches in pieces, with places that are empty
+        pytest.param("network", {}, marks=pytest.mark.long),
+        pytest.param("logistic", {"sampling": "partition"}, marks=pytest.mark.long),
+        pytest.param("network", {"sampling": "partition", "batch": 300, "local_steps": 1}, marks=pytest.mark.long),
     ],
 )
 def test_runs_of_several_repeats_are_the_runs_that_they_are_alone(model, changed):
@@ -103,28 +108,69 @@ def test_no_bit_of_a_run_depends_on_the_runs_that_are_trained_with_it():
     assert np.array_equal(several.parameters[1], single.parameters[0])
 
 
+def compiled(caplog, looks):
+    """How many programs of several runs are compiled to look."""
+    with jax.log_compiles():
+        found = looks()
+    return found, len([one for one in caplog.messages if one.startswith("Compiling jit(_train)")])
+
+
+def test_one_program_is_compiled_however_many_runs_and_repeats_there_are(caplog):
+    model, recipes = MODELS["logistic"], varied(PLAN)[:2]
+
+    def looks():
+        for count in (1, 2, 4):
+            runs = [RunOfSweep(repeat, one) for repeat in range(count) for one in recipes]
+            looks_at(model, PLAN, runs, repeats=count, every=4)  # as in no other test
+
+    assert compiled(caplog, looks) == (None, 1)
+
+
 def test_rounds_that_do_not_fit_one_call_are_several_of_one_compiled_program(monkeypatch, caplog):
     model, runs = MODELS["logistic"], [RunOfSweep(repeat, recipe) for repeat in (0, 1) for recipe in varied(PLAN)]
     (whole,) = looks_at(model, PLAN, runs, repeats=2, every=5)
-    monkeypatch.setattr(resident_sweep, "MOST_ROUNDS", 2)
-    with jax.log_compiles():
-        (parts,) = looks_at(model, PLAN, runs, repeats=2, every=5)
+    monkeypatch.setattr(resident_sweep, "MOST_ROUNDS", 3)
+    (parts,), programs = compiled(caplog, lambda: looks_at(model, PLAN, runs, repeats=2, every=5))
     assert all(map(np.array_equal, whole.parameters, parts.parameters))
-    assert len([one for one in caplog.messages if one.startswith("Compiling jit(_train)")]) == 1
+    assert programs == 1
 
 
-def test_what_is_drawn_for_a_call_is_within_the_limit(monkeypatch):
-    repeats = repeats_of(MODELS["logistic"], PLAN, 2)
-    drawn, _ = resident_sweep._drawn(repeats, range(1), 1, 1)
+@pytest.mark.parametrize("changed", [{}, {"sampling": "partition"}, {"batch": 280, "local_steps": 3}])
+def test_what_is_drawn_for_a_round_is_about_what_is_counted(changed):
+    """What rows are chosen by is counted, too, and is gone when they are chosen."""
+    repeats = repeats_of(MODELS["logistic"], replace(PLAN, **changed), 4)
+    drawn, _ = resident_sweep.drawn_together(repeats, range(1), 1, 1)
     used = sum(one.nbytes for one in drawn) + 8 * drawn.rows[0].nbytes  # and the batches of each run
-    monkeypatch.setattr(resident_sweep, "MOST_BYTES", 3 * used)
-    assert 1 <= resident_sweep._rounds_in_a_call(repeats) <= 3
+    counted = resident_sweep.drawn_bytes(repeats[0].engine)
+    lanes = drawn.keep.size // 4  # of each repeat
+    chosen_by = 4 * lanes * 32 * repeats[0].engine.resident.drawer.cells
+    assert used <= counted - chosen_by <= 1.3 * used
 
 
-def test_a_run_that_leaves_every_range_is_refused_by_its_own_round_and_step_size():
-    steps = [replace(Recipe.of(PLAN), step_size=size) for size in (0.5, 1e9)]
-    with pytest.raises(TrainingError, match=r"CH700 round 1: .*step size below 1e\+09"):
-        looks_at(MODELS["logistic"], PLAN, [RunOfSweep(1, steps[0]), RunOfSweep(0, steps[1])], repeats=2)
+def test_a_look_takes_calls_of_one_size_within_the_limit(monkeypatch):
+    here = engine(MODELS["logistic"], PLAN, Recipe.of(PLAN), 0)
+    sizes = {every: resident_sweep.rounds_in_a_call(here, every) for every in (1, 64, 65, 100, 130)}
+    assert sizes == {1: 1, 64: 64, 65: 33, 100: 50, 130: 44}
+    monkeypatch.setattr(resident_sweep, "MOST_BYTES", 10 * resident_sweep.drawn_bytes(here))
+    assert resident_sweep.rounds_in_a_call(here, 64) == 10  # seven calls
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_run_that_leaves_every_range_is_refused_by_its_own_round_and_step_size(bad):
+    """All devices fit the start but one, which takes part in the third round. Its six steps change a weight by 25."""
+    model, start = MODELS["logistic"], np.zeros(MODELS["logistic"].size, np.float32)
+    start[1] = 1000.0  # for the second class, of the first feature
+    rows = records(0)
+    far = rows.features[4 * 300 : 5 * 300]
+    far[:] = 0.0
+    far[:, 0], rows.labels[4 * 300 : 5 * 300] = -5.0, 1
+    sizes = [0.5, 0.6, 0.7]
+    sizes[bad] = 6.0
+    one = engine(model, PLAN, Recipe.of(PLAN), 0, rows=rows)
+    cohorts = [np.array([1, 5, 2, 6, 4 if number == 2 else 0]) for number in range(5)]
+    runs = [RunOfSweep(0, replace(Recipe.of(PLAN), step_size=size)) for size in sizes]
+    with pytest.raises(TrainingError, match=r"(?s)CH700 round 3: 1 of 5 .*step size below 6,"):
+        list(runs_together([RepeatOfSweep(one, start, cohorts)], runs, first=1, every=5))
 
 
 def test_rows_that_are_not_finite_in_one_repeat_are_guarded_in_all():
@@ -147,20 +193,57 @@ def test_rows_that_are_not_finite_in_one_repeat_are_guarded_in_all():
     assert np.abs(found.parameters[0] - expected).max() < NEAR
 
 
-def test_runs_go_together_on_one_processor_with_alike_repeats_that_do_not_more_than_fill_it(monkeypatch):
-    model, recipe = MODELS["network"], Recipe.of(PLAN)
-    here, rows = engine(model, PLAN, recipe, 0), [records(0), records(1)]
-    assert go_together(here, rows)
-    assert not go_together(engine(model, PLAN, recipe, 0, stay=False), rows)
-    assert not go_together(here, [records(0), records(1, rows=301)])
+def test_runs_go_together_where_a_full_call_does_not_need_more_than_one_processor(monkeypatch):
+    model, recipe, rows = MODELS["network"], Recipe.of(PLAN), records(0).features.nbytes
+    here = engine(model, PLAN, recipe, 0)
+    assert go_together(here)
+    assert not go_together(engine(model, PLAN, recipe, 0, stay=False))
     whole_updates = replace(recipe, clip=np.inf, noise=0.0, update_clip=1.0)
-    assert not go_together(engine(model, PLAN, whole_updates, 0), rows)
-    with monkeypatch.context() as less:
-        less.setattr(resident_sweep, "MOST_BYTES", 2 * rows[0].features.nbytes - 1)
-        assert not go_together(here, rows)
-        assert go_together(here, rows[:1])
-    monkeypatch.setattr(resident_sweep, "LANES_ELSEWHERE", 8 * here.lanes * model.held(here.room) - 1)
-    assert not go_together(here, rows)
+    assert not go_together(engine(model, PLAN, whole_updates, 0))
+    long_rounds = engine(model, replace(PLAN, local_steps=40), recipe, 0)
+    drawn, in_lanes = resident_sweep.drawn_bytes(long_rounds), 8 * here.lanes * model.held(here.room)
+    assert drawn > 4 * rows > resident_sweep.drawn_bytes(here)
+    limits = [("MOST_BYTES", here, 4 * rows), ("MOST_BYTES", long_rounds, drawn), ("MOST_IN_LANES", here, in_lanes)]
+    for name, one, least in limits:
+        with monkeypatch.context() as limited:
+            limited.setattr(resident_sweep, name, least)
+            assert go_together(one)
+            limited.setattr(resident_sweep, name, least - 1)
+            assert not go_together(one)
+    monkeypatch.setattr(here.resident, "mesh", object())  # rounds that are spread over several processors
+    assert not go_together(here)
+
+
+@pytest.mark.parametrize(("runs", "repeats"), [(0, 1), (9, 1), (1, 5)])
+def test_a_call_is_for_no_other_number_of_runs_and_repeats(runs, repeats):
+    run = RunOfSweep(0, Recipe.of(PLAN))
+    with pytest.raises(ValueError, match=f"{runs} runs of {repeats} repeats, of 8 and 4 in a call"):
+        looks_at(MODELS["logistic"], PLAN, [run] * runs, repeats=repeats)
+
+
+def test_repeats_with_other_numbers_of_rounds_are_no_call():
+    one, other = repeats_of(MODELS["logistic"], PLAN, 2)
+    with pytest.raises(ValueError, match="too many values"):
+        next(runs_together([one, other._replace(cohorts=other.cohorts[:3])], [RunOfSweep(0, Recipe.of(PLAN))]))
+
+
+def test_the_kernel_that_takes_the_lanes_of_one_run_is_not_used_for_several(monkeypatch):
+    class UsedError(Exception):
+        pass
+
+    def used(*_):
+        raise UsedError
+
+    monkeypatch.setattr(fused, "dense_step", used)
+    model, plan = mlp(40, (512,)), replace(PLAN, sampling="partition")
+    one, recipe = engine(model, plan, Recipe.of(plan), 0), Recipe.of(plan)
+    one.form = one.resident.form = replace(one.form, shortcuts=replace(one.form.shortcuts, kernels=True))
+    with pytest.raises(UsedError):  # as on a GPU, for one run
+        next(one.rounds(model.start(0), cohorts(0), first=1))
+    one.rounds_of[:] = 0
+    begun = RepeatOfSweep(one, model.start(0), cohorts(0)[:1])
+    (look,) = runs_together([begun], [RunOfSweep(0, recipe)], first=1)
+    assert np.isfinite(look.parameters).all()
 
 
 def test_only_a_lone_accelerator_mixes_repeats(monkeypatch):

@@ -48,6 +48,7 @@ NO_BYTE = (
     "test_with_the_update_pinned_a_replaced_training_record_changes_no_byte_of_30_runs"
 )
 SAME_ROWS = "tests/learning/test_batches.py::test_a_compiled_program_draws_the_rows_that_the_host_draws"
+TOGETHER = "tests/backends/test_resident_sweep.py::"
 EQUAL_RATES = "tests/run/test_equal_rates.py::test_the_smallest_site_"
 CHARGED_NOISE = "tests/secagg/test_strict.py::test_an_encoded_zero_is_noise_of_the_deviation_that_was_charged_for"
 IN_PIECES = (
@@ -176,6 +177,16 @@ MUTANTS = [
     bug("an accelerator begins every round with a new pass", COMPILED_DRAWING + "CompiledPartition.draw",
         "before * self.steps if self.one_order else jnp.zeros_like(before)", "jnp.zeros_like(before)",
         SAME_ROWS),
+    bug("the rows of another repeat", "choral.backends.resident_sweep:drawn_together",
+        "drawn.rows + rows_before", "drawn.rows",
+        TOGETHER + "test_runs_of_several_repeats_are_the_runs_that_they_are_alone"),
+    bug("a call for as many runs as there are", "choral.backends.resident_sweep:runs_together",
+        "MOST_RUNS - len(runs)", "0",
+        TOGETHER + "test_no_bit_of_a_run_depends_on_the_runs_that_are_trained_with_it"),
+    bug("runs go together whatever their form", "choral.research.sweep_training:Companies.of",
+        "isinstance(engine, Vectorised) and go_together(engine)", "True",
+        "tests/research/test_sweep_training.py::"
+        "test_runs_that_do_not_go_together_are_trained_by_repeat_each_by_its_own_numbers"),
     bug("an accelerator draws the same batches in every round", "choral.backends.resident:Resident.who",
         "0 if same else number", "1",
         "tests/backends/test_resident.py::test_rounds_that_stay_have_the_integers_of_rounds_that_the_host_draws"),

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.mutants.reviewed import FINDINGS, LOCK, REVIEWED
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "choral"
 MUTANTS = [*FIRST, *REVIEWED, *LISTS]
+NO_TORCH = find_spec("torch") is None
 
 
 def copy_of_source(folder):
@@ -66,15 +68,23 @@ def test_every_bug_is_in_the_table_of_the_docs():
         assert f"| {mutant.name} | `{mutant.caught_by.partition('::')[2]}` |" in page
 
 
+def is_skipped(mutant):
+    """Whether its catcher runs on the extra choral[torch] alone, which is not here."""
+    return NO_TORCH and "/test_torch_" in mutant.caught_by
+
+
 @pytest.mark.long
 def test_every_catcher_passes_without_a_bug(tmp_path):
-    status, said = run(copy_of_source(tmp_path), sorted({mutant.caught_by for mutant in MUTANTS}))
+    catchers = {mutant.caught_by for mutant in MUTANTS if not is_skipped(mutant)}
+    status, said = run(copy_of_source(tmp_path), sorted(catchers))
     assert status == 0, said
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_caught(mutant, tmp_path):
+    if is_skipped(mutant):
+        pytest.skip("the extra choral[torch] is not installed")
     source = copy_of_source(tmp_path)
     for file, text in planted(source, mutant.changes).items():
         file.write_text(text)

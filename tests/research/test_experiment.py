@@ -119,7 +119,7 @@ def test_the_first_group_of_every_form_is_trained_first_and_then_the_largest(mon
     KEPT.clear()
     begun = []
 
-    def train(group, moved):  # noqa: ARG001 - as `looks_of` is called
+    def train(group, moved, *, mixed):  # noqa: ARG001 - as `looks_of` is called
         (first, repeat), *_ = group
         begun.append((first.local_steps, repeat))
         return [((1, np.float32([1.0])),)] * len(group)
@@ -148,7 +148,7 @@ def test_a_run_that_is_trained_before_another_fails_is_kept(monkeypatch):
     KEPT.clear()
     second_is_kept, looks = threading.Event(), ((1, np.float32([1.0])),)
 
-    def train(group, moved):  # noqa: ARG001 - as `looks_of` is called
+    def train(group, moved, *, mixed):  # noqa: ARG001 - as `looks_of` is called
         if group[0][1] == 0:
             assert second_is_kept.wait(timeout=60)
             raise ValueError("this one")

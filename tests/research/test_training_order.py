@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from choral.backends.resident_sweep import MOST_RUNS
+from choral.backends.resident_sweep import MOST_REPEATS, MOST_RUNS
 from choral.research.training_order import in_groups, in_order, work
 
 PLAIN = SimpleNamespace(noise_is_added="every step", rounds=4, cohort=3, local_steps=2, batch=5)
@@ -23,11 +23,14 @@ def test_runs_with_noise_once_are_one_group():
     assert in_groups([(once, 0)] * 50) == [[(once, 0)] * 50]
 
 
-def test_runs_of_several_repeats_fill_calls_of_a_fixed_number_of_them():
-    mixed = [(PLAIN, number) for number in range(2 * MOST_RUNS + 1)]
-    groups = in_groups(mixed, mixed=True)
-    assert [len(group) for group in groups] == [MOST_RUNS, MOST_RUNS, 1]
-    assert [run for group in groups for run in group] == mixed
+def test_runs_of_several_repeats_fill_calls_of_a_fixed_number_of_runs_and_repeats():
+    many = [(PLAIN, repeat) for _ in range(20) for repeat in range(4)]  # 20 candidates of 4 repeats
+    groups = in_groups(many, mixed=True)
+    assert [len(group) for group in groups] == [32, 32, 16]
+    assert [sorted({repeat for _, repeat in group}) for group in groups] == [[0, 1], [1, 2, 3], [3]]
+    few = [(PLAIN, repeat) for repeat in range(20)]
+    assert [len(group) for group in in_groups(few, mixed=True)] == [8, 8, 4]
+    assert (MOST_RUNS, MOST_REPEATS) == (32, 8)
 
 
 def test_the_work_of_a_group_is_the_rows_of_all_its_steps():

@@ -54,9 +54,19 @@ def alike(engine: Vectorised) -> bool:
     return plain and bool(engine.model.widths) and engine.feed.resident
 
 
-def traced_numbers(engine: Vectorised, recipe: Recipe) -> TracedNumbers:
-    """The numbers of a recipe for this engine's model and batches."""
-    return TracedNumbers.of(engine.model.fixed or engine.model, recipe, engine.room)
+def stacked_numbers(engine: Vectorised, recipes: Sequence[Recipe]) -> TracedNumbers:
+    """The numbers of each run's recipe, one after the other, for this engine's model and batches."""
+    model = engine.model.fixed or engine.model
+    each = [TracedNumbers.of(model, recipe, engine.room) for recipe in recipes]
+    stacked: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
+    return stacked
+
+
+def check_runs(recipes: Sequence[Recipe], numbers: Sequence[int], states: NDArray[Any]) -> None:
+    """Raise CH700 if a run left every range in one of these rounds; states in excess of runs and rounds are ignored."""
+    for recipe, of_run in zip(recipes, states, strict=False):
+        for number, state in zip(numbers, of_run, strict=False):
+            check_states(number, state, recipe)
 
 
 def rounds_together(
@@ -72,8 +82,7 @@ def rounds_together(
 
     The recipes have the form of the engine's own, whose rounds these are: no others were trained before.
     """
-    each = [traced_numbers(engine, recipe) for recipe in recipes]
-    numbers: TracedNumbers = jax.tree.map(lambda *of_runs: np.stack(of_runs), *each)
+    numbers = stacked_numbers(engine, recipes)
     # Where the first call finds them the later ones do, too: else what takes them is compiled twice.
     thetas: Any = jax.device_put(np.stack([start] * len(recipes)), engine.processors[0])
     size, train = min(every, _rounds_in_a_call(engine)), compiled_for(max(0, len(engine.model.widths) - 2))
@@ -88,9 +97,7 @@ def rounds_together(
             drawn = _stacked([own for _, own in some], size)
             given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
             thetas, states = train(engine.form, numbers, *given)
-            for recipe, of_run in zip(recipes, np.asarray(states), strict=True):
-                for ((number, _, _), _), state in zip(some, of_run, strict=False):
-                    check_states(number, state, recipe)
+            check_runs(recipes, [number for (number, _, _), _ in some], np.asarray(states))
         yield SweepLook(end, list(np.asarray(thetas)))
 
 

@@ -22,10 +22,11 @@ from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
 from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, within_draws
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
-from choral.research.training import Looks, Run, engine_of, looks_of
+from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
 
 CORES = os.cpu_count() or 1
+ON_AN_ACCELERATOR = 4  # groups of runs at a time: one is computed while others are prepared, and all hold their rows
 Curve = dict[str, list[float]]  # what each look at a model saw: the round, and the measures
 Part = Literal["validation", "test"]
 Measure = Literal["train_loss", "squared_gradient_norm"]  # over all training rows, which costs as much as a round
@@ -279,15 +280,19 @@ def train_together(runs: Sequence[Run], moved: Callable[[str], object] = lambda 
     at a time; on an accelerator, runs of several repeats do. While a run goes on, `moved` is called with words about
     it, from several threads.
     """
-    alike: dict[tuple[Experiment, int], list[Run]] = {}
+    companies, alike = Companies(), dict[tuple[Experiment, Company], list[Run]]()
     for experiment, repeat in dict.fromkeys(runs):
         if (experiment, repeat) not in _kept:
-            form = _form(experiment), 0 if _mixed(experiment) else repeat
-            alike.setdefault(form, []).append((experiment, repeat))
-    forms = [(form, group) for (form, _), every in alike.items() for group in in_groups(every, mixed=_mixed(form))]
-    pool = ThreadPoolExecutor(CORES)
+            form = _form(experiment)
+            alike.setdefault((form, companies.of(form, repeat)), []).append((experiment, repeat))
+    forms = [
+        ((form, company.mixed), group)
+        for (form, company), every in alike.items()
+        for group in in_groups(every, mixed=company.mixed)
+    ]
+    pool = ThreadPoolExecutor(min(CORES, ON_AN_ACCELERATOR) if mixes_repeats() else CORES)
     try:
-        coming = {pool.submit(looks_of, group, moved): group for _, group in in_order(forms)}
+        coming = {pool.submit(looks_of, group, moved, mixed=mixed): group for (_, mixed), group in in_order(forms)}
         for done in as_completed(list(coming)):
             group = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
             for run, seen in zip(group, done.result(), strict=True):
@@ -295,11 +300,6 @@ def train_together(runs: Sequence[Run], moved: Callable[[str], object] = lambda 
                 yield run
     finally:
         pool.shutdown(cancel_futures=True)  # who interrupts waits for the runs under way, and for no other
-
-
-def _mixed(experiment: Experiment) -> bool:
-    """Whether runs of several repeats may go together."""
-    return mixes_repeats() and experiment.noise_is_added != "once"
 
 
 def _form(experiment: Experiment) -> Experiment:

@@ -1,15 +1,15 @@
 """Runs of experiments as they are trained, one or several together: the model of each at every look."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from choral.backends.once import OnceEngine
 from choral.backends.once import train_together as train_rounds_together
-from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, runs_together
+from choral.backends.resident_sweep import RepeatOfSweep, RunOfSweep, go_together, mixes_repeats, runs_together
 from choral.backends.sweep import rounds_together, sweeps
 from choral.backends.vectorised import SimulatedSum, Vectorised
 from choral.federation import balanced_cohorts
@@ -40,53 +40,68 @@ def engine_of(experiment: "Experiment", repeat: int) -> Vectorised | OnceEngine:
     return Vectorised(model=model, records=split.train, plan=plan, codec=grid, seed=repeat, recipe=experiment.recipe())
 
 
-def looks_of(runs: Sequence[Run], moved: Callable[[str], object]) -> list[Looks]:
-    """The models at each look of some runs of one form; while they go on, `moved` is called with words about each."""
+class Company(NamedTuple):
+    """What runs of one form that are trained together share: a repeat, or the shapes of their rows.
+
+    In the second case they are `mixed`: of several repeats, in calls of a fixed size.
+    """
+
+    mixed: bool
+    shared: Hashable
+
+
+class Companies:
+    """The company of runs: several repeats go together on a lone accelerator, where their form fits into it.
+
+    It follows from the form and the run's own rows, so that no run is trained in another way for the sake of others.
+    """
+
+    def __init__(self) -> None:
+        self._mixed: dict[Hashable, bool] = {}  # for forms, with the shapes of rows
+
+    def of(self, form: "Experiment", repeat: int) -> Company:
+        """The company of a run of this form."""
+        if not mixes_repeats():
+            return Company(False, repeat)
+        rows = form.task.split(repeat).train
+        shapes = rows.sizes.tobytes(), rows.shape, rows.labels.dtype, isinstance(rows.features, np.memmap)
+        if (form, shapes) not in self._mixed:
+            engine = engine_of(form, repeat)
+            self._mixed[form, shapes] = isinstance(engine, Vectorised) and go_together(engine)
+        return Company(True, shapes) if self._mixed[form, shapes] else Company(False, repeat)
+
+
+def looks_of(runs: Sequence[Run], moved: Callable[[str], object], *, mixed: bool = False) -> list[Looks]:
+    """The models at each look of some runs of one company; meanwhile `moved` is called with words about each."""
     first, _ = runs[0]
     rounds, every = first.rounds, max(1, first.rounds // first.looks)
     seen: list[list[tuple[int, NDArray[np.float32]]]] = [[] for _ in runs]
-    for places, looks in _parts(runs, every):
-        for done, models in looks:
-            for place, model in zip(places, models, strict=True):
-                one, repeat = runs[place]
-                moved(f"{one.named(repeat)}, round {done} of {rounds}")
-                if done % every == 0 or done == rounds:
-                    seen[place].append((done, model))
+    for done, models in _of_repeats(runs, every) if mixed else _of_repeat(runs, every):
+        for (one, repeat), looks, model in zip(runs, seen, models, strict=True):
+            moved(f"{one.named(repeat)}, round {done} of {rounds}")
+            if done % every == 0 or done == rounds:
+                looks.append((done, model))
     return [tuple(one) for one in seen]
 
 
-def _parts(runs: Sequence[Run], every: int) -> Iterator[tuple[Sequence[int], Done]]:
-    """What goes together: the places of these runs, and their models at least after `every` so many rounds."""
-    places: dict[int, list[int]] = {}
-    for place, (_, repeat) in enumerate(runs):
-        places.setdefault(repeat, []).append(place)
-    first, repeat = runs[0]
-    engine = engine_of(first, repeat)
-    rows = [first.task.begun(repeat)[1].train for repeat in places]
-    if isinstance(engine, Vectorised) and go_together(engine, rows):
-        yield range(len(runs)), _of_all(runs, engine, [*places], every)
-        return
-    for repeat, own in places.items():
-        engine = engine if repeat == runs[0][1] else engine_of(first, repeat)
-        yield own, _of_repeat([runs[place][0] for place in own], repeat, engine, every)
-
-
-def _of_all(runs: Sequence[Run], engine: Vectorised, repeats: Sequence[int], every: int) -> Done:
-    """Runs of several repeats as one axis, where they stay on an accelerator."""
-    first, begun = runs[0][0], list[RepeatOfSweep]()
+def _of_repeats(runs: Sequence[Run], every: int) -> Done:
+    """Runs of several repeats as one axis, on an accelerator."""
+    (first, _), begun = runs[0], list[RepeatOfSweep]()
+    repeats = [*dict.fromkeys(repeat for _, repeat in runs)]
     for repeat in repeats:
         (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
-        own = engine if repeat == runs[0][1] else engine_of(first, repeat)
-        assert isinstance(own, Vectorised)  # noqa: S101 - as the first one is
-        begun.append(RepeatOfSweep(own, start, cohorts))
+        engine = engine_of(first, repeat)
+        assert isinstance(engine, Vectorised)  # noqa: S101 - noise once is not mixed
+        begun.append(RepeatOfSweep(engine, start, cohorts))
     each = [RunOfSweep(repeats.index(repeat), one.recipe()) for one, repeat in runs]
     yield from runs_together(begun, each, first=1, every=every)
 
 
-def _of_repeat(experiments: Sequence["Experiment"], repeat: int, engine: Vectorised | OnceEngine, every: int) -> Done:
-    """Runs of one repeat, which go through its rows together where they can; the engine is the first one's."""
-    first = experiments[0]
+def _of_repeat(runs: Sequence[Run], every: int) -> Done:
+    """Runs of one repeat, which go through its rows together where they can."""
+    experiments, (first, repeat) = [one for one, _ in runs], runs[0]
     (_, _, start), cohorts = first.task.begun(repeat), balanced_cohorts(first.plan(), seed=repeat)
+    engine = engine_of(first, repeat)
     if isinstance(engine, OnceEngine):
         engines = [engine, *(engine_of(one, repeat) for one in experiments[1:])]
         yield from _rounds_once([one for one in engines if isinstance(one, OnceEngine)], start, cohorts)
