@@ -67,7 +67,7 @@ def mixes_repeats() -> bool:
 
 
 def go_together(engine: Vectorised) -> bool:
-    """Whether runs of this engine's form go together, and those of all repeats whose rows have the shapes of its own.
+    """Whether runs of this engine's form go together, over all repeats whose rows have the shapes of this one's.
 
     They do if their rounds stay on one processor, and a full call is within the limits. Nothing here depends on which
     runs there are: a run is always trained in the same way.
