@@ -115,6 +115,11 @@ def compiled(caplog, looks):
     return found, len([one for one in caplog.messages if one.startswith("Compiling jit(_train)")])
 
 
+def test_who_keeps_the_model_of_a_run_keeps_no_other():
+    (look,) = looks_at(MODELS["logistic"], PLAN, [RunOfSweep(0, Recipe.of(PLAN))] * 2, repeats=1, every=5)
+    assert [one.base for one in look.parameters] == [None, None]
+
+
 def test_one_program_is_compiled_however_many_runs_and_repeats_there_are(caplog):
     model, recipes = MODELS["logistic"], varied(PLAN)[:2]
 

@@ -1,6 +1,7 @@
 """Runs of one form that are trained in one call: each has the bits that it has alone."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -92,3 +93,14 @@ def test_what_is_no_dense_stack_or_weighs_its_rows_is_trained_by_itself():
     assert sweeps(engine(logistic(40), PLAN, None))
     assert not sweeps(engine(replace(logistic(40), widths=()), PLAN, None))
     assert not sweeps(engine(logistic(40), PLAN, replace(Recipe.of(PLAN), clip=np.inf, noise=0.0, update_clip=1.0)))
+
+
+def test_runs_are_one_call_on_one_cpu_alone():
+    """Elsewhere the compiler adds in another order for another number of runs, and several processors share a round."""
+    here = engine(logistic(40), PLAN, Recipe.of(PLAN))
+    (cpu,) = here.processors
+    assert sweeps(here)
+    here.processors = [SimpleNamespace(platform="gpu")]
+    assert not sweeps(here)
+    here.processors = [cpu, cpu]
+    assert not sweeps(here)

@@ -85,25 +85,25 @@ def test_runs_that_do_not_go_together_are_trained_by_repeat_each_by_its_own_numb
 
 
 def test_a_run_is_trained_in_the_same_way_whatever_rows_other_repeats_have(request):
-    """Repeats 0 and 1 have rows of one shape, repeat 2 of another: they have one more column."""
+    """The rows of repeat 2 have one more column, and one of repeat 3 is not finite: other programs."""
     split = PLAIN.task.split
 
-    def wider(part):
-        return replace(part, features=np.pad(part.features, ((0, 0), (0, 1))))
+    def changed(part, repeat):
+        rows = np.pad(part.features, ((0, 0), (0, int(repeat == 2))))
+        rows[0, 1] = np.inf if repeat == 3 else rows[0, 1]
+        return replace(part, features=rows)
 
     @cache
     def of(repeat):
         one = split(repeat)
-        return (
-            one if repeat < 2 else Split(train=wider(one.train), validation=wider(one.validation), test=wider(one.test))
-        )
+        return Split(**{name: changed(getattr(one, name), repeat) for name in ("train", "validation", "test")})
 
     several = replace(NOISY, task=replace(PLAIN.task, split=of))
-    runs = [(one, repeat) for one in (several, replace(several, step_size=0.5)) for repeat in (2, 0, 1)]
+    runs = [(one, repeat) for one in (several, replace(several, step_size=0.5)) for repeat in (2, 0, 3, 1)]
     expected = apart(runs)
     _, calls = request.getfixturevalue("accelerator")
     assert sorted(train_together(runs), key=runs.index) == runs
-    assert sorted(calls) == [(1, 2), (2, 4)]
+    assert sorted(calls) == [(1, 2), (1, 2), (2, 4)]
     assert same(runs, expected)
     together = [trained(*run)[-1][1] for run in runs]
     KEPT.clear()

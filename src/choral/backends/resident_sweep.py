@@ -111,7 +111,7 @@ def runs_together(
             found.append(([first + number for number in some], states))
         for some, states in jax.device_get(found):  # one wait for all of them
             check_runs(recipes[: len(runs)], some, states)
-        yield SweepLook(end, list(np.asarray(thetas)[: len(runs)]))
+        yield SweepLook(end, [one.copy() for one in np.asarray(thetas)[: len(runs)]])  # who keeps one keeps no other
 
 
 def _joined(each: Sequence[Rows]) -> Rows:

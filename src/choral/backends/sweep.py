@@ -41,11 +41,12 @@ class SweepLook(NamedTuple):
 
 
 def sweeps(engine: Vectorised) -> bool:
-    """Whether runs of this engine can be one call: dense stacks on a CPU whose rows are in memory, nothing weighed.
+    """Whether runs of this engine can be one call: dense stacks on one CPU whose rows are in memory, nothing weighed.
 
     The length of a whole update would be added in another order for several runs than for one.
     """
-    return alike(engine) and engine.resident is None
+    (here, *others) = engine.processors
+    return alike(engine) and engine.resident is None and here.platform == "cpu" and not others
 
 
 def alike(engine: Vectorised) -> bool:
@@ -98,7 +99,7 @@ def rounds_together(
             given = (engine.traced_codec, np.int32(0), thetas, engine.feed.held[0], drawn, scales)
             thetas, states = train(engine.form, numbers, *given)
             check_runs(recipes, [number for (number, _, _), _ in some], np.asarray(states))
-        yield SweepLook(end, list(np.asarray(thetas)))
+        yield SweepLook(end, [one.copy() for one in np.asarray(thetas)])  # who keeps one keeps no other
 
 
 def _rounds_in_a_call(engine: Vectorised) -> int:

@@ -274,11 +274,11 @@ def trained(experiment: Experiment, repeat: int) -> Looks:
 
 
 def train_together(runs: Sequence[Run], moved: Callable[[str], object] = lambda _: None) -> Iterator[Run]:
-    """Those of these runs that are not kept, each as soon as it is trained; as many groups at a time as cores.
+    """Those of these runs that are not kept, each as soon as it is trained: a group for each core at a time.
 
     Runs that differ in step size, clips and noises alone, so in ε, go through the rows of their repeat together, some
-    at a time; on an accelerator, runs of several repeats do. While a run goes on, `moved` is called with words about
-    it, from several threads.
+    at a time; on a lone accelerator, runs of several repeats do, and four groups are under way. While a run goes on,
+    `moved` is called with words about it, from several threads.
     """
     companies, alike = Companies(), dict[tuple[Experiment, Company], list[Run]]()
     for experiment, repeat in dict.fromkeys(runs):
@@ -286,13 +286,16 @@ def train_together(runs: Sequence[Run], moved: Callable[[str], object] = lambda 
             form = _form(experiment)
             alike.setdefault((form, companies.of(form, repeat)), []).append((experiment, repeat))
     forms = [
-        ((form, company.mixed), group)
+        ((form, company if company.mixed else None), group)
         for (form, company), every in alike.items()
         for group in in_groups(every, mixed=company.mixed)
     ]
     pool = ThreadPoolExecutor(min(CORES, ON_AN_ACCELERATOR) if mixes_repeats() else CORES)
     try:
-        coming = {pool.submit(looks_of, group, moved, mixed=mixed): group for (_, mixed), group in in_order(forms)}
+        coming = {
+            pool.submit(looks_of, group, moved, mixed=company is not None): group
+            for (_, company), group in in_order(forms)
+        }
         for done in as_completed(list(coming)):
             group = coming.pop(done)  # models are kept as long as there is room, and not with what is to come
             for run, seen in zip(group, done.result(), strict=True):

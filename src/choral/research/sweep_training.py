@@ -41,7 +41,7 @@ def engine_of(experiment: "Experiment", repeat: int) -> Vectorised | OnceEngine:
 
 
 class Company(NamedTuple):
-    """What runs of one form that are trained together share: a repeat, or the shapes of their rows.
+    """What runs of one form that are trained together share: a repeat, or what is compiled for their rows.
 
     In the second case they are `mixed`: of several repeats, in calls of a fixed size.
     """
@@ -61,10 +61,12 @@ class Companies:
 
     def of(self, form: "Experiment", repeat: int) -> Company:
         """The company of a run of this form."""
-        if not mixes_repeats():
+        if form.plan().once or not mixes_repeats():
             return Company(False, repeat)
         rows = form.task.split(repeat).train
-        shapes = rows.sizes.tobytes(), rows.shape, rows.labels.dtype, isinstance(rows.features, np.memmap)
+        mapped = isinstance(rows.features, np.memmap)
+        finite = not mapped and bool(np.isfinite(rows.features).all())
+        shapes = rows.sizes.tobytes(), rows.shape, rows.labels.dtype, mapped, finite
         if (form, shapes) not in self._mixed:
             engine = engine_of(form, repeat)
             self._mixed[form, shapes] = isinstance(engine, Vectorised) and go_together(engine)
