@@ -112,7 +112,7 @@ def compiled(caplog, looks):
     """How many programs of several runs are compiled to look."""
     with jax.log_compiles():
         found = looks()
-    return found, len([one for one in caplog.messages if one.startswith("Compiling jit(_train)")])
+    return found, len([one for one in caplog.messages if one.startswith("Compiling jit(train_runs)")])
 
 
 def test_who_keeps_the_model_of_a_run_keeps_no_other():

@@ -69,7 +69,7 @@ def test_all_calls_of_a_sweep_are_one_compiled_program(caplog):
     model, each = mlp(40, (3,)), [Recipe.of(PLAN)] * 3
     with jax.log_compiles():
         looks = list(rounds_together(engine(model, PLAN, each[0]), each, model.start(0), COHORTS, every=2))
-    compiled = [one for one in caplog.messages if one.startswith("Compiling jit(_train)")]
+    compiled = [one for one in caplog.messages if one.startswith("Compiling jit(train_runs)")]
     assert (len(looks), len(compiled)) == (3, 1)
 
 

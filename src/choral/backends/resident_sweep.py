@@ -8,26 +8,22 @@ with it.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from inspect import unwrap
 from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.typing import NDArray
 
-from choral.backends.compiled import Form, TracedCodec
-from choral.backends.compiled_rounds import Drawn, train_rounds
+from choral.backends.compiled_rounds import Drawn
 from choral.backends.drawing import Devices, Turn
 from choral.backends.resident import MOST_ROUNDS
-from choral.backends.sweep import Parameters, SweepLook, alike, check_runs, stacked_numbers
+from choral.backends.sweep import Parameters, SweepLook, alike, check_runs, stacked_numbers, train_runs
 from choral.backends.vectorised import Vectorised
 from choral.learning.batches import EMPTY
 from choral.learning.feed import Rows
 from choral.learning.local import COMPILED
-from choral.learning.recipe import Recipe, TracedNumbers
+from choral.learning.recipe import Recipe
 from choral.secagg.codec import mean_scale
 
 MOST_RUNS = 32  # a call is always for so many
@@ -35,7 +31,7 @@ MOST_REPEATS = 8  # likewise
 MOST_IN_LANES = 2**25  # parameters of all lanes: of models that were measured, the widest are 3 times as fast together
 MOST_BYTES = 2**31  # of the rows of a call, which its engines hold once more, and of what is drawn for it
 
-
+_train = jax.jit(train_runs, static_argnums=0, compiler_options=COMPILED)
 Of = TypeVar("Of")
 
 
@@ -157,26 +153,3 @@ def drawn_together(
         scales[place, : len(cohorts)] = [mean_scale(len(cohort), engine.codec.grid) for cohort in cohorts]
     together: Drawn = jax.tree.map(lambda *of_repeats: jnp.stack(of_repeats), *_filled(each))
     return together, scales
-
-
-@partial(jax.jit, static_argnums=0, compiler_options=COMPILED)
-def _train(
-    form: Form,
-    numbers: TracedNumbers,
-    codec: TracedCodec,
-    nothing: np.int32,
-    thetas: Array,
-    rows: Rows,
-    drawn: Drawn,
-    scales: Array,
-    repeat_of: Array,
-) -> tuple[Array, Array]:
-    """The models after these rounds, and how many updates of each run and round are in each state."""
-    rounds_of_one = unwrap(train_rounds)  # how it is compiled is said here, for all runs
-
-    def of_run(numbers: TracedNumbers, theta: Array, repeat: Array) -> tuple[Array, Array]:
-        own, factors = jax.tree.map(lambda of_repeats: of_repeats[repeat], (drawn, scales))
-        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, own, factors)
-        return found[0], found[2]
-
-    return jax.vmap(of_run)(numbers, thetas, repeat_of)

@@ -119,7 +119,7 @@ def _stacked(rounds: Sequence[Sequence[CompiledCall]], size: int) -> Drawn:
     return Drawn(places, *others)
 
 
-def _train(
+def train_runs(
     form: Form,
     numbers: TracedNumbers,
     codec: TracedCodec,
@@ -128,25 +128,31 @@ def _train(
     rows: Rows,
     drawn: Drawn,
     scales: Array,
+    repeat_of: Array | None = None,
 ) -> tuple[Array, Array]:
-    """The models after these rounds, and how many updates of each run and round are in each state."""
-    rounds_of_one = unwrap(train_rounds)  # how it is compiled is said here, for all runs
+    """The models after these rounds, and how many updates of each run and round are in each state; to be compiled.
 
-    def of_run(numbers: TracedNumbers, theta: Array) -> tuple[Array, Array]:
-        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, drawn, scales, several=True)
+    With `repeat_of` there are draws and scales for each repeat, and it says which ones a run takes.
+    """
+    rounds_of_one = unwrap(train_rounds)  # how it is compiled is said where all runs are
+
+    def of_run(numbers: TracedNumbers, theta: Array, repeat: Array | None) -> tuple[Array, Array]:
+        shared = repeat is None
+        own, factors = (drawn, scales) if shared else jax.tree.map(lambda every: every[repeat], (drawn, scales))
+        found = rounds_of_one(form, None, numbers, codec, nothing, theta, rows, own, factors, several=shared)
         return found[0], found[2]
 
-    return jax.vmap(of_run)(numbers, thetas)
+    return jax.vmap(of_run)(numbers, thetas, repeat_of)
 
 
 @cache
 def compiled_for(hidden: int) -> Callable[..., tuple[Array, Array]]:
-    """`_train` for models with so many hidden layers.
+    """`train_runs` for models with so many hidden layers.
 
     Without any, the older way to write kernels compiles in half to two thirds of the time, and they are no slower, with
     the same bits; with hidden layers they are 2 to 7 % slower.
     """
     older = not hidden and knows(OLDER_KERNELS, False)
     options = {**COMPILED, **({OLDER_KERNELS: False} if older else {})}
-    compiled: Callable[..., tuple[Array, Array]] = jax.jit(_train, static_argnums=0, compiler_options=options)
+    compiled: Callable[..., tuple[Array, Array]] = jax.jit(train_runs, static_argnums=0, compiler_options=options)
     return compiled
