@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalogue import MUTANTS as FIRST
+from tests.mutants.edges import EDGES
 from tests.mutants.lists import LISTS
 from tests.mutants.planting import planted
 from tests.mutants.reviewed import FINDINGS, LOCK, REVIEWED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "choral"
-MUTANTS = [*FIRST, *REVIEWED, *LISTS]
+MUTANTS = [*FIRST, *REVIEWED, *LISTS, *EDGES]
 NO_TORCH = find_spec("torch") is None
 
 
