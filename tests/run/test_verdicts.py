@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
+import choral
 from choral import cli, config
 from choral.errors import ChoralError
 from choral.plan import Budget
@@ -13,7 +14,6 @@ from choral.planner.worth_joining import Prospect, happened
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.runs import start
 from choral.run.study import settle
 from tests.run.forger import edit
 
@@ -84,7 +84,7 @@ def test_more_sites_a_larger_budget_and_trust_never_lower_what_is_expected():
 
 
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
-    result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    result = choral.simulate(FRAME, **JOB, rounds=2, compare=True, out=tmp_path / "run")
     outcome = result.record.result
     assert outcome.verdict == happened(result.test, outcome.measured, result.baselines)
     write_report(tmp_path / "run")

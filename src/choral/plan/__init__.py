@@ -9,7 +9,16 @@ from typing import Any, Literal, Self
 
 from choral.errors import PlanError
 from choral.plan.budget import Budget
-from choral.plan.checks import MOST_WHOLE, require_keywords, require_number, require_one_of, require_whole, whole_within
+from choral.plan.checks import (
+    MOST_WHOLE,
+    hold_plain_numbers,
+    plain_number,
+    require_keywords,
+    require_number,
+    require_one_of,
+    require_whole,
+    whole_within,
+)
 from choral.plan.local_optimiser import SCHEDULES, Schedule, require_optimiser
 from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
@@ -20,8 +29,8 @@ __all__ = [
     "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
     "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
     "UnitName", "Weighing",
-    "require_company", "require_keywords", "require_law", "require_number", "require_one_of", "require_whole",
-    "unit_of", "usual_sampling", "whole_within",
+    "hold_plain_numbers", "plain_number", "require_company", "require_keywords", "require_law", "require_number",
+    "require_one_of", "require_whole", "unit_of", "usual_sampling", "whole_within",
 ]  # fmt: skip
 
 Sampling = Literal["poisson", "partition"]
@@ -143,6 +152,7 @@ class Plan:
     schedule: Schedule = "constant"
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_whole("devices", self.devices)
         require_whole("cohort", self.cohort, most=self.devices)
         require_whole("rounds", self.rounds)

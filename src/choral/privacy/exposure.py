@@ -11,6 +11,7 @@ from choral.plan import (
     Sampling,
     SecureSum,
     UnitName,
+    hold_plain_numbers,
     require_keywords,
     require_number,
     require_whole,
@@ -85,6 +86,7 @@ class Exposure(Plan):
         return cls(**given)
 
     def __post_init__(self) -> None:
+        hold_plain_numbers(self)
         require_number("noise", self.noise)
         super().__post_init__()
         if self.smoothness is not None:

@@ -20,6 +20,7 @@ from choral.errors import ConfigError, PlanError, TableError, TrustError
 from choral.learning.columns import Categorical, Numeric, encode, level_of
 from choral.learning.encoder import Encoder, about_encoder
 from choral.learning.label_types import type_of_labels
+from choral.learning.models import Maker
 from choral.learning.outcomes import with_outcome
 from choral.learning.owners import names_in
 from choral.learning.persons import grouped
@@ -31,7 +32,6 @@ from choral.learning.text_cells import Cells
 from choral.plan import Plan, SecureSum
 from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import WHOLE_LISTS, Terms
-from choral.run.code import Maker
 from choral.run.deployable import check_deployable, check_names, columns_of, features_of, inputs_of, row_of
 from choral.run.enrolled import Enrolled
 from choral.run.planning import plan_of

@@ -18,7 +18,7 @@ from choral.learning import tables
 from choral.learning.arrays import read_images, read_npz
 from choral.learning.columns import Categorical, Numeric
 from choral.learning.encoder import Encoder
-from choral.learning.models import KINDS, Model
+from choral.learning.models import GIVEN, KINDS, Maker, Model
 from choral.learning.persons import model_of_units, split_units
 from choral.learning.reading import DataSource
 from choral.learning.records import Records, by
@@ -28,7 +28,6 @@ from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
 from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
-from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
 from choral.run.questions import price_of
 from choral.run.watch import unheard
@@ -274,7 +273,8 @@ def check_delta(job: Job, rows: int) -> None:
 def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | None = None) -> Model:
     """The model that [model] names: one of choral's own, or what "module:function" returns for rows of this shape.
 
-    Without a `maker` the function is looked for among what Python has installed, then next to the job's file.
+    Without a `maker`, and where none was given from Python, the function is looked for among what Python has installed,
+    then next to the job's file.
     """
     kind, flat = job.model_kind, len(shape) == 1
     if kind in KINDS and not flat and not KINDS[kind].images:
@@ -286,6 +286,14 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
         )
     if kind in KINDS:
         return KINDS[kind].make(shape, classes, tuple(job.model.hidden or ()))
+    maker = maker or job.maker
+    if maker is None and kind.startswith(f"{GIVEN}:"):
+        raise ConfigError(
+            "CH110",
+            f'the model "{kind}" is code that was given from Python.',
+            where=job.where("model", "kind"),
+            fix="Give it once more: choral.resume(folder, model=…).",
+        )
     try:
         made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
     except ChoralError:
