@@ -74,9 +74,7 @@ def test_a_plan_has_the_same_digest_with_numbers_of_numpy():
     given = {"devices": 8, "cohort": 4, "rounds": 3, "rows": 100, "batch": 10, "local_steps": 2}
     real = {"step_size": 0.5, "clip": 1.0, "noise": 0.25}
     plan = Plan(**given, **real)
-    other = Plan(
-        **{name: np.int64(one) for name, one in given.items()}, **{n: np.float32(x) for n, x in real.items()}
-    )
+    other = Plan(**{name: np.int64(one) for name, one in given.items()}, **{n: np.float32(x) for n, x in real.items()})
     assert other == plan and other.digest == plan.digest and type(other.rounds) is int and type(other.noise) is float
     assert SecureSum.for_cohort(np.int64(8)) == SecureSum.for_cohort(8)
     exposed = {**given, **real, "delta": 1e-5}

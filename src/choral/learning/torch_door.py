@@ -38,7 +38,7 @@ def named_maker(given: object) -> tuple[str, Maker]:
     said = f"{GIVEN}:{'_'.join(re.findall('[A-Za-z0-9_]+', name))}"
     if isinstance(given, Model):
         return said, lambda **_: given
-    if _is_module(given):
+    if is_module(given):
         return said, lambda **shapes: own_module(given, **shapes)
     if callable(given):
         return said, given
@@ -56,7 +56,7 @@ def own_module(module: Any, *, features: int | Sequence[int], classes: int) -> M
     return own(module, loss, features=features, classes=classes, name=type(module).__name__)
 
 
-def _is_module(given: object) -> bool:
+def is_module(given: object) -> bool:
     """Whether it is an nn.Module; where PyTorch was not imported, nothing is."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(given, torch.nn.Module)

@@ -294,22 +294,29 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             where=job.where("model", "kind"),
             fix="Give it once more: choral.resume(folder, model=…).",
         )
+    return made_for(
+        maker or maker_in(kind, job.folder), kind, shape=shape, classes=classes, where=job.where("model", "kind")
+    )
+
+
+def made_for(make: Maker, kind: str, *, shape: tuple[int, ...], classes: int, where: str = "") -> Model:
+    """What somebody's own code makes for rows of this shape; CH102 for a model of other shapes, and for none."""
     try:
-        made = (maker or maker_in(kind, job.folder))(features=shape[0] if flat else shape, classes=classes)
+        made = make(features=shape[0] if len(shape) == 1 else shape, classes=classes)
     except ChoralError:
         raise
     except Exception as error:  # whatever a user's own code raises is reported without a traceback
         raise ConfigError(
             "CH102",
             f'model.kind = "{kind}" can\'t be made: {error}.',
-            where=job.where("model", "kind"),
-            fix="Give module:function that Python can import here and that takes features= and classes=.",
+            where=where,
+            fix="Give a function that takes features= and classes=; a file names it as module:function.",
         ) from None
     if not isinstance(made, Model):
         raise ConfigError(
             "CH102",
             f'"{kind}" returns a {type(made).__name__}.',
-            where=job.where("model", "kind"),
+            where=where,
             fix="Return choral.model(init, loss, predict, features=…, classes=…).",
         )
     if (made.row, made.classes) != (shape, classes):
@@ -317,7 +324,7 @@ def model_of(job: Job, *, shape: tuple[int, ...], classes: int, maker: Maker | N
             "CH102",
             f'"{kind}" is a model of {by(made.row)} features and {made.classes} classes, '
             f"the data has {by(shape)} and {classes}.",
-            where=job.where("model", "kind"),
+            where=where,
             fix="Hand features and classes on to choral.model; where the label is a number, there are 0 classes.",
         )
     return made
