@@ -9,6 +9,7 @@ from choral.asking.models import read_model
 from choral.config import job_of, parse
 from choral.errors import ConfigError, TableError
 from choral.learning.reading import from_frame
+from choral.output.onnx import export_onnx
 from choral.record import read_sum_models
 from choral.run.inquiry import begun
 from choral.run.questions import declared_columns
@@ -75,6 +76,8 @@ def test_a_model_on_sums_is_made_from_python_and_predicts_again_when_it_is_opene
     assert (again.predict_proba(rows) == found).all() and again.score(rows, rows.sick) > 0.6
     assert result.report(tmp_path / "r.html").exists()
     assert cli.main(["predict", str(tmp_path / "run"), str(to_csv(rows, tmp_path))]) == 0
+    with pytest.raises(ConfigError, match=r'CH102 .* the model "additive" is made from sums'):
+        export_onnx(tmp_path / "run")
 
 
 def to_csv(rows, folder):
