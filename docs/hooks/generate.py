@@ -3,7 +3,7 @@
 A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
 It can also show the charts in paper/, which lie outside the pages.
 A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
-docs/errors.toml, a function's in its docstring, a flag's in its parser.
+src/choral/errors.toml, a function's in its docstring, a flag's in its parser.
 """
 
 import ast
@@ -143,7 +143,7 @@ def verbs_page() -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """(place in the site, Markdown) of every page that is made here."""
-    explained = tomllib.loads((root / "docs/errors.toml").read_text())
+    explained = tomllib.loads((root / "src/choral/errors.toml").read_text())
     raisers = raised_by(root)
     yield "errors/index.md", error_index(root)
     for code, line in codes(root).items():

@@ -94,6 +94,17 @@ def test_the_menu_of_the_site_names_every_page_once():
     assert sorted(import_module("generate").decisions(ROOT / "docs")) == sorted(listed)
 
 
+def test_every_link_of_a_page_leads_to_a_file_of_the_repository():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    dead = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert dead == [], "pages that are made when the site is built are not there for who reads the repository"
+
+
 def help_of(capsys, *words):
     """The help text of a verb, and of each verb below it."""
     assert main([*words, "--help"]) == 0
