@@ -98,6 +98,8 @@ def test_a_replaced_cell_of_a_csv_file_changes_no_other_row(tmp_path, written, d
     rows = [list(one) for one in PLAIN]
     if written.dates:
         rows = [[*one[:2], day, *one[3:]] for one, day in zip(rows, SLASHES, strict=True)]
+    if written.decimal == ",":
+        rows = [[one[0], one[1].replace(".", ","), *one[2:]] for one in rows]
 
     def table_of(rows, quoted=csv.QUOTE_MINIMAL):
         text = lines_of(rows, delimiter, quoted).encode(encoding)

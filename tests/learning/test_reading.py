@@ -2,8 +2,9 @@
 
 import pytest
 
+from choral import config
 from choral.errors import ConfigError, TableError
-from choral.learning.columns import EMPTY, Format, Numeric
+from choral.learning.columns import EMPTY, Format, Numeric, level_of
 from choral.learning.reading import read_csv, resolved
 from choral.learning.tables import load
 
@@ -113,3 +114,78 @@ def test_a_decimal_comma_is_read_where_it_may_be_one(tmp_path, decimal, value):
 def test_a_format_that_nobody_knows_is_refused(wrong):
     with pytest.raises(ConfigError, match="CH102"):
         Format(**wrong)
+
+
+def columns_of(**more):
+    return {"age": {"bounds": [0, 100]}, "sex": {"levels": ["F", "M"]}} | more
+
+
+def test_all_faults_of_all_files_are_listed_in_one_go(tmp_path):
+    for name, odd in (("north", "Zaphod,F"), ("south", "NA,x")):
+        lines = [f"{20 + row},{'FM'[row % 2]},{row % 2}" for row in range(20)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,sex,ill", f"{odd},2", *lines]) + "\n")
+    with pytest.raises(TableError) as caught:
+        load(str(tmp_path / "*.csv"), label="ill", classes=[0, 1], columns=columns_of())
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "CH328 5 faults:" and [line.split()[0] for line in lines[1:]] == [
+        "CH303", "CH311", "CH301", "CH311", "CH311",
+    ]  # fmt: skip
+    assert str(caught.value).count("north.csv") == 2 and "Zaphod" not in str(caught.value)
+    (tmp_path / "north.csv").write_bytes(b"age;sex\n\xff;F\n")
+    (tmp_path / "south.csv").write_text("age,sex,ill\n1,2\n")
+    with pytest.raises(TableError, match=r"CH328 2 faults:\n.*CH307 .*north\.csv.*\n.*CH306 .*south\.csv"):
+        load(str(tmp_path / "*.csv"), label="ill", classes=[0, 1], columns=columns_of())
+
+
+def test_words_for_no_value_are_a_setting_and_a_declared_level_wins(tmp_path):
+    path = tmp_path / "site.csv"
+    rows = [f"{('NA', '-9', '30')[row % 3]},{('F', '?', 'NULL')[row % 3]},{row % 2}" for row in range(30)]
+    path.write_text("\n".join(["age,sex,ill", *rows]) + "\n")
+    columns = {"age": {"bounds": [-9, 100], "missing": 50}, "sex": {"levels": ["F", "?", "none"], "missing": "none"}}
+    found = load(path, label="ill", devices=1, columns=columns).records.features[:3]
+    assert found.argmax(axis=1).tolist()[1:] == [2, 3] and found[0, 1] == 1, "F, ? as it is declared, NULL as none"
+    ages = (found[:, 0] + 1) / 2 * 109 - 9
+    assert ages.tolist() == pytest.approx([50, -9, 30], abs=1e-4)
+    said = load(path, label="ill", devices=1, columns=columns, written=Format(empty=("-9", "NA", "NULL")))
+    assert ((said.records.features[:3, 0] + 1) / 2 * 109 - 9).tolist() == pytest.approx([50, 50, 30], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("classes", "cells", "kind"),
+    [
+        ([0, 1], ("0", "1"), "whole number"),
+        ([False, True], ("false", "TRUE"), "truth"),
+        (["a", "b"], ("a", "b"), "text"),
+    ],
+)
+def test_declared_classes_are_texts_whole_numbers_or_truths(tmp_path, classes, cells, kind):
+    (tmp_path / "site.csv").write_text("\n".join(["age,ill", *(f"{row},{cells[row % 2]}" for row in range(40))]) + "\n")
+    text = f'privacy.epsilon = 1\ndata.classes = {str(classes).lower()}\ndata.empty = ["-"]'.replace("'", '"')
+    settings = config.parse(text).data
+    assert settings.class_names == list(map(level_of, classes)) and settings.written.empty == ("-",)
+    data = load(tmp_path / "site.csv", label="ill", classes=settings.classes, devices=1)
+    assert (data.label_type, data.classes) == (kind, tuple(map(level_of, classes)))
+    assert data.records.labels.tolist() == [row % 2 for row in range(40)]
+
+
+@pytest.mark.parametrize("classes", ["[0, true]", '["a", 1]', '[""]', "[0.5, 1.5]", '"a"'])
+def test_classes_of_several_kinds_are_refused_with_their_line(classes):
+    with pytest.raises(ConfigError, match=r"CH102 choral\.toml:2 data\.classes"):
+        config.parse(f"privacy.epsilon = 1\ndata.classes = {classes}")
+
+
+def test_a_simulation_notes_what_it_guessed_and_a_class_that_no_row_has(tmp_path):
+    path = tmp_path / "site.csv"
+    rows = [f"Köln;{1 + row % 28:02}/01/2020;{'ab'[row % 2]}" for row in range(40)]
+    path.write_bytes("\n".join(["city;visit;ill", *rows]).encode("cp1252"))
+    columns = {"city": {"levels": ["Köln", "Bonn"]}, "visit": {"dates": ["2019-01-01", "2021-01-01"]}}
+    given = {"label": "ill", "classes": ["a", "b", "c"], "columns": columns, "devices": 1}
+    assert load(path, **given, guess=True).notes == (
+        "guessed from the rows of site.csv, which only a simulation does: encoding cp1252, dates day first",
+        'no row has the class "c"',
+    )
+    with pytest.raises(TableError, match="CH307"):
+        load(path, **given)
+    with pytest.raises(TableError, match="CH316"):
+        load(path, **given, written=Format(encoding="cp1252"))
+    assert load(path, **given, written=Format(encoding="cp1252", dates="day first")).notes == ()

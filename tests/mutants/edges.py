@@ -32,15 +32,6 @@ READING: list[Mutant] = [
         "tests/learning/test_reading.py::test_the_delimiter_is_found_in_the_header_line_and_no_row_has_a_part_in_it",
     ),
     bug(
-        "decimal commas only where all cells have them",
-        FORMAT + "numbers",
-        "return _each_number(self.number, cells) if found is None else found",
-        "if found is None and self.decimal == ',' and not all(',' in str(cell) for cell in cells):\n"
-        "    self = replace(self, decimal='.')\n"
-        "return _each_number(self.number, cells) if found is None else found\n",
-        CSV_CELL,
-    ),
-    bug(
         "what is missing by whether another cell is strange",
         LEARNT + "Categorical.codes",
         "faults.refuse()",
@@ -80,8 +71,8 @@ READING: list[Mutant] = [
     ),
     bug(
         "whole numbers rounded once where others are rounded twice",
-        "choral.learning.arrays:as_floats",
-        "features.dtype.kind in 'iu'",
+        "choral.learning.arrays:by_way_of_float64",
+        "found.dtype.kind in 'iu'",
         "False",
         ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
     ),

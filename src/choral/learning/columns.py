@@ -185,10 +185,14 @@ def _rows_in_words(rows: NDArray[np.intp], one: str, several: str) -> str:
     return f"row {rows[0] + 1:,} {one}" if len(rows) == 1 else f"{len(rows):,} {several} (first at row {rows[0] + 1:,})"
 
 
+def _cells_hold(count: int) -> str:
+    return "1 cell holds" if count == 1 else f"{count:,} cells hold"
+
+
 def _refuse_missing(source: str, name: str, rows: NDArray[np.intp]) -> TableError:
     return TableError(
         "CH301",
-        f'column "{name}": {len(rows):,} empty cells (first at row {rows[0] + 1:,}).',
+        f'column "{name}": {len(rows):,} empty cell{"s" * (len(rows) != 1)} (first at row {rows[0] + 1:,}).',
         where=source,
         fix="Fix the file, or declare missing = … (a constant you choose, not one computed from data).",
     )
@@ -360,7 +364,7 @@ class Categorical:
             faults.add(
                 TableError(
                     "CH311",
-                    f'column "{self.name}": {len(strange):,} cells hold a level that is not declared '
+                    f'column "{self.name}": {_cells_hold(len(strange))} a level that is not declared '
                     f"(first at row {strange[0] + 1:,}; {len(self.levels):,} levels are declared).",
                     where=source,
                     fix="Add the level to levels, or declare other = … (a listed level that stands for all the rest).",

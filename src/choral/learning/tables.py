@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.errors import ConfigError, Faults, TableError
-from choral.learning.arrays import SiteArrays, array_features, as_floats, is_arrays, read_site
+from choral.learning.arrays import SiteArrays, array_features, as_floats, by_way_of_float64, is_arrays, read_site
 from choral.learning.columns import (
     OPEN,
     Categorical,
@@ -112,6 +112,8 @@ def load(
     number = None if label_bounds is None else Numeric(name=label, low=label_bounds[0], high=label_bounds[1])
     named = set(filter(None, (device_column, limit_column, person)))
     declared_type = type_of_classes(classes) if classes else None
+    if declared_type and isinstance(source, SiteArrays | tuple) and isinstance(next(iter(classes or ())), str):
+        declared_type = "text"  # the labels of arrays are numbers, and these are the names that stand for them
     classes = None if classes is None else tuple(map(level_of, classes))
     labels: Labels
     label_type: LabelType
@@ -130,7 +132,7 @@ def load(
         kinds: list[Numeric | Categorical] = []
         looked: tuple[str, ...] = ()
         features = features if encoder is None else encoder.embed(features)
-        label_type = "text" if classes else type_of_labels(np.asarray(source[1])[:1].tolist())
+        label_type = declared_type or type_of_labels(np.asarray(source[1])[:1].tolist())
     else:
         tables = labelled(_read(source, written, guess=guess), label, own_labels or {}, columns or {})
         if guess:
@@ -181,6 +183,9 @@ def load(
     class_names = tuple(classes or ())
     if number is None and not classes:
         class_names = tuple(str(code) for code in range(int(labels.max()) + 1))
+    if guess:
+        absent = sorted(set(range(len(class_names))) - set(np.unique(labels).tolist()))
+        notes = (*notes, *(f'no row has the class "{class_names[place]}"' for place in absent))
     return Dataset(
         records=Records.taken(features, labels, keep, classes=len(class_names)),
         features=names,
@@ -411,7 +416,7 @@ def _from_arrays(
     features: DataSource, labels: DataSource, number: Numeric | None
 ) -> tuple[NDArray[np.float32], Labels, tuple[str, ...], Origin]:
     try:
-        matrix, given = np.asarray(features, dtype=np.float32), np.asarray(labels)
+        matrix, given = np.asarray(by_way_of_float64(features), dtype=np.float32), np.asarray(labels)
     except (TypeError, ValueError):
         raise TableError("CH312", "features are not numbers.", fix="Encode them first, or give a data frame.") from None
     classes = np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.bool_)
