@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "CH325": "an encoder can't be run",
     "CH326": "rows and encoder, or encoder and embeddings, do not fit",
     "CH327": "an encoder gives a number that is not finite",
+    "CH333": "a question is of another version of choral",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",

@@ -7,6 +7,7 @@ question is charged to every device's ledger; the same question again is answere
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,7 @@ def shown(asked: "AskedAnswer", folder: str) -> str:
     lines = [f"QUESTION {asked.number}   {asked.question.words()}", ""]
     if asked.privacy.from_register:
         lines.insert(1, "asked before: answered from the register, at no cost")
-    lines += [_row(row) for row in answer.rows]
+    lines += [_row(row) for row in (*answer.rows, *answer.about)]
     if asked.figures:
         figures = ", ".join(f"{name.replace('_', '-')} {value:.4f}" for name, value in asked.figures.items())
         lines += ["", f"on rows that the model was not made from: {figures}"]
@@ -176,7 +177,7 @@ def in_one_line(asked: "AskedAnswer", folder: str) -> str:
     return escaped(" · ".join([*figures, cost, folder]))
 
 
-def _row(row: dict[str, object]) -> str:
+def _row(row: Mapping[str, object]) -> str:
     """What a row is about, then its estimate and interval."""
     about = [f"{name} {row[name]:,.6g}" for name in _NAMED if name in row]
     named = [value for value in row.values() if isinstance(value, str) and value] + about

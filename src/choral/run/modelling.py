@@ -95,7 +95,7 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
     if not isinstance(model, Percentiles):
         begun, most = _begun(question, register), max(left - model.before, 1)
         rounds = question.parameters.get("rounds") or begun or min(model.round.rounds, most)
-        question = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
+        question = question.with_parameters({**question.parameters, "rounds": rounds})
         model = read_model(question, terms.columns)
     for one in model.questions:  # refused before the first of them is asked
         terms.read(one.canonical())
@@ -121,7 +121,7 @@ def _begun(question: Question, register: AnswerRegister) -> object:
     """The rounds of the same model that the register has a part of."""
     for known in register.answered:
         rounds = Question.read(known.question.encode()).parameters.get("rounds")
-        settled = Question(name=question.name, parameters={**question.parameters, "rounds": rounds})
+        settled = question.with_parameters({**question.parameters, "rounds": rounds})
         if rounds is not None and _is_step(known, settled):
             return rounds
     return None
@@ -133,7 +133,7 @@ def _is_step(known: AnsweredQuestion, model: Question) -> bool:
     if asked.name not in catalogue.ROUNDS or catalogue.approved_as(asked.name) != model.name:
         return False
     parameters = {key: value for key, value in asked.parameters.items() if key not in ("take", "low", "high")}
-    return Question(name=model.name, parameters=parameters).canonical() == model.canonical()
+    return asked.with_parameters(parameters, name=model.name).canonical() == model.canonical()
 
 
 def fit(
