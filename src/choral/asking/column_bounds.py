@@ -18,6 +18,7 @@ from choral.asking.one_hot import Block, one_hots
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows, Summand
 from choral.learning.columns import Categorical
+from choral.printable import number_of
 
 LEAST, SIZES = -32, 64  # exponents −32 … 31 of each sign; what is smaller or larger is in the nearest cell
 CELLS = 2 * SIZES + 1  # the negative ones from the largest size down, 0, the positive ones
@@ -76,8 +77,10 @@ class ColumnBounds:
             found += [{"column": name, "quantity": key, **interval} for key, interval in quantities.items()]
         needed = max(self.z * deviation, 1.0)
         if not found:
-            raise too_few(f"no cell holds more than {needed:,.0f} rows.", "Ask with a larger ε, or for fewer columns.")
-        said = [f"Powers of two that hold at most {needed:,.0f} rows are not seen: rare tails are cut off."]
+            raise too_few(
+                f"no cell holds more than {number_of(needed, 'row')}.", "Ask with a larger ε, or for fewer columns."
+            )
+        said = [f"Powers of two that hold at most {number_of(needed, 'row')} are not seen: rare tails are cut off."]
         said += [f'Nothing is seen of column "{name}".' for name in unseen]
         return Answer(
             rows=found, is_rough=bool(unseen), sentences=tuple(said), block=_declared(bounds), about=tuple(about)

@@ -20,6 +20,7 @@ from choral.asking.question import Question
 from choral.asking.rounds import UNIT, GradientRound, RowCounter
 from choral.asking.summand import DeclaredColumns, Rows
 from choral.learning.columns import Numeric
+from choral.printable import number_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +211,12 @@ BLIND = 0.5  # in log-odds or the logarithm of a hazard: the effect of a risk th
 
 
 def _planned(spread: float, rounds: int, before: int) -> Expected:
+    after = number_of(rounds, "round")
     first = f"{before} sums, then " if before > 1 else "one sum, then " if before else ""
     blind = " That hides effects of a usual size: use fewer columns or cells, or a larger epsilon." * (spread > BLIND)
     return Expected(
         width=2 * Z * spread,
-        sentence=f"It takes {first}{rounds} rounds. The noise of all rounds moves an effect by a deviation of at most "
+        sentence=f"It takes {first}{after}. The noise of all rounds moves an effect by a deviation of at most "
         f"{spread:.3g}.{blind}",
     )
 

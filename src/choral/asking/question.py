@@ -98,7 +98,7 @@ class Question:
                 "CH333",
                 f"the question is of version {self.version}, and this site answers those of version {VERSION}: the "
                 "sums of the two are not the same.",
-                fix="The server needs this version of choral.",
+                fix="Ask with this version of choral; what another one has begun is finished with that one.",
             )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from choral.asking.answer import Expected
 from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
 from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
-from choral.asking.question import Question
+from choral.asking.question import FIRST, Question
 from choral.errors import LedgerError
 from choral.learning.reading import Table
 from choral.learning.splits import shares_of
@@ -91,6 +91,7 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
 
     CH407 where the study has too few questions left for it; nothing was asked and nothing is charged then.
     """
+    question = _as_begun(question, register)
     model, left = read_model(question, terms.columns), terms.price.most - used
     if not isinstance(model, Percentiles):
         begun, most = _begun(question, register), max(left - model.before, 1)
@@ -103,7 +104,8 @@ def planned_model(question: Question, terms: AskTerms, register: AnswerRegister,
     if (needed := model.sums - done) > left:
         raise LedgerError(
             "CH407",
-            f"the model takes {needed} more sums, and {left} of {terms.price.most} questions are left.",
+            f"the model takes {needed} more sum{'s' * (needed != 1)}, and {left} of {terms.price.most} questions "
+            f"{'is' if left == 1 else 'are'} left.",
             why="Nothing was sent.",
             fix=f"Use fewer rounds, or a study with [ask] most = {needed + used} or more.",
         )
@@ -115,6 +117,13 @@ def expected_of(model: SumModel, terms: AskTerms, *, rows: int, devices: int) ->
     checked = terms.read(model.questions[-1].canonical())
     deviation = checked.noise.deviation * math.sqrt(devices)
     return model.expected(rows=rows, deviation=deviation), deviation
+
+
+def _as_begun(question: Question, register: AnswerRegister) -> Question:
+    """The question of the first version, where the register has sums of that one: they are not asked for again."""
+    first = replace(question, version=FIRST)
+    is_begun = "rounds" not in question.parameters and _begun(first, register) is not None
+    return first if is_begun or any(_is_step(known, first) for known in register.answered) else question
 
 
 def _begun(question: Question, register: AnswerRegister) -> object:
