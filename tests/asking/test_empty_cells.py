@@ -67,7 +67,7 @@ ASKED = {
     "cdf of whole numbers": (ask("cdf", column="age", bins=101), binom(100, 0.5).cdf(np.arange(101)), 1),
     "quantiles": (ask("quantiles", column="bmi", bins=64), BMI.ppf([0.25, 0.5, 0.75]), 3),
     "whole quantiles": (ask("quantiles", column="age"), binom(100, 0.5).ppf([0.25, 0.5, 0.75]), 3),
-    "correlation": (ask("moments", columns=["risk", "lab"]), [0.6], 1),
+    "correlation": (ask("moments", columns=["risk", "lab"]), [0.6], 0.5),
     "slopes": (ask("moments", columns=["risk", "lab"], target="lab"), [3, 80], 0.5),
     "km": (ask("km", **LIVES), ALIVE, 6),
     "km of some": (ask("km", **LIVES, where=[condition("sex=m")]), ALIVE, 3),

@@ -34,8 +34,18 @@ def test_every_row_has_one_cell():
     *total, empty = summand(BY_SEX, COLUMNS).total(rows).tolist()
     # Four events by bin; who leaves by bin; and one who is watched longer.
     assert total[:9] == [2, 1, 0, 1, 0, 0, 0, 0, 1]
-    assert total[9:] == [0, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert total[9:] == [0, 0, 0, 0, 0, 0, 1, 0, 0]  # who leaves at 700 was at risk in all of the bin that ends there
     assert empty == 2  # a time and an event that can't be read: what happened to these two is not known
+
+
+def test_who_is_watched_to_the_end_or_beyond_the_declared_range_leaves_in_no_bin():
+    # By hand, of days from 0 to 2,000: two who were watched to the last day, one longer, and two events, one of which
+    # came after the range. So one of five has an event, in the first bin, and all others are at risk in the last one.
+    rows = table(days=[2000, 2000, 2400, 100, 2400], died=[0, 0, 0, 1, 1])
+    asked = km(until=None)
+    assert summand(asked, COLUMNS).total(rows).tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 4, 0]
+    answer = estimate(asked, COLUMNS, summand(asked, COLUMNS).total(rows), rows=5, deviation=0.0)
+    assert [row["estimate"] for row in answer.rows] == pytest.approx([0.8] * 4)
 
 
 @pytest.mark.parametrize("asked", [BY_SEX, km(where=[{"column": "age", "at_least": 60}])])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.asking.answer import Answer, ByReference, Z, around, renamed, too_few, with_value
-from choral.asking.cells import axes_of, bounded, levels
+from choral.asking.cells import axes_of, bounded, levels, numbers
 from choral.asking.cross_tables import CrossTable
 from choral.asking.filters import Filter, filter_of
 from choral.asking.logrank import logrank
@@ -119,7 +119,10 @@ class Survival(ByReference):
 
         def places(rows: Rows) -> Integers:
             arm, life = self.arms.places(rows), self.lives(rows)
-            slot = np.searchsorted(self.edges, life.time, side="left")
+            # Whoever leaves at the end of a bin was at risk in all of it, and an event at its end belongs to it.
+            slot = np.where(
+                life.happened, *(np.searchsorted(self.edges, life.time, side) for side in ("left", "right"))
+            )
             inside = np.where(slot == self.bins, 2 * self.bins, slot + self.bins * (1 - life.happened))
             return np.where((arm < 0) | ~life.there, -1, arm * self.width + inside)
 
@@ -128,8 +131,11 @@ class Survival(ByReference):
         return one_hots([block], keeps=self.keeps, columns=columns)
 
     def lives(self, rows: Rows) -> "Lives":
-        """How long each row was watched, whether it had its event then, and whether both could be read."""
-        time = bounded(rows, self.time)
+        """How long each row was watched, whether it had its event then, and whether both could be read.
+
+        A time beyond the declared range is moved to its end, where the row was still without its event.
+        """
+        time, said = bounded(rows, self.time), numbers(rows, self.time.name)
         if isinstance(self.event, Categorical):
             place = levels(rows, self.event)
             known, happened = place >= 0, np.equal(place, self.event.levels.index(self.occurred))
@@ -137,7 +143,7 @@ class Survival(ByReference):
             found = bounded(rows, self.event)
             known, happened = ~np.isnan(found), np.greater_equal(found, 0.5)
         there = known & ~np.isnan(time)
-        return Lives(np.nan_to_num(time, nan=0.0), happened & there, there)
+        return Lives(np.nan_to_num(time, nan=0.0), happened & there & (said <= self.time.high), there)
 
     def watched(self, rows: Rows) -> "Lives":
         """The same at most until the end, with the events that were seen by then."""
