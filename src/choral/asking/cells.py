@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from choral.asking.parameters import Parameters, bad
 from choral.asking.summand import Integers, Rows
 from choral.errors import TableError
-from choral.learning.columns import Categorical, Cell, Numeric, is_missing, level_of
+from choral.learning.columns import Categorical, Numeric
+from choral.learning.text_cells import each
 
 NOWHERE = -1
 MOST_CELLS = 2**16
@@ -25,20 +26,17 @@ MOST_BINS, USUAL_BINS = 256, 24  # even cells of a number
 
 
 def numbers(rows: Rows, name: str) -> NDArray[np.float64]:
-    """The cells of a column as numbers; NaN where there is none.
+    """The cells of a column as numbers, each by itself as its table is written; NaN where there is none.
 
     >>> numbers(Rows(source="t", columns={"x": ["1.5", "", "much", "inf"]}), "x").tolist()
     [1.5, nan, nan, nan]
     """
-    return _once(rows, name, lambda: np.fromiter(map(_number, rows.cells(name)), dtype=np.float64, count=rows.rows))
 
+    def read() -> NDArray[np.float64]:
+        found = rows.written.numbers(rows.cells(name))
+        return np.where(np.isfinite(found), found, np.nan)
 
-def _number(cell: Cell) -> float:
-    try:
-        number = math.nan if is_missing(cell) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
+    return _once(rows, name, read)
 
 
 def bounded(rows: Rows, column: Numeric) -> NDArray[np.float64]:
@@ -79,13 +77,10 @@ def levels(rows: Rows, column: Categorical) -> Integers:
     >>> levels(Rows(source="t", columns={"s": ["m", "x", ""]}), Categorical(name="s", levels=("f", "m"))).tolist()
     [1, -1, -1]
     """
-    place = {level: index for index, level in enumerate(column.levels)}
-    empty, other = place.get(column.missing or "", NOWHERE), place.get(column.other or "", NOWHERE)
 
     def read() -> Integers:
-        cells = rows.cells(column.name)
-        found = (empty if is_missing(cell) else place.get(level_of(cell), other) for cell in cells)
-        return np.fromiter(found, dtype=np.int64, count=rows.rows)
+        found = each(lambda cell: column.place_of(cell, rows.written), rows.cells(column.name))
+        return np.maximum(np.fromiter(found, dtype=np.int64, count=rows.rows), NOWHERE)
 
     return _once(rows, column, read)
 

@@ -121,7 +121,8 @@ def _inquiry(args: argparse.Namespace) -> tuple["Inquiry", str]:
     out = args.out or new_folder(job.run.name)
     if args.plan:
         job, assumed = _allowing(job)
-        return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out), assumed  # type: ignore[arg-type]
+        study = settle(job, keep_tables=True, guess=not args.rehearse)
+        return inquiry.Inquiry(kind, study, folder=out), assumed  # type: ignore[arg-type]
     return inquiry.begun(kind, job, {}, out=out), ""  # type: ignore[arg-type]
 
 

@@ -236,7 +236,7 @@ def _plan(args: argparse.Namespace) -> int:
     from choral.run.study import settle
 
     with terminal.stages("PLAN", 3, show=not args.json) as done:
-        study = settle(read(args.plan), reached=done)
+        study = settle(read(args.plan), guess=True, reached=done)
     if not study.plan.protects.one_row:
         raise ConfigError(
             "CH104",

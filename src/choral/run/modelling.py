@@ -15,13 +15,15 @@ from choral.asking.fitting import FittedModel, NextSum, OpenedSum, driven
 from choral.asking.models import SumModel, read_model
 from choral.asking.percentiles import Percentiles
 from choral.asking.question import FIRST, Question
+from choral.asking.summand import DeclaredColumns
 from choral.errors import LedgerError
+from choral.learning.columns import Numeric
 from choral.learning.reading import Table
 from choral.learning.splits import shares_of
 from choral.record import MODELS, AnsweredQuestion, SumModelLine, read_sum_models
 from choral.run.answer_register import AnswerRegister
 from choral.run.folder import append_line, now
-from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion
+from choral.run.questions import NO_STATE, AskTerms, CheckedQuestion, declared_columns
 from choral.run.study import Study
 from choral.run.watch import Watch, unwatched
 
@@ -53,7 +55,7 @@ class AskedTables:
         for device, table in enumerate(study.data.tables):
             parts = shares_of(table.rows, device=device, seed=seed, validation=data.validation, test=data.test)
             train.append(_rows(table, np.sort(np.concatenate(parts[:2]))))
-            test.append(_rows(table, parts[2]))
+            test.append(_plain(_rows(table, parts[2]), declared_columns(study.job)))
         held = {name: [cell for part in test for cell in part.cells(name)] for name in test[0].columns}
         judge = Table(source="test rows", columns=held)
         return cls(whole=study.data.tables, train=tuple(train), test=judge if judge.rows else None)
@@ -65,7 +67,18 @@ class AskedTables:
 
 def _rows(table: Table, rows: NDArray[np.intp]) -> Table:
     columns = {name: list(table.cells(name)) for name in table.columns}
-    return Table(source=table.source, columns={name: [cells[row] for row in rows] for name, cells in columns.items()})
+    return replace(table, columns={name: [cells[row] for row in rows] for name, cells in columns.items()})
+
+
+def _plain(table: Table, declared: DeclaredColumns) -> Table:
+    """The same with floats for numbers and None for no value: files that are written differently can be joined then."""
+    columns = {
+        name: table.written.numbers(cells).tolist()
+        if isinstance(declared.get(name), Numeric)
+        else [None if table.written.is_missing(cell) else cell for cell in cells]
+        for name, cells in table.columns.items()
+    }
+    return Table(source=table.source, columns=columns)
 
 
 def state_digest(state: State) -> str:
