@@ -11,7 +11,9 @@ from hypothesis import strategies as some
 
 from choral.asking.catalogue import NAMES, ROUNDS, state_length, summand
 from choral.asking.question import Question
-from choral.learning.columns import Numeric
+from choral.learning.columns import Format, Numeric
+from choral.learning.reading import Table
+from choral.learning.text_cells import Cells
 from tests.asking.pairs import farthest
 from tests.asking.people import COLUMNS as DECLARED
 from tests.asking.people import table
@@ -40,6 +42,20 @@ CELLS = [
     np.float32(12.5), np.int64(7), "yes", "no", "unknown", "f", "m", "0", "1", "1.0", "\x00", "٣",
 ]  # fmt: skip
 READ = list(COLUMNS)
+GERMAN = Format(delimiter=";", decimal=",", empty=("NA", "-5"))
+
+
+def of_frame(**columns):
+    """Rows as a data frame has them."""
+    return table(**columns)
+
+
+def of_file(**columns):
+    """The same rows as texts of a file with decimal commas and its own words for no value."""
+    texts = {name: Cells([tuple(map(str, cells))]) for name, cells in columns.items()}
+    return Table(source="a file", columns=texts, written=GERMAN)
+
+
 VALUES = {  # so that whole rows can be read, too: the ends, the middle, and a fault of each kind
     "age": [0, 50, 100, None], "cost": [0, 300, 50_000, ""], "days": [0, 700, 2000, "?"], "sex": ["f", "m", None],
     "smoker": ["no", "yes", None], "died": [0, 1, None], "weight": [-20, 0, 75, 1e9, None], "beds": [1, 20, 40, None],
@@ -80,20 +96,21 @@ def test_no_two_rows_whatever_they_hold_are_farther_apart_than_the_declared_l2(n
 
 
 @pytest.mark.parametrize(("name", "parameters"), EVERY, ids=lambda one: one if isinstance(one, str) else "")
+@pytest.mark.parametrize("made", [of_frame, of_file])
 @settings(max_examples=5, deadline=None)
 @given(row=some.fixed_dictionaries({name: some.sampled_from(CELLS) for name in READ}), seed=some.integers(0, 99))
-def test_a_row_adds_the_same_to_every_table(name, parameters, row, seed):
+def test_a_row_adds_the_same_to_every_table(name, parameters, made, row, seed):
     """Replace one row of a table: the sum moves by φ of the new row less that of the old one, wherever it stands."""
     others = adversarial(12, seed)
     changed = {column: [*cells[:5], row[column], *cells[6:]] for column, cells in others.items()}
     turned = {column: cells[::-1] for column, cells in changed.items()}
     for found in summands(name, parameters):
-        new, old = (found.total(table(**{column: [cell] for column, cell in one.items()}))
+        new, old = (found.total(made(**{column: [cell] for column, cell in one.items()}))
                     for one in (row, {column: cells[5] for column, cells in others.items()}))  # fmt: skip
-        after = found.total(table(**changed))
-        assert (after - found.total(table(**others))).tolist() == (new - old).tolist()
-        assert found.total(table(**turned)).tolist() == after.tolist()
+        after = found.total(made(**changed))
+        assert (after - found.total(made(**others))).tolist() == (new - old).tolist()
+        assert found.total(made(**turned)).tolist() == after.tolist()
         assert (
-            found.total(table(**{column: cells * 2 for column, cells in changed.items()})).tolist()
+            found.total(made(**{column: cells * 2 for column, cells in changed.items()})).tolist()
             == (2 * after).tolist()
         )
