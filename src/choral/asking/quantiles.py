@@ -139,7 +139,7 @@ class Distribution(ByReference):
     def estimate(self, total: Integers | NDArray[np.float64], *, rows: int, deviation: float) -> Answer:
         """The shares at or below each edge, or the quantiles, of the rows that have a number."""
         found = self._shares(np.asarray(total, dtype=np.float64), rows, deviation)
-        if found.rows < max(FAR * found.rows_sd, 1.0):
+        if found.rows < max(FAR * found.rows_sd, 0.5):
             raise too_few("the noise is larger than the rows with a number.", "Ask with a larger ε, or about more.")
         about = (with_value(found.rows, found.rows_sd, rows=rows),) if self.counts_empty else ()
         spread = np.sqrt(sampling_variance(found.share, found.rows) + found.noise**2)
