@@ -151,4 +151,4 @@ def test_a_plan_without_ask_takes_half_of_epsilon_for_questions_and_says_so(job,
     status, plain = reported(capsys, "ask", job, "table", "smoker", "--plan", "--json")
     assert status == 0 and "[ask] epsilon = 2 and most = 20" in json.loads(plain)["assumed"]
     status, refused = reported(capsys, "ask", job, "table", "smoker", "--out", tmp_path / "none")
-    assert status == 1 and refused.startswith("CH103")
+    assert status == 2 and refused.startswith("CH103")
