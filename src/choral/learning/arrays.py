@@ -138,6 +138,8 @@ def as_floats(features: NDArray[Any], source: str) -> NDArray[np.float32]:
     dtype('float32')
     """
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        if features.dtype.kind in "iu":  # as where one number with a point has made all of them floats
+            features = features.astype(np.float64)
         found = np.asarray(features, dtype=np.float32)
     if not np.isfinite(found).all():
         row = int(np.argwhere(~np.isfinite(found))[0, 0])

@@ -346,8 +346,8 @@ class Categorical:
         places = self._places
         if is_missing(cell) and not (isinstance(cell, str) and "" in places):
             return NO_VALUE if self.missing is None else places[self.missing]
-        if isinstance(cell, float) and abs(cell) >= _EXACT:
-            return STRANGE  # a column of whole numbers that became floats: which one it was is lost
+        if is_inexact(cell):
+            return STRANGE
         level = level_of(cell)
         if (found := places.get(level)) is not None:
             return found
@@ -397,6 +397,17 @@ def level_of(cell: Cell) -> str:
     if isinstance(cell, datetime) and cell == cell and cell.tzinfo is None and cell.time() == time():
         return date.isoformat(cell.date())
     return str(cell)
+
+
+def is_inexact(cell: Cell) -> bool:
+    """Whether a cell is a float beyond 2⁵³: where it stands for a name, which whole number it was is lost.
+
+    Where one cell of a column is empty, some programs turn all its whole numbers into floats.
+
+    >>> is_inexact(2.0**53), is_inexact(2**53), is_inexact(1.0)
+    (True, False, False)
+    """
+    return isinstance(cell, float) and abs(cell) >= _EXACT
 
 
 def parse_numbers(cells: Collection[Cell], *, source: str, name: str, written: Format = OPEN) -> NDArray[np.float64]:

@@ -353,13 +353,20 @@ def from_frame(frame: DataSource, given: Format = OPEN, *, source: str = "data f
     except ValueError:
         raise _named_twice(source) from None
     written = given.over(Format(decimal=".", dates="iso", empty=EMPTY))
-    cells = {str(name): known.get_column(name).to_list() for name in known.columns}
+    cells = {str(name): _as_texts(known.get_column(name).to_list()) for name in known.columns}
     table = Table(source=source, columns=cells, written=written)
     if len(table.columns) != len(known.columns):
         raise _named_twice(source)
     if not table.rows:
         raise TableError("CH308", "has no rows.", where=source, fix="Give it at least one row.")
     return table
+
+
+def _as_texts(cells: list[Cell]) -> list[Cell]:
+    """The cells, with texts for bytes: one cell of bytes makes Arrow write all texts of its column as bytes."""
+    if bytes not in set(map(type, cells)):
+        return cells
+    return [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in cells]
 
 
 def frame_of(rows: Sequence[Mapping[str, object]]) -> Any:  # noqa: ANN401 - pandas is optional, so its type can't be named
