@@ -13,6 +13,7 @@ from choral.errors import ChoralError, ConfigError, LedgerError, SumError, Table
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
 from choral.run.inquiry import Inquiry
+from choral.run.questions import preparation
 from choral.run.study import settle
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
@@ -262,3 +263,11 @@ def test_a_question_of_the_first_version_is_not_asked_and_nobody_is_charged(sett
     assert not inquiry(settled, tmp_path).register.answered
     ledgers = [Ledger.read(path) for path in (tmp_path / "ledgers").glob("*.ledger")]
     assert not any(ledger.balance.charges for ledger in ledgers)
+
+
+def test_a_device_refuses_a_question_of_the_first_version_before_it_reads_or_pays(settled, tmp_path):
+    terms = inquiry(settled, tmp_path).terms
+    prepare = preparation(terms, ledger=None, table=None, noise=None, note=None)
+    with pytest.raises(TrustError, match="CH333"):
+        prepare(Question(name="table", parameters=TABLE.parameters, version=1).canonical())
+    assert prepare(TABLE.canonical()).length == 2 * 2 + 2  # cells, rows without a value, and rows
