@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "CH327": "an encoder gives a number that is not finite",
     "CH328": "a table has several faults",
     "CH329": "a file is in the format of another program",
+    "CH333": "a question is of another version of choral",
     "CH400": "a ledger file is damaged",
     "CH401": "a device has spent its budget",
     "CH402": "a ledger is older than its last receipt",

@@ -97,10 +97,10 @@ MUTANTS = [
     bug("records join a batch by their label", LOCAL + "batch_sum.part", "batch >= 0", "labels[batch] > 0", PAPER),
     # Sums of questions
     bug("several tables counted as one", ASKING + "one_hot:one_hots",
-        "sum(min(block.cells, 2) for block in blocks)", "min(max(block.cells for block in blocks), 2)",
+        "sum(min(block.width, 2) for block in blocks)", "min(max(block.width for block in blocks), 2)",
         "tests/asking/test_cross_tables.py::test_tables_of_several_columns_are_one_sum_of_blocks"),
     bug("moments without the root of 2", ASKING + "moments:Moments.summand",
-        "math.sqrt(2) * square * UNIT", "square * UNIT",
+        "math.sqrt(2) * 1.25 * len(self.columns) * UNIT", "1.25 * len(self.columns) * UNIT",
         "tests/asking/test_moments.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it"),
     bug("a column of the root in place of two", ASKING + "quantiles:sensitivity",
         "int(apart.max())", "int(squares[-1])",

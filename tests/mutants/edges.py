@@ -86,7 +86,88 @@ READING: list[Mutant] = [
 ]
 
 # Answers to questions, and their intervals.
-ANSWERS: list[Mutant] = []
+ASKED = "choral.asking."
+FIFTH = "tests/asking/test_empty_cells.py::test_intervals_hold_the_truth_where_a_fifth_of_the_cells_is_empty"
+ANSWERS: list[Mutant] = [
+    bug(
+        "length of a mean without its rounding",
+        ASKED + "means:ColumnMean.summand",
+        "2 * UNIT + 1",
+        "2 * UNIT",
+        "tests/asking/test_means.py::test_the_farthest_of_all_pairs_is_within_the_claim_and_more_than_two_units_apart",
+    ),
+    bug(
+        "a tie on a quantile's edge",
+        ASKED + "quantiles:Distribution.summand.total",
+        'np.searchsorted(self.edges[1:-1], found, side="left")',
+        'np.searchsorted(self.edges[1:-1], found, side="right")',
+        "tests/asking/test_quantiles.py::test_a_number_on_an_edge_is_at_or_below_it",
+    ),
+    bug(
+        "a mean divided by all rows",
+        ASKED + "means:ColumnMean._moments",
+        "self.length == 2",
+        "self.keeps.is_everything",
+        FIFTH,
+    ),
+    bug(
+        "quantiles of all rows",
+        ASKED + "quantiles:Distribution.summand.total",
+        "np.where(np.isnan(found), self.bins, place)",
+        "place",
+        FIFTH,
+    ),
+    bug(
+        "a constant of training in a question",
+        ASKED + "cells:bounded",
+        "np.clip(numbers(rows, column.name), column.low, column.high)",
+        "np.clip(np.nan_to_num(numbers(rows, column.name), nan=column.missing), column.low, column.high)",
+        "tests/run/test_inquiry.py::"
+        "test_empty_cells_are_left_out_and_counted_whatever_constant_training_takes_for_them",
+    ),
+    bug(
+        "an event that nobody knows is none",
+        ASKED + "survival:Survival.lives",
+        "known & ~np.isnan(time)",
+        "~np.isnan(time)",
+        "tests/asking/test_survival.py::test_every_row_has_one_cell",
+    ),
+    bug(
+        "who is watched to the end leaves in the last bin",
+        ASKED + "survival:Survival.summand.places",
+        '("left", "right")',
+        '("left", "left")',
+        "tests/asking/test_survival.py::test_who_is_watched_to_the_end_or_beyond_the_declared_range_leaves_in_no_bin",
+    ),
+    bug(
+        "a count of rows longer than a model's sensitivity",
+        ASKED + "rounds:RowCounter.weight",
+        "math.isqrt(3 * self.longest**2)",
+        "2 * self.longest",
+        "tests/asking/test_rounds.py::test_no_two_rows_are_farther_apart_than_the_claim_at_any_state",
+    ),
+    bug(
+        "a count of rows longer than that of moments",
+        ASKED + "moments:Moments.square",
+        "5 * len(self.columns) * UNIT // 4",
+        "2 * len(self.columns) * UNIT",
+        "tests/asking/test_moments.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it",
+    ),
+    bug(
+        "numbers of a question read without the decimal sign",
+        ASKED + "cells:numbers.read",
+        "rows.written.numbers(rows.cells(name))",
+        "type(rows.written)().numbers(rows.cells(name))",
+        "tests/run/test_inquiry.py::test_numbers_with_decimal_commas_are_read_as_training_reads_them",
+    ),
+    bug(
+        "questions of another version answered",
+        ASKED + "question:Question.require_current",
+        "self.version != VERSION",
+        "False",
+        "tests/run/test_inquiry.py::test_a_question_of_the_first_version_is_not_asked_and_nobody_is_charged",
+    ),
+]
 
 # Ranges of the codec, reserves of δ, noises and how they are found.
 PRICES: list[Mutant] = []

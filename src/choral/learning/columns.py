@@ -227,6 +227,7 @@ class Numeric:
     scale: Literal["linear", "log"] = "linear"
     missing: float | None = None
     dates: bool = False  # cells are dates; low, high and missing are days since 1970-01-01
+    whole: bool = False  # cells are whole numbers, so that quantiles are whole numbers too
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
@@ -234,6 +235,14 @@ class Numeric:
                 "CH304",
                 f'column "{self.name}" has bounds [{self.low:g}, {self.high:g}].',
                 fix="Declare bounds = [low, high] with low below high.",
+            )
+        if self.whole and not (
+            self.scale == "linear" and all(float(end).is_integer() for end in (self.low, self.high))
+        ):
+            raise TableError(
+                "CH304",
+                f'column "{self.name}" has whole = true, and its bounds are not whole, or its scale is not linear.',
+                fix="Declare whole bounds without a scale, for example bounds = [0, 100].",
             )
         if self.missing is not None and not self.low <= self.missing <= self.high:
             raise TableError(
@@ -457,7 +466,7 @@ def declare(name: str, settings: Mapping[str, Any], *, where: str = "") -> Numer
     if declared is None or not set(settings) <= declared.allowed:
         raise TableError(
             "CH304",
-            f'column "{name}" needs bounds (with scale, missing), levels (missing, other) or dates (missing).',
+            f'column "{name}" needs bounds (with scale, missing, whole), levels (missing, other) or dates (missing).',
             where=where,
             fix='For example bounds = [0, 100], or levels = ["no", "yes"].',
         )
@@ -481,12 +490,15 @@ def _with_bounds(name: str, settings: Mapping[str, Any], where: str) -> Numeric:
     missing = settings.get("missing")
     if not (missing is None or _is_finite_number(missing)):
         raise TableError("CH304", f'column "{name}": missing must be a number.', where=where, fix="One within bounds.")
+    if not isinstance(whole := settings.get("whole", False), bool):
+        raise TableError("CH304", f'column "{name}": whole must be true or false.', where=where, fix="whole = true")
     return Numeric(
         name=name,
         low=float(bounds[0]),
         high=float(bounds[1]),
         scale=scale,
         missing=None if missing is None else float(missing),
+        whole=whole,
     )
 
 
@@ -509,7 +521,7 @@ class _Declared(NamedTuple):
 
 
 _DECLARED = (
-    _Declared("bounds", {"bounds", "scale", "missing"}, _with_bounds),
+    _Declared("bounds", {"bounds", "scale", "missing", "whole"}, _with_bounds),
     _Declared("levels", {"levels", "missing", "other"}, _with_levels),
     _Declared("dates", {"dates", "missing"}, _with_dates),
 )
@@ -519,7 +531,7 @@ def infer(name: str, parts: Parts, *, source: str) -> tuple[Numeric | Categorica
     """A column as the data itself suggests it, and what it looks like; for simulations, whose report says so.
 
     >>> infer("x", [(["1", "3", "2"], OPEN)], source="t")[0]
-    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None, dates=False)
+    Numeric(name='x', low=1.0, high=3.0, scale='linear', missing=None, dates=False, whole=False)
     """
     look, texts, numbers = looked_at(parts)
     if look.kind == "identifier":

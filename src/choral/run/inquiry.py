@@ -114,6 +114,7 @@ class Inquiry:
         )
 
     def _answered(self, checked: CheckedQuestion, state: NDArray[np.float64], books: Books) -> AnsweredQuestion:
+        checked.question.require_current()
         number = self._next_number(books)
         cohort = self._willing(books, number)
         turn = Asking(checked=checked, state=state, cohort=tuple(cohort), number=number)

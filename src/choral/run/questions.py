@@ -286,6 +286,7 @@ def preparation(
 
     def prepare(data: bytes) -> Prepared:
         checked = terms.read(data)
+        checked.question.require_current()
 
         def payable(round_number: int, _attempt: int) -> None:
             terms.check(ledger, number_of(round_number))
