@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from choral.plan import Against, Budget, Plan, SecureSum
-from choral.privacy.calibrate import RESERVED
 from choral.privacy.events import Event, epsilon_of
 from choral.privacy.exposure import Exposure, exposure_of
 from choral.privacy.ledger import Charge, Reservation
@@ -80,7 +79,7 @@ class Costs:
 
         With the secure sum a sparse graph takes its own share in addition.
         """
-        return rounds * RESERVED / self.plan.rounds
+        return rounds * (self.plan.overflow + self.plan.out_of_range) / self.plan.rounds
 
     def epsilon_of_sums(self, part: Exposure, delta: float) -> float | None:
         """ε of an exposure with the secure sum, what the rounds take of δ left out; None where nothing is proved."""

@@ -27,7 +27,7 @@ from choral.planner import (
     usual_cohort,
 )
 from choral.planner.task import PlanningTask
-from choral.privacy.calibrate import RESERVED, calibrated, within_draws
+from choral.privacy.calibrate import calibrated, with_reserves
 from choral.privacy.exposure import crowd_of, rounds_each
 from choral.privacy.mechanisms.noise_once import CONVEX
 from choral.run.questions import price_of
@@ -368,7 +368,7 @@ def _task(
     privacy = job.privacy
     return task_of(
         epsilon=privacy.epsilon if privacy.epsilon is not None else EASY,
-        delta=privacy.delta if privacy.epsilon is not None or privacy.delta > RESERVED else None,
+        delta=privacy.delta,
         devices=devices, rows=rows, features=model.features, classes=model.classes, model=model.plainest,
         sampling=job.sampling(once=False), law=privacy.law, against=privacy.against,
         **crowd_of(secure), **given, **_unit(job),
@@ -389,7 +389,7 @@ def _with_noise(job: Job, plan: Plan, secure: SecureSum) -> Plan:
     if privacy.epsilon is not None or plan.noise > 0:
         require_company(plan.cohort, plan.devices, where=job.where("federation", "cohort"))
     if privacy.epsilon is None:
-        return within_draws(plan) if plan.noise > 0 else plan
+        return with_reserves(plan, privacy.delta) if plan.noise > 0 else plan
     budget, asked = Budget(epsilon=privacy.epsilon, delta=privacy.delta), price_of(job, plan.devices)
     if privacy.against == "everyone":
         return calibrated(plan, budget, other=None if asked is None else asked.reserved)
