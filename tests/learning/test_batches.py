@@ -13,7 +13,9 @@ from choral.errors import PlanError, TrainingError
 from choral.learning import noise, streams
 from choral.learning.batches import Batches, compiled_drawing, drawer_of, partition, poisson
 from choral.plan import Plan, poisson_room
+from choral.privacy.calibrate import with_reserves
 from choral.privacy.exposure import Exposure
+from choral.privacy.poisson import rounded_coin
 
 
 def poisson_batches(sizes, batch, steps, room, seed=0, round_number=0):
@@ -54,6 +56,17 @@ def test_the_companions_of_a_record_fill_no_batch_of_a_run_but_for_the_chance_th
     assert rounds * steps * stats.binom.sf(room - 1, rows - 1, batch / rows) <= poisson_room.OVERFLOW
     for fewer in {batch, (batch + rows) // 2}:  # other devices of the same plan have the same room
         assert rounds * steps * stats.binom.sf(room - 1, fewer - 1, batch / fewer) <= poisson_room.OVERFLOW
+
+
+@pytest.mark.parametrize("rows", [300, 1000, 10**6])
+@pytest.mark.parametrize("batch", [1, 20, 244])
+def test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches(rows, batch):
+    shape = {"devices": 1, "cohort": 1, "rounds": 800, "local_steps": 10, "rows": rows, "batch": batch}
+    plan = with_reserves(Plan(**shape, step_size=1.0, clip=1.0, noise=1.0), 1e-8)
+    draws = 8000 * rounded_coin(batch / rows)
+    assert draws > 0.9 * plan.overflow  # and by SciPy, the chance that the companions of a record fill a batch:
+    room = drawer_of(plan).room(rows)
+    assert 8000 * stats.binom.sf(room - 1, rows - 1, batch / rows) + draws <= plan.overflow
 
 
 def test_poisson_batches_have_the_size_and_membership_of_independent_coins():

@@ -12,8 +12,10 @@ from choral.config import job_of
 from choral.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
+from choral.run import questions
 from choral.run.inquiry import Inquiry
 from choral.run.study import settle
+from choral.secagg import whole
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})
@@ -212,3 +214,22 @@ def test_arrays_without_columns_can_not_be_asked(tmp_path):
     settled = study(rows, **bare)
     with pytest.raises(ChoralError, match="CH104 questions need tables"):
         Inquiry("simulation", settled, folder=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays(
+    kind, settled, tmp_path, monkeypatch
+):
+    largest = max(table.rows for table in settled.data.tables)
+    for room, refused in ((largest, False), (largest - 1, True)):
+        monkeypatch.setattr(whole, "MOST_ROWS", room)
+        monkeypatch.setattr(questions, "MOST_ROWS", room)
+        folder = tmp_path / str(room)
+        if refused:
+            with pytest.raises(
+                TableError, match=f"CH206 {largest} rows of one device, .* room for {room}. Nothing was"
+            ):
+                inquiry(settled, folder, kind)
+            assert not list(folder.rglob("*.ledger"))
+        else:
+            assert inquiry(settled, folder, kind).ask(TABLE).answer.rows

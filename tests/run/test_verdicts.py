@@ -83,6 +83,14 @@ def test_more_sites_a_larger_budget_and_trust_never_lower_what_is_expected():
     assert "such sites" in few.sentence and "--personal" in few.sentence
 
 
+@pytest.mark.parametrize("devices", [2, 3, 10, 200])
+def test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than_that(devices):
+    """By hand: a site alone is off by D/m, all together by D/(nm). Four times the honest noises halve the noise."""
+    one = Prospect(budget=Budget(epsilon=1.0, delta=1e-5), devices=devices, rows=500, features=30, classes=2)
+    without_noise = 2 * replace(one, honest_noises=4).advantage - one.advantage
+    assert without_noise == pytest.approx(31 / 500 - 31 / (devices * 500), rel=1e-9)
+
+
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
     result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
     outcome = result.record.result
