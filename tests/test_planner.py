@@ -423,3 +423,28 @@ def test_local_steps_that_are_left_open_keep_within_the_batches_that_delta_pays_
     assert plan_for(**given, rounds=1000).plan.local_steps == 1
     with pytest.raises(PlanError, match="CH204 10,000 Poisson batches"):
         plan_for(**given, rounds=1000, local_steps=10)
+
+
+@pytest.mark.parametrize("given", [{"local_steps": 5}, {"batch": 100}, {"clip": 1.0, "step_size": 0.1}], ids=str)
+def test_settings_because_of_which_noise_is_not_added_once_are_named_with_the_way_back(given):
+    reported = plan_for(epsilon=4.0, **ADULT, **given)
+    assert not reported.plan.once
+    because = " and ".join(sorted(given))
+    assert reported.advice[0].startswith(f"Noise is added in every step because of {because}; to add it once, leave ")
+    once = plan_for(epsilon=4.0, **ADULT, **given, noise_is_added="once")
+    assert once.plan.once and not any("because of" in line for line in once.advice)
+    for other in ({"noise_is_added": "every step"}, {"model": "mlp"}, {"unit": "device"}):
+        assert not any("because of" in line for line in plan_for(epsilon=4.0, **ADULT, **given, **other).advice)
+
+
+def test_who_trusts_the_sum_with_several_noisy_steps_is_told_three_ways_out_and_each_works():
+    asked = {"epsilon": 4.0, "against": "server and colluders", **ADULT}
+    with pytest.raises(PlanError, match="CH204 nothing is proved of the secure sum here") as no:
+        plan_for(**asked, local_steps=5)
+    assert no.value.fix == 'Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".'
+    for way in (
+        {"local_steps": 1},
+        {"local_steps": 5, "noise_is_added": "once"},
+        {"local_steps": 5, "against": "everyone"},
+    ):
+        assert plan_for(**{**asked, **way}).chosen.epsilon <= 4.0

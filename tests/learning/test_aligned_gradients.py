@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from choral.errors import PlanError, SumError
 from choral.learning.batches import Batches, drawer_of
 from choral.learning.models import Model
+from choral.learning.noise import secure_normal
 from choral.learning.trainer import LocalTraining
 from choral.plan import Plan, SecureSum
 from choral.plan.local_optimiser import scales
@@ -79,7 +80,9 @@ def test_the_fullest_draw_of_any_device_is_encoded(changes):
     codec = codec_of(plan)
     for rows in (plan.rows, 2 * plan.rows, 40 * plan.rows):
         training = training_of(plan, rows)
-        update = training._train(np.zeros(1, np.float32), full(plan, rows))
+        update = training.trainer.train(
+            np.zeros(1, np.float32), full(plan, rows), secure_normal((plan.local_steps + 1, 1))
+        )
         reach = drawer_of(plan).room(rows) / plan.batch * plan.local_steps * plan.step_size
         assert plan.momentum or plan.proximal or plan.schedule != "constant" or abs(update[0]) > 0.99 * reach
         assert not refused(codec, update)

@@ -12,6 +12,7 @@ from scipy import stats
 
 from choral.errors import ChoralError
 from choral.learning import once
+from choral.learning.batches import drawer_of
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes
 from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, places_of, with_noise
 from choral.plan import Plan, SecureSum
@@ -336,6 +337,7 @@ def test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_ro
     counts = []
     for number in range(20):
         key = np.array([number], np.uint64)
-        counts.append(len(once._drawn(plan, rows, places, key, None)))
+        batch = drawer_of(replace(plan, local_steps=1)).draw(np.array([rows]), np.array([0]), key, None, places)
+        counts.append(int(batch.counts[0, 0]))
     assert max(counts) > 244 and np.mean(counts) == pytest.approx(244, abs=5 * math.sqrt(244 / 20))
     assert LocalWork.of(plan).steps(linear(2), places) >= plan.local_time * 4 * max(counts) / 244 / 2  # none above 2/L

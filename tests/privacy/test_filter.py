@@ -12,6 +12,7 @@ from choral.privacy import cover
 from choral.privacy.balance import LEAK
 from choral.privacy.events import Gaussian, Poisson, Skellam, Zcdp, epsilon_of
 from choral.privacy.ledger import Balance, Charge, Ledger, Reservation
+from choral.privacy.poisson import curve
 from choral.privacy.zcdp import gdp_mu, rho_for
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
@@ -167,12 +168,12 @@ def test_what_adds_up_by_itself_costs_the_same_in_any_number_of_studies(event):
     assert alone.reserved == epsilon_of([event] * 10, LIMIT.delta) <= many.reserved < 1.006 * alone.reserved
 
 
-@pytest.mark.parametrize("points", [cover._GRID, 12])
+@pytest.mark.parametrize("points", [cover.POINTS, 12])
 @pytest.mark.parametrize("z, q", [(0.7, 0.02), (1.0, 0.1), (2.0, 0.5)])
 def test_a_covering_gaussian_is_nowhere_better_than_the_study(z, q, points, monkeypatch):
     # The curve of one sampled step by an integral of its own, at points that are not those of the search: between a few
     # of them the curves fall far, so that only rounding up holds everywhere.
-    monkeypatch.setattr(cover, "_GRID", points)
+    monkeypatch.setattr(cover, "POINTS", points)
     cover.least_mu.cache_clear()
     slack = 1e-7
     mu = cover.least_mu(frozenset({(Poisson(noise_multiplier=z, probability=q, steps=1), 1)}), slack)
@@ -195,7 +196,10 @@ def test_a_covering_gaussian_is_nowhere_better_than_the_study(z, q, points, monk
 def test_the_least_mu_is_on_the_side_of_the_search_that_covers():
     """Its own inequality, at its own points, with 40 digits: a μ that is too small by a millionth fails it."""
     uploads, slack = frozenset({(Poisson(noise_multiplier=1.0, probability=0.1, steps=1), 1)}), 1e-7
-    mu, (epsilons, deltas) = mpmath.mpf(cover.least_mu(uploads, slack)), cover._curve(uploads, slack)
+    mu, (epsilons, deltas) = (
+        mpmath.mpf(cover.least_mu(uploads, slack)),
+        curve({(1.0, 0.1): 1}, mu=0.0, least=slack, points=cover.POINTS),
+    )
 
     def covers(mu):
         return all(

@@ -50,7 +50,7 @@ def test_a_delta_below_what_reserves_once_took_leaves_nearly_all_of_it_to_the_no
     numbers = {"epsilon": 8.0, "devices": 6, "rows": 4000, "features": 4, "sampling": "partition"}
     reported = plan_for(delta=delta, **numbers)
     assert reported.chosen.epsilon <= 8.0
-    assert reported.plan.overflow + reported.plan.out_of_range == pytest.approx(2e-3 * delta)
+    assert reported.plan.overflow + reported.plan.out_of_range == pytest.approx(2e-3 * delta, rel=1e-6, abs=0)
 
 
 def test_a_million_rows_a_site_can_be_planned_at_a_billionth_and_every_charge_is_within_it():
@@ -68,7 +68,7 @@ def test_a_million_rows_a_site_can_be_planned_at_a_billionth_and_every_charge_is
     assert room <= plan.widest_batch < 1300
     assert 1000 * binom.sf(room - 1, 10**6 - 1, 1e-3) + draws <= plan.overflow  # by SciPy
     codec = codec_of(plan, costs.secure, logistic(104))
-    assert codec.failure == plan.out_of_range == pytest.approx(1e-12)
+    assert codec.failure == plan.out_of_range == pytest.approx(1e-12, rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
@@ -79,4 +79,5 @@ def test_a_run_at_a_billionth_is_charged_and_verified(kind, tmp_path):
     assert verify(tmp_path / kind).good
     spent = read_run(tmp_path / kind).result.privacy
     assert spent.delta == 1e-9 and 3.9 < spent.against_everyone.epsilon <= 4.0
-    assert spent.charged_delta == pytest.approx(settled.plan.overflow + settled.plan.out_of_range)
+    kept = (settled.plan.overflow + settled.plan.out_of_range) * 2 / 3  # the device that lost most was in two of three
+    assert spent.charged_delta == pytest.approx(kept, rel=1e-6, abs=0)

@@ -6,7 +6,7 @@ import platform
 import resource
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,14 @@ import pytest
 import choral
 from choral.cli import main
 from choral.errors import ChoralError
+from choral.plan import Budget
+from choral.privacy.calibrate import smallest_noise
 from choral.record import charged_rounds
+from choral.report.verify import verify
 from choral.run.folder import RunFolder
 from choral.run.places import OneProcess
 from choral.run.runs import Run
+from choral.run.study import codec_of
 from tests.run.small import SETTINGS, rows, study
 
 ADULTS = """\
@@ -469,6 +473,27 @@ def test_a_resumed_simulation_of_more_devices_than_have_ledgers_remembers_who_to
     result = choral.resume(tmp_path / "run", data).finish()
     assert np.array_equal(result.parameters, whole.parameters)
     assert result.privacy == whole.privacy
+
+
+def of_before(**changes):
+    """A study as 0.2.0 planned it: constants kept of δ, and the first version of the codec."""
+    now = study(seed=5, **changes)
+    plan = replace(now.plan, codec=1, overflow=1e-8, out_of_range=1e-8)
+    limit, part = Budget(epsilon=4.0, delta=now.limits[0].delta - 2e-8), now.costs.exposure(0, now.plan.rounds)
+    plan = replace(plan, noise=smallest_noise(part, limit))
+    return replace(now, plan=plan, codec=codec_of(plan, now.secure, now.model))
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-6])
+def test_a_run_that_an_earlier_version_began_goes_on_with_its_own_noise_and_its_own_codec(delta, tmp_path):
+    before = of_before(delta=delta)
+    assert before.plan.noise > study(seed=5, delta=delta).plan.noise or delta == 1e-4
+    assert "codec" not in before.plan.to_dict()
+    whole = Run("simulation", before).finish()
+    stop_after(Run("simulation", before, folder=RunFolder.create(tmp_path / "run")), 2)
+    result = choral.resume(tmp_path / "run", rows()).finish()
+    assert np.array_equal(result.parameters, whole.parameters)
+    assert result.privacy == whole.privacy and verify(tmp_path / "run").good
 
 
 def test_every_number_of_an_update_that_a_report_shows_is_listed_among_the_releases(tmp_path):

@@ -111,3 +111,17 @@ def test_settings_that_are_hopeless_are_tried_with_a_warning(tmp_path, monkeypat
     )
     assert cli.main(["simulate", "choral.toml", "--out", "run"]) == 0
     assert "tried all the same" in capsys.readouterr().out
+
+
+def test_a_file_whose_steps_put_noise_into_every_one_of_them_is_told_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("rows.csv", index=False)
+    text = '[data]\ncsv = "rows.csv"\ndevice_column = "site"\nclasses = ["0", "1"]\n'
+    text += "[privacy]\nepsilon = 2.0\ndelta = 1e-4\n"
+    said = (
+        "noise is added in every step because of batch and steps; to add it once, leave them out or set noise_is_added"
+    )
+    for more, expected in (("", False), ("[local]\nsteps = 2\nbatch = 10\n", True)):
+        (tmp_path / "choral.toml").write_text(text + more)
+        assert cli.main(["plan", "choral.toml"]) == 0
+        assert (said in " ".join(capsys.readouterr().out.split())) == expected

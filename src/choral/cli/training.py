@@ -193,6 +193,7 @@ def plan_lines(study: "Study") -> list[str]:
     """The plan of a study: the model, the rounds, how a device trains, and where its limit lies."""
     from choral.privacy.mechanisms import mechanism_of
     from choral.privacy.rules import adjacency_of, seen_by
+    from choral.run.planning import noise_in_words
 
     plan, mechanism = study.plan, mechanism_of(study.plan)
     limits = sorted({limit.epsilon for limit in study.limits})
@@ -213,6 +214,8 @@ def plan_lines(study: "Study") -> list[str]:
         lines.append(
             "       WARNING the noise is larger than all that these steps could learn; they are tried all the same"
         )
+    if said := noise_in_words(study.job, study.model):
+        lines.append(f"       {said}")
     if plan.noise > 0:
         lines.append(
             f"       every device ends at {ends} (δ = {study.limits[0].delta:g}, {adjacency_of(plan)}, against "

@@ -16,7 +16,7 @@ from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
-    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
+    "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "OF_BEFORE", "OUT_OF_RANGE", "PARTICIPATIONS",
     "PASSES", "SAMPLINGS",
     "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",

@@ -153,7 +153,7 @@ def _sampling(chosen: Option, other: Option | None) -> tuple[str, str]:
 
 def advice(task: PlanningTask, chosen: Option, summed: Option | None, certified: float) -> tuple[str, ...]:
     """What a careful colleague would add."""
-    lines = []
+    lines = [task.left_once[0].upper() + task.left_once[1:] + "."] if task.left_once else []
     if chosen.against == "everyone" and summed:
         better = summed.guide < 0.9 * chosen.guide
         lines.append(

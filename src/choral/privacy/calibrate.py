@@ -144,6 +144,12 @@ def calibrated(
     """
     plan = replace(with_reserves(plan, budget.delta), noise=1.0)  # where the search starts
     part = in_crowd(plan, rows=plan.rows, rounds=rounds_each(plan), colluders=colluders, dropouts=dropouts)
+    if rule == "with_secure_sum" and isinstance(reason := with_secure_sum(part), str):
+        raise PlanError(
+            "CH204",
+            f"nothing is proved of the secure sum here: {reason}.",
+            fix='Use one local step, noise_is_added = "once" with a convex model, or against = "everyone".',
+        )
     return replace(plan, noise=smallest_noise(part, spendable(budget, plan), rule, other=other))
 
 

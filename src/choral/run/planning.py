@@ -12,13 +12,14 @@ from choral.learning.columns import Categorical, Numeric
 from choral.learning.models import Model
 from choral.learning.once import LocalWork, places_of
 from choral.learning.persons import model_of_units
-from choral.plan import LEAST_PROBES, Budget, Plan, SecureSum, UnitName, Weighing, require_company
+from choral.plan import LEAST_PROBES, Budget, NoiseIsAdded, Plan, SecureSum, UnitName, Weighing, require_company
 from choral.planner import (
     OF_EVERY_STEP,
     PlanningConditions,
     Prospect,
     adds_noise_once,
     drowns,
+    left_noise_once,
     many_weights,
     once_numbers,
     one_step_numbers,
@@ -157,11 +158,28 @@ def server_step_of(
 
 def _adds_noise_once(job: Job, model: Model) -> bool:
     """Whether noise is added once: as is said, else for convex models whose local steps nobody has described."""
+    return adds_noise_once(**_about_noise(job, model))
+
+
+def noise_in_words(job: Job, model: Model) -> str:
+    """Which settings it is because of that noise is in every step, and not once; empty where there are none."""
+    return left_noise_once(**_about_noise(job, model)).replace("local_steps", "steps")  # as [local] has it
+
+
+class _AboutNoise(TypedDict):
+    said: NoiseIsAdded | None
+    convex: bool
+    many: bool
+    settings: set[str]
+
+
+def _about_noise(job: Job, model: Model) -> _AboutNoise:
+    """What decides whether noise is added once."""
     # Without ε nothing is proved, and any model can be trained as the paper does it; devices are units by rule S4.
     open_to_once = job.privacy.epsilon is not None and not job.privacy.protects.clips_update
-    said = job.privacy.noise_is_added or (None if open_to_once else "every step")
+    said: NoiseIsAdded | None = job.privacy.noise_is_added or (None if open_to_once else "every step")
     many = many_weights(features=model.features, classes=model.classes, against=job.privacy.against)
-    return adds_noise_once(said, convex=_convex(model), many=many, settings=_settings(job))
+    return {"said": said, "convex": _convex(model), "many": many, "settings": _settings(job)}
 
 
 def _takes_one_step(job: Job, model: Model) -> bool:

@@ -15,6 +15,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
@@ -99,6 +100,12 @@ def settled_again(
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
     study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    if (
+        about.plan.codec < CODECS
+    ):  # as an earlier version planned it: its reserves of δ, and the noise for what they left
+        begun = {name: getattr(about.plan, name) for name in ("noise", "overflow", "out_of_range", "codec")}
+        plan = replace(study.plan, **begun)
+        study = replace(study, plan=plan, codec=codec_of(plan, study.secure, study.model))
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
