@@ -51,8 +51,8 @@ PRICES: list[Mutant] = [
     bug("curve of a study taken at the better end of a piece", "choral.privacy.cover:least_mu",
         "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
         "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
-    bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect.advantage",
-        "1 - 1 / self.devices", "1",
+    bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
+        "1 / (self.devices * self.rows)", "0",
         "tests/run/test_verdicts.py::"
         "test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than_that"),
 ]  # fmt: skip

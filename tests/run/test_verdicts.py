@@ -91,6 +91,21 @@ def test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than
     assert without_noise == pytest.approx(31 / 500 - 31 / (devices * 500), rel=1e-9)
 
 
+def test_what_joining_is_worth_to_a_site_follows_from_its_own_rows_and_not_from_the_mean():
+    """Nine sites of 60 rows and one of 20,000, whose mean of 2,054 said that nobody would gain."""
+    sizes = (60,) * 9 + (20_000,)
+    mean = Prospect(budget=Budget(epsilon=4.0, delta=1e-5), devices=10, rows=2054, features=30, classes=2)
+    unequal = replace(mean, sizes=sizes)
+    assert mean.kind == "on par" and unequal.kind == "better"
+    assert "better than a site alone for one of 60 rows and on par with a site alone for one of 20,000 rows" in (
+        unequal.sentence
+    )
+    assert "10 sites with 20,540 rows" in unequal.sentence
+    assert replace(mean, sizes=(2054,) * 10).sentence == mean.sentence
+    small, large = (replace(unequal, sizes=(rows,) * 10).advantage for rows in (60, 20_000))
+    assert small - large == pytest.approx(31 / 60 - 31 / 20_000)
+
+
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
     result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
     outcome = result.record.result

@@ -45,12 +45,31 @@ class Costs:
 
     def event(self, device: int, rounds_before: int) -> Event:
         """What one more round costs this device, after so many; rare failures of batch room and range included."""
-        part = self.exposure(device, 1)
-        return charging(part).event(part, rounds_before, self.charged_delta(1))
+        key = int(self.rows[device]), rounds_before
+        if key not in self._events:
+            part = self._one_round(device)
+            self._events[key] = charging(part).event(part, rounds_before, self.charged_delta(1))
+        return self._events[key]
+
+    @cached_property
+    def _events(self) -> dict[tuple[int, int], Event]:
+        """What `event` has said, by a device's rows and its rounds before: all are asked for again after each round."""
+        return {}
+
+    def _one_round(self, device: int) -> Exposure:
+        """What this device's records are exposed to in one round; the same for all devices of one size."""
+        rows = int(self.rows[device])
+        if rows not in self._rounds_of_size:
+            self._rounds_of_size[rows] = self.exposure(device, 1)
+        return self._rounds_of_size[rows]
+
+    @cached_property
+    def _rounds_of_size(self) -> dict[int, Exposure]:
+        return {}
 
     def sum_event(self, device: int, rounds_before: int) -> Event | None:
         """The same against a server that sees only sums; None where nothing less is proved of it."""
-        part = self.exposure(device, 1)
+        part = self._one_round(device)
         if isinstance(with_secure_sum(part), str):
             return None
         delta = self.charged_delta(1) + self.secure.failure

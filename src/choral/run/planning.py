@@ -335,13 +335,14 @@ def _plan_once(job: Job, model: Model, conditions: PlanningConditions) -> Plan:
     return plan
 
 
-def prospect_of(job: Job, model: Model, secure: SecureSum, *, devices: int, rows: float) -> Prospect | None:
+def prospect_of(job: Job, model: Model, secure: SecureSum, *, rows: Sequence[int]) -> Prospect | None:
     """What can be expected of a run, from public numbers, or None where nothing is known: networks, sums, no ε."""
     if not _convex(model) or job.privacy.epsilon is None or job.privacy.protects.clips_update or job.on_sums:
         return None
     trusted = secure.honest_noises(secure.adversary)
     return Prospect(
-        budget=_budget(job), devices=devices, rows=rows, features=model.features, classes=model.classes,
+        budget=_budget(job), devices=len(rows), rows=sum(rows) / len(rows), sizes=tuple(rows), features=model.features,
+        classes=model.classes,
         honest_noises=1 if job.privacy.against == "everyone" else trusted, trusted_noises=trusted,
     )  # fmt: skip
 

@@ -72,7 +72,7 @@ class Study:
     @property
     def prospect(self) -> Prospect | None:
         """What can be expected of the run, from public numbers."""
-        return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+        return prospect_of(self.job, self.model, self.secure, rows=self.rows.tolist())
 
     @property
     def noise_drowns(self) -> bool:
