@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "CH203": "a seed is set in a deployment",
     "CH204": "the numbers of the plan do not go together",
     "CH205": "the secure sum's threshold is below the safe bound",
+    "CH206": "a device has more rows than a question has room for",
     "CH300": "a data file can't be read",
     "CH301": "cells are empty where no constant for missing values is declared",
     "CH302": "a column is not there",

@@ -12,9 +12,11 @@ from choral.config import job_of
 from choral.errors import ChoralError, ConfigError, LedgerError, SumError, TableError, TrustError
 from choral.privacy.events import epsilon_of
 from choral.privacy.ledger import Ledger
+from choral.run import questions
 from choral.run.inquiry import Inquiry
 from choral.run.questions import preparation
 from choral.run.study import settle
+from choral.secagg import whole
 
 COLUMNS = {"age": {"bounds": [0, 100]}, "smoker": {"levels": ["no", "yes"]}, "sex": {"levels": ["f", "m"]}}
 TABLE = Question(name="table", parameters={"columns": ["smoker"], "by": ["sex"]})
@@ -271,3 +273,22 @@ def test_a_device_refuses_a_question_of_the_first_version_before_it_reads_or_pay
     with pytest.raises(TrustError, match="CH333"):
         prepare(Question(name="table", parameters=TABLE.parameters, version=1).canonical())
     assert prepare(TABLE.canonical()).length == 2 * 2 + 2  # cells, rows without a value, and rows
+
+
+@pytest.mark.parametrize("kind", ["simulation", "rehearsal"])
+def test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays(
+    kind, settled, tmp_path, monkeypatch
+):
+    largest = max(table.rows for table in settled.data.tables)
+    for room, refused in ((largest, False), (largest - 1, True)):
+        monkeypatch.setattr(whole, "MOST_ROWS", room)
+        monkeypatch.setattr(questions, "MOST_ROWS", room)
+        folder = tmp_path / str(room)
+        if refused:
+            with pytest.raises(
+                TableError, match=f"CH206 {largest} rows of one device, .* room for {room}. Nothing was"
+            ):
+                inquiry(settled, folder, kind)
+            assert not list(folder.rglob("*.ledger"))
+        else:
+            assert inquiry(settled, folder, kind).ask(TABLE).answer.rows

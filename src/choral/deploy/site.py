@@ -42,7 +42,7 @@ from choral.run.deployable import check_names
 from choral.run.devices import trainer_of
 from choral.run.enrolled import Enrolled
 from choral.run.names import require_device_name
-from choral.run.questions import check_columns
+from choral.run.questions import check_columns, check_rows
 from choral.secagg.hybrid import HYBRID, available
 from choral.secagg.keys import Identity, check_name
 
@@ -228,6 +228,7 @@ class Home:
                 "CH102", f"δ = {policy.delta:g}.", fix=f"Must be at most 1/rows (here {1 / len(labels):.1e}): --delta."
             )
         check_columns(study.job, table)
+        check_rows(study.job, table.rows)
         costs = Costs(
             plan=study.plan, secure=study.secure, rows=np.array([len(labels)]), limits=(policy.budget,),
             names=(self.joined.name,), questions=study.settled.costs.questions,

@@ -27,7 +27,7 @@ from choral.learning.reading import Table
 from choral.learning.records import Labels, Records, by
 from choral.learning.splits import Split
 from choral.learning.tables import Dataset, encode_labels, read_one
-from choral.plan import Plan, SecureSum
+from choral.plan import OF_BEFORE, Plan, SecureSum
 from choral.protocol.messages import AGREEING, LISTING, QUESTION_BYTES, VERSION, most_frame_bytes
 from choral.protocol.terms import WHOLE_LISTS, Terms
 from choral.run.code import Maker
@@ -171,7 +171,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted(self.file.plan, Plan, "plan")
+        return converted({**OF_BEFORE, **self.file.plan}, Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:

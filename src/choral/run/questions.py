@@ -24,7 +24,7 @@ from choral.privacy.private_sums import SumNoise, SumPrice
 from choral.protocol.messages import QUESTIONS
 from choral.protocol.respondent import Prepare, Prepared
 from choral.secagg.masks import Stream, Words
-from choral.secagg.whole import WholeCodec
+from choral.secagg.whole import MOST_ROWS, WholeCodec
 
 NO_STATE: NDArray[np.float64] = np.empty(0)
 
@@ -93,6 +93,20 @@ def check_columns(job: Job, table: Table) -> None:
     if job.ask.allowed:
         for name in declared_columns(job):
             table.cells(name)
+
+
+def check_rows(job: Job, rows: int) -> None:
+    """Nothing, or CH206 for a device that may be asked and has more rows than an answer's words have room for.
+
+    Its answers would be refused only after it had paid for them.
+    """
+    if job.ask.allowed and rows > MOST_ROWS:
+        raise TableError(
+            "CH206",
+            f"{rows:,} rows of one device, and a question has room for {MOST_ROWS:,}.",
+            why="Nothing was asked and nothing was charged.",
+            fix="Give fewer rows, divide them between several devices, or leave [ask] out of the study.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -26,7 +26,6 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
@@ -73,7 +72,7 @@ class Study:
     @property
     def prospect(self) -> Prospect | None:
         """What can be expected of the run, from public numbers."""
-        return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+        return prospect_of(self.job, self.model, self.secure, rows=self.rows.tolist())
 
     @property
     def noise_drowns(self) -> bool:
@@ -259,7 +258,7 @@ def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) ->
 
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
     """How updates of this model become ring integers; what may leave its range is charged for."""
-    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=OUT_OF_RANGE)
+    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=plan.out_of_range)
 
 
 def check_delta(job: Job, rows: int) -> None:
