@@ -11,7 +11,8 @@ from scipy.stats import norm
 
 from choral.errors import ConfigError, PlanError
 from choral.learning.tables import load
-from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
+from choral.plan import OUT_OF_RANGE
+from choral.plan.poisson_room import OVERFLOW
 from choral.research import Experiment, Records, Task, experiment, logistic
 
 KEPT = experiment._kept  # what is trained and not yet asked for

@@ -174,7 +174,7 @@ def _start(kind: runs.Kind, data: DataSource, settings: RunOptions) -> Trained:
     job, _ = with_proposed_kind(job, source)
     if job.on_sums:
         return _made_on_sums(kind, job, source, out, drop=drop or 0.0, unused={"compare": compare, "log": log})
-    study = settle(job, source)
+    study = settle(job, source, guess=kind == "simulation")
     run = runs.Run(
         kind, study, folder=None if out is None else RunFolder.create(Path(out)), drop=drop or 0.0,
         compare=bool(compare), log=None if log is None else RunLog(log),

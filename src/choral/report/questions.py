@@ -6,6 +6,7 @@ from choral.asking.catalogue import ROUNDS, estimate
 from choral.asking.models import read_model
 from choral.asking.question import Question
 from choral.errors import TableError
+from choral.printable import number_of
 from choral.privacy.display import up
 from choral.record import About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
 from choral.report import answers, parts
@@ -32,19 +33,20 @@ def asked_questions(record: RunRecord) -> Markup:
         [
             str(one.number),
             parts.short(one.words, 200),
-            f"{len(one.included)} devices, {one.rows:,} rows",
+            f"{number_of(len(one.included), 'device')}, {number_of(one.rows, 'row')}",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
             f"{one.l2 * math.sqrt(one.rows) / 2:.4g}",
         ]
         for one in plain[:MOST_SHOWN]
     ]
     rounds = len(answered) - len(plain)
-    also = f" {rounds} of them were sums of models." if rounds else ""
+    also = f" {rounds} of them {'was a sum' if rounds == 1 else 'were sums'} of models." if rounds else ""
+    left = loss.most - len(answered)
     cost = (
         f"Each question costs ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
         f"against {loss.adversary_sum}; all {loss.most} that may be asked cost ε ≤ {up(loss.epsilon_in_all)} and "
         f"ε ≤ {up(loss.epsilon_sum_in_all)} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}). The statement above "
-        f"contains them.{also} {loss.most - len(answered)} of {loss.most} were not answered."
+        f"contains them.{also} {left} of {loss.most} {'was' if left == 1 else 'were'} not answered."
     )
     listed = (
         [parts.table(("number", "question", "asked of", "noise (sd)", "sampling (sd), at most"), rows)] if rows else []
@@ -107,7 +109,7 @@ def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
     """The questions of a run as they come, the latest first; those of one device, where it has a number."""
     answered = list(read_questions(record.folder))
     listed = [
-        element("li", f"{one.number}: {parts.short(one.words, 120)} ({one.rows:,} rows)")
+        element("li", f"{one.number}: {parts.short(one.words, 120)} ({number_of(one.rows, 'row')})")
         for one in reversed(answered)
         if device is None or device in one.included
     ]

@@ -65,6 +65,7 @@ def opened(folder: str | Path, *, model: GivenModel | None = None, encoder: str 
         label_type=card.label_type,
         encoder=_encoder(card, job, encoder),
         sums=sums,
+        written=job.data.written,
         privacy=result.privacy,
         test=result.test,
         baselines=result.baselines,

@@ -44,7 +44,7 @@ def question_of(job: Job) -> Question:
     >>> question_of(parse('privacy.epsilon = 1.0\nmodel.kind = "additive"\n' + data)).words()
     'What is a model of "sick" by "age", with cells for numbers?'
     """
-    said, classes = job.model, job.data.classes
+    said, classes = job.model, job.data.class_names
     label = job.data.label if job.data.builtin is None else ADULT_LABEL
     left_out = {label, said.time, *(job.data.ignore or ())}
     given = {
@@ -82,7 +82,7 @@ class SumCoordinates:
     """What turns rows of a table into what a model that was made from sums multiplies by its weights."""
 
     def __init__(self, job: Job, state: NDArray[np.float32]) -> None:
-        asked, declared = question_of(job), declared_columns(job)
+        asked, declared, self.written = question_of(job), declared_columns(job), job.data.written
         model = read_model(asked, declared)
         assert not isinstance(model, Percentiles)  # noqa: S101 - no study has it as its model
         self.round = model.round.at(state.astype(np.float64))
@@ -96,7 +96,7 @@ class SumCoordinates:
 
     def of_table(self, rows: DataSource) -> NDArray[np.float32]:
         """Rows × coordinates; a cell that can't be read is refused, as for other models."""
-        table = from_frame(rows)
+        table = from_frame(rows, self.written)
         encode(table, self.columns)
         return self.round.coordinates(table).astype(np.float32)
 
@@ -145,7 +145,7 @@ def proposal_for(job: Job, source: DataSource = None) -> ModelProposal:
         return of_lives(job.model.time)
     if job.describes_training:
         return DESCRIBED
-    kappa = kappa_of(settle(job, source))
+    kappa = kappa_of(settle(job, source, guess=True))
     return UNSUITED if kappa is None else of_effects(kappa)
 
 
