@@ -1,6 +1,6 @@
 """Planted bugs at the edges: what goes in, what comes out, who speaks, and what a page says."""
 
-from tests.mutants.catalogue import Mutant, bug  # noqa: F401
+from tests.mutants.catalogue import Mutant, bug
 
 # Reading: a record's features are a function of that record and of public numbers.
 READING: list[Mutant] = []
@@ -24,6 +24,37 @@ APPROVALS: list[Mutant] = []
 SPEAKERS: list[Mutant] = []
 
 # Pages, verdicts, and what `choral verify` compares.
-PAGES: list[Mutant] = []
+SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
+VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
+PAGES: list[Mutant] = [
+    bug(
+        "a site's page compared by its data",
+        "choral.report.site_page:differences",
+        "wrong or page == again",
+        "wrong or not earlier",
+        SITE_PAGES + "test_an_edited_page_differs_though_its_data_are_untouched",
+    ),
+    bug(
+        "a site's page without failed attempts",
+        "choral.deploy.site_result:_of_the_run",
+        "np.maximum(rounds[own], paid)",
+        "rounds[own]",
+        SITE_PAGES + "test_a_site_that_paid_for_attempts_that_failed_claims_what_they_cost",
+    ),
+    bug(
+        "words of a report that are not compared",
+        "choral.report.pages:check_pages",
+        "writer == WRITER",
+        "False",
+        RUN_PAGES + "test_an_edited_page_is_refused",
+    ),
+    bug(
+        "an older page that hides",
+        "choral.report.pages:check_pages",
+        'name.endswith(".html") and (odd := never_written(there))',
+        "(odd := '')",
+        RUN_PAGES + "test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs",
+    ),
+]
 
 EDGES = [*READING, *ANSWERS, *PRICES, *PROOFS, *ENCODERS, *APPROVALS, *SPEAKERS, *PAGES]

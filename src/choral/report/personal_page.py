@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from choral import __version__
-from choral.report.markup import Markup, element, together
+from choral.report.markup import Markup, element
 from choral.report.parts import table
-from choral.report.report_page import content_policy, static
+from choral.report.report_page import document
 
 _MODELS = {
     "shared": "the shared model, which every site has",
@@ -18,18 +17,7 @@ _FIGURES = {"loss": "mean loss per row", "accuracy": "right answers", "rmse": "r
 
 def personal_page(made: Mapping[str, Any]) -> str:
     """One HTML document without scripts or network, from what `choral device personal --json` says."""
-    style = "\n".join(static(name) for name in ("theme.css", "report.css"))
-    head = together(
-        element("meta", charset="utf-8"),
-        content_policy(style),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="generator", content=f"choral {__version__}"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"Personal model of {made['device']}"),
-        Markup(f"<style>{style}</style>"),
-    )
-    body = element("main", *_sections(made))
-    return f"<!doctype html>\n{element('html', element('head', head), element('body', body), lang='en')}\n"
+    return document(f"Personal model of {made['device']}", element("main", *_sections(made)))
 
 
 def _sections(made: Mapping[str, Any]) -> list[Markup]:
