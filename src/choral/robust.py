@@ -229,6 +229,10 @@ class Evidence:
         for device, seen_of_it in zip(seen.devices, apart @ drawn, strict=True):
             self._pasts[device] = self._pasts.get(device, 0.0) + seen_of_it
 
+    def past_of(self, device: str) -> NDArray[np.float64] | None:
+        """What probes have shown of a device's earlier updates, added up; None before its first."""
+        return self._pasts.get(device)
+
     def _count(self, devices: Iterable[str], rule: Rule, deviations: NDArray[np.float64], round_number: int) -> None:
         for device, value in zip(devices, deviations, strict=True):
             self._tallies.setdefault((device, rule), _Tally()).add(float(value), LIMITS[rule], round_number)

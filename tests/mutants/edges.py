@@ -26,6 +26,12 @@ SPEAKERS: list[Mutant] = []
 # Pages, verdicts, and what `choral verify` compares.
 SITE_PAGES, RUN_PAGES = "tests/report/test_site_page.py::", "tests/report/test_pages.py::"
 VERIFY, VERIFIED = "choral.report.verify:", "tests/report/test_verify.py::"
+TERMS = VERIFIED + "test_a_ledger_whose_charges_name_another_adversary_rule_or_adjacency_is_found"
+PROBING = "choral.protocol.probing:"
+WATCHED = (
+    "tests/attacks/test_probes.py::"
+    "test_a_false_answer_along_the_watched_direction_alone_fails_the_check_and_names_its_sender"
+)
 PAGES: list[Mutant] = [
     bug(
         "a site's page compared by its data",
