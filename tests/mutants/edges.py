@@ -61,6 +61,70 @@ PAGES: list[Mutant] = [
         "(odd := '')",
         RUN_PAGES + "test_a_page_of_another_version_shows_no_other_epsilon_and_has_nothing_that_hides_or_runs",
     ),
+    bug(
+        "adjacency of a charge unread",
+        VERIFY + "_ledgers",
+        "(charge.rule, charge.adversary, charge.adjacency) != terms",
+        "(charge.rule, charge.adversary) != terms[:2]",
+        TERMS,
+    ),
+    bug(
+        "rule of a charge unread",
+        VERIFY + "_ledgers",
+        "(charge.rule, charge.adversary, charge.adjacency) != terms",
+        "(charge.adversary, charge.adjacency) != terms[1:]",
+        TERMS,
+    ),
+    bug(
+        "a limit on sums unread",
+        VERIFY + "_ledgers",
+        "(ledger.limit, ledger.sum_epsilon) != costs.ledger_limits(number)",
+        "ledger.limit != costs.ledger_limits(number)[0]",
+        VERIFIED + "test_a_ledger_with_another_limit_on_what_sums_show_is_found",
+    ),
+    bug(
+        "a charge of another plan unread",
+        VERIFY + "_ledgers",
+        "any(charge.plan not in (costs.plan.digest, asked) for charge in ledger.balance.charges)",
+        "False",
+        VERIFIED + "test_a_charge_of_another_plan_is_found",
+    ),
+    bug(
+        "names that are not those of the study",
+        VERIFY + "_kind",
+        "described != (study.digest.hex(), study.plan.digest, study.file.job, names)",
+        "described[:3] != (study.digest.hex(), study.plan.digest, study.file.job)",
+        VERIFIED + "test_a_device_under_another_name_than_in_the_study_is_found",
+    ),
+    bug(
+        "rounds done unread",
+        VERIFY + "_rounds",
+        "result.rounds_done == done",
+        "True",
+        VERIFIED + "test_another_number_of_rounds_in_the_result_is_found",
+    ),
+    bug(
+        "a watched direction outside the sum check",
+        PROBING + "AskedProbes.belong_to",
+        "adds_up({number: self.answers[number] for number in included}, self.expected(integers))",
+        "adds_up({n: self.answers[n][: self.terms.probes] for n in included}, "
+        "self.expected(integers)[: self.terms.probes])",
+        WATCHED,
+    ),
+    bug(
+        "a watched direction unread in an opened turn",
+        PROBING + "_fault",
+        "asked.expected(integers).tolist() != asked.answers[number].tolist()",
+        "asked.expected(integers).tolist()[: terms.probes] != asked.answers[number].tolist()[: terms.probes]",
+        WATCHED,
+    ),
+    bug(
+        "accuracy judges a rare class",
+        "choral.planner.worth_joining:happened",
+        "measured.rarest < RARE",
+        "False",
+        "tests/run/test_verdicts.py::test_where_a_class_is_rare_log_loss_and_area_decide_and_not_the_accuracy",
+    ),
 ]
 
 EDGES = [*READING, *ANSWERS, *PRICES, *PROOFS, *ENCODERS, *APPROVALS, *SPEAKERS, *PAGES]

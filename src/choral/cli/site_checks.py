@@ -76,8 +76,8 @@ def show_result(args: argparse.Namespace) -> int:
         f"STUDY     {end.study}: over, and signed by {end.device}",
         f"MODEL     {model}",
         f"PROVED    {end.privacy.none}" if run is None else f"PROVED    {run.figure} of this run ({run.terms})",
-        f"LEDGER    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} is reserved by all studies (δ = {end.limit.delta:g}, "
-        f"{end.spent.adjacency}, rules {', '.join(end.spent.rules) or 'none yet'}, against "
+        f"LEDGER    ε ≤ {up(end.reserved)} of {end.limit.epsilon:g} is reserved by all studies "
+        f"(δ = {end.limit.delta:g}, {end.spent.adjacency}, rules {', '.join(end.spent.rules) or 'none yet'}, against "
         f"{' and '.join(end.spent.adversaries)})",
         f"RECEIPT   {end.ledger}",
         f"PAGE      {page}: read it, print it, sign it",
