@@ -119,6 +119,20 @@ PAGES: list[Mutant] = [
         WATCHED,
     ),
     bug(
+        "no past that is watched",
+        "choral.run.guard:Guard._watching",
+        '[("", self.direction.bytes_), *self.evidence.to_watch(most - 1)]',
+        '[("", self.direction.bytes_)]',
+        "tests/run/test_guard.py::test_the_direction_is_watched_and_the_pasts_of_the_three_who_follow_them_most",
+    ),
+    bug(
+        "a watched past that counts for nobody",
+        "choral.robust:Evidence.take",
+        "device in seen.devices",
+        "False",
+        "tests/test_robust.py::test_a_quiet_push_is_named_by_its_watched_past_before_probes_alone_show_it",
+    ),
+    bug(
         "accuracy judges a rare class",
         "choral.planner.worth_joining:happened",
         "measured.rarest < RARE",

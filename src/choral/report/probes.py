@@ -115,4 +115,4 @@ def _seed(record: RunRecord, guard: Guard, line: ProbeLine) -> bytes:
     if line.context is None and record.about.seed is not None and record.about.predictable:
         return seed_from(record.about.seed, Turn(line.round, line.attempt))
     digests = {guard.names.index(name): bytes.fromhex(sentence) for name, sentence in line.digests.items()}
-    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched)
+    return probe_seed(bytes.fromhex(line.context or ""), digests, guard.watched_in(line))
