@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from choral.report import words
 from choral.report.markup import Markup, element
 from choral.report.parts import table
 from choral.report.report_page import document
@@ -25,7 +26,10 @@ def _sections(made: Mapping[str, Any]) -> list[Markup]:
     return [
         element("p", element("strong", "NOT PRIVATE"), f" {made['not_private']}", class_="banner", role="note"),
         element("h1", f"Personal model of {made['device']}"),
-        element("p", f"Study: {made['study']}. Made from the shared model and {made['rows']:,} rows of this site."),
+        element(
+            "p",
+            f"Study: {made['study']}. Made from the shared model and {words.count(made['rows'], 'row')} of this site.",
+        ),
         element("h2", "Whose model it is"),
         element(
             "p",
@@ -45,11 +49,12 @@ def _standings(made: Mapping[str, Any]) -> list[Markup]:
         return [element("p", "No validation rows were given, so nothing was compared.", class_="quiet")]
     figures = list(found["shared"])
     rows = [[_MODELS[name], *(f"{found[name][figure]:.4f}" for figure in figures)] for name in _MODELS]
-    left_out = f" {made['repeated_rows']:,} rows that the run was trained on were left out." * bool(
+    left_out = f" Rows that the run was trained on were left out: {made['repeated_rows']:,}." * bool(
         made["repeated_rows"]
     )
     note = (
-        f"{made['validation_rows']:,} rows.{left_out} For this comparison the models were fitted without them; κ was "
-        "chosen on them, so the last line may flatter. The personal model itself was then fitted on all rows."
+        f"{words.count(made['validation_rows'], 'row')}.{left_out} For this comparison the models were fitted without "
+        "them; κ was chosen on them, so the last line may flatter. "
+        "The personal model itself was then fitted on all rows."
     )
     return [table(["model", *(_FIGURES[figure] for figure in figures)], rows), element("p", note, class_="quiet")]

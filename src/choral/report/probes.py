@@ -73,10 +73,11 @@ def answered(record: RunRecord) -> Markup:
     ]
     left_out = sum(sum(rules.values()) for rules in found.refused.values())
     sentence = (
-        f"Each device answered {guard.plan.probes} random projections of its noisy update in "
+        f"Each device answered {words.count(guard.plan.probes, 'random projection')} of its noisy update in "
         f"{words.count(found.rounds, 'round')}; the ε against everyone counts that. Updates were left out "
-        f"{left_out:,} times. Seen through the probes, an update of noise may be {math.sqrt(guard.widest):.2g} "
-        f"times as long as the noise of an honest one; without probes it could be {guard.longest:,.0f} times as long."
+        f"{words.count(left_out, 'time')}. Seen through the probes, an update of noise may be "
+        f"{math.sqrt(guard.widest):.2g} times as long as the noise of an honest one; without probes it could "
+        f"be {guard.longest:,.0f} times as long."
     )
     if not rows:
         return element("p", f"{sentence} Evidence stands against nobody.")

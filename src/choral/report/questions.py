@@ -8,7 +8,7 @@ from choral.asking.question import Question
 from choral.errors import TableError
 from choral.privacy.display import up
 from choral.record import About, AnsweredQuestion, RunRecord, read_questions, read_run, read_sum_models
-from choral.report import answers, parts
+from choral.report import answers, parts, words
 from choral.report.asked_terms import price_of, terms_of
 from choral.report.markup import Markup, element, together
 from choral.report.signed import ledger_of
@@ -32,7 +32,7 @@ def asked_questions(record: RunRecord) -> Markup:
         [
             str(one.number),
             parts.short(one.words, 200),
-            f"{len(one.included)} devices, {one.rows:,} rows",
+            f"{words.count(len(one.included), 'device')}, {words.count(one.rows, 'row')}",
             f"{one.scale * math.sqrt(len(one.included)) / one.factor:.4g}",
             f"{one.l2 * math.sqrt(one.rows) / 2:.4g}",
         ]
@@ -95,8 +95,9 @@ def _shown_models(record: RunRecord, terms: AskTerms, delta: float) -> list[Mark
             f" {name.replace('_', '-')} {value:.4f} on test rows." for name, value in line.figures.items()
         )
         cost = (
-            f"{loss.sums} sums, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and ε ≤ {up(loss.epsilon_sum, 4)} "
-            f"against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, {loss.adjacency}).{figures}"
+            f"{words.count(loss.sums, 'sum')}, ε ≤ {up(loss.epsilon, 4)} against {loss.adversary}, and "
+            f"ε ≤ {up(loss.epsilon_sum, 4)} against {loss.adversary_sum} (rule {loss.rule}, δ = {delta:g}, "
+            f"{loss.adjacency}).{figures}"
         )
         effects = answers.shown(question.name, made.model.effects)
         found.append(together(element("h3", parts.short(line.words, 200)), element("p", cost), effects))
@@ -107,7 +108,7 @@ def asked_so_far(record: RunRecord, device: int | None = None) -> Markup:
     """The questions of a run as they come, the latest first; those of one device, where it has a number."""
     answered = list(read_questions(record.folder))
     listed = [
-        element("li", f"{one.number}: {parts.short(one.words, 120)} ({one.rows:,} rows)")
+        element("li", f"{one.number}: {parts.short(one.words, 120)} ({words.count(one.rows, 'row')})")
         for one in reversed(answered)
         if device is None or device in one.included
     ]
@@ -149,7 +150,7 @@ def _models(record: RunRecord, terms: AskTerms) -> list[str]:
         made = from_register(read_model(question, terms.columns), terms, register)
         numbers = () if made is None else tuple(one.number for one in made.sums)
         if made is None or list(line.state) != made.model.state.tolist() or line.numbers != numbers:
-            wrong.append(f"the model of {len(line.numbers)} sums does not follow from the register")
+            wrong.append(f"the model of {words.count(len(line.numbers), 'sum')} does not follow from the register")
     return wrong
 
 

@@ -243,7 +243,11 @@ def _by_delta(record: RunRecord) -> Markup:
 
 def _answered(record: RunRecord) -> str:
     probes = record.about.plan.probes
-    return f" The device also answered {probes} probes of its noisy update in every round." if probes else ""
+    return (
+        f" The device also answered {words.count(probes, 'probe')} of its noisy update in every round."
+        if probes
+        else ""
+    )
 
 
 def _sight(record: RunRecord) -> Markup:

@@ -350,7 +350,7 @@ def above_limits(record: RunRecord) -> str:
     return (
         f"A figure above a limit, here of {count(len(above), 'device')}, is an upper bound of the server, and not what "
         "a site has spent: the server counts every upload that it was sent or may have been sent, at the number of "
-        f"rows that the plan names; {retried:,} of them were in attempts that failed and were retried. A site with "
+        f"rows that the plan names; {count(retried, 'upload')} of them went into attempts that failed. A site with "
         "more rows spends less, and its own ledger refuses every upload that would pass the limit that the site has "
         "set."
     )
@@ -375,9 +375,12 @@ def server_sees(secure: SecureSum | None, plan: Plan | None = None) -> tuple[tup
     always = ("which devices are asked and which answer", "the plan, and the size of a message")
     if secure is None:
         return (*always, "each device's noisy update by itself"), ("any record, or an update without its noise",)
-    can = (*always, f"the noisy sum of at least {secure.smallest_sum} devices")
+    can = (*always, f"the noisy sum of at least {count(secure.smallest_sum, 'device')}")
     if plan is not None and plan.probes:
-        shown = f"{plan.probes} random projections of each device's noisy update, and one along the common direction"
+        shown = (
+            f"{count(plan.probes, 'random projection')} of each device's noisy update, and up to four along the common "
+            "direction and single devices' earlier updates"
+        )
         opened = f"each device's whole noisy update in at most {plan.opened_turns} opened turns"
         return (*can, shown, opened), ("any record, or an update without its noise",)
     return can, (
