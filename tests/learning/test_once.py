@@ -1,5 +1,6 @@
 """Rule S7's local work: one record moves the upload by at most Δ(1 + e), and by all of Δ where that can be."""
 
+import math
 from dataclasses import replace
 
 import jax
@@ -7,12 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from choral.errors import ChoralError
 from choral.learning import once
+from choral.learning.batches import drawer_of
 from choral.learning.models import Model, binary, linear, logistic, mlp, slopes
-from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, with_noise
+from choral.learning.once import LARGEST_MODEL, LocalWork, local_work, places_of, with_noise
 from choral.plan import Plan, SecureSum
+from choral.privacy.poisson import rounded_coin
 from choral.secagg.codec import Codec, quantise, sensitivity
 
 MODELS = {"two logits": logistic(2), "one logit": binary(2), "squared": linear(2), "three classes": logistic(2, 3)}
@@ -308,3 +312,32 @@ def test_in_whole_numbers_one_record_moves_the_integers_by_no_more_than_the_code
                     for labels in (y, other))  # fmt: skip
         worst = max(worst, float(np.linalg.norm(one - two)) / most)
     assert 0.9 < worst <= 1
+
+
+@pytest.mark.parametrize("rows", [6, 7, 8, 9, 10, 100])
+def test_no_step_over_the_largest_of_uneven_parts_is_longer_than_2_over_l(rows):
+    """By hand: L = R²/2 = 2 for two logits; a step takes ⌈m/3⌉ rows at three times the rate, and may be 2/L long."""
+    model, largest = MODELS["two logits"], -(-rows // 3)
+    for local_time in (3.0, 10.0, 40.0, 1000.0):
+        work = replace(work_for(rows=rows, local_time=local_time), parts=3)
+        steps = work.steps(model, rows)
+        assert steps % 3 == 0
+        assert local_time / steps * 3 * largest / rows <= 2 / 2
+    assert work.rounding(model, 3 * largest) == work.rounding(model, rows)  # and its rounding is that of full parts
+
+
+@pytest.mark.parametrize("rows", [300, 2440, 10**6])
+def test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room(rows):
+    """One draw of γ = 244 per round, in 40 rounds of 50 steps: the companions of a record seldom fill it, by SciPy."""
+    plan = Plan(devices=4, cohort=4, rounds=40, rows=300, batch=244, local_steps=50, step_size=0.1, clip=0.5, noise=0.1,
+                noise_is_added="once", row_length=2.0)  # fmt: skip
+    places = places_of(plan, rows)
+    draws = 40 * rounded_coin(244 / rows)
+    assert places == rows or 40 * stats.binom.sf(places - 1, rows - 1, 244 / rows) + draws <= plan.overflow
+    counts = []
+    for number in range(20):
+        key = np.array([number], np.uint64)
+        batch = drawer_of(replace(plan, local_steps=1)).draw(np.array([rows]), np.array([0]), key, None, places)
+        counts.append(int(batch.counts[0, 0]))
+    assert max(counts) > 244 and np.mean(counts) == pytest.approx(244, abs=5 * math.sqrt(244 / 20))
+    assert LocalWork.of(plan).steps(linear(2), places) >= plan.local_time * 4 * max(counts) / 244 / 2  # none above 2/L

@@ -1,15 +1,222 @@
 """Planted bugs at the edges: what goes in, what comes out, who speaks, and what a page says."""
 
-from tests.mutants.catalogue import Mutant, bug
+from tests.mutants.catalogue import CODEC, Mutant, bug
+
+SPARSE = (
+    "tests/run/test_against.py::"
+    "test_every_turn_of_a_sparse_graph_takes_its_share_of_a_small_delta_in_noise_and_in_statements"
+)
 
 # Reading: a record's features are a function of that record and of public numbers.
-READING: list[Mutant] = []
+FORMAT, READERS, LEARNT = "choral.learning.columns:Format.", "choral.learning.reading:", "choral.learning.columns:"
+ALONE = "tests/learning/test_one_row_alone.py::"
+CSV_CELL = ALONE + "test_a_replaced_cell_of_a_csv_file_changes_no_other_row"
+FRAME_CELL = ALONE + "test_a_replaced_cell_of_a_data_frame_changes_no_other_row_whatever_the_types_become"
+AUDITED = "tests/audit/test_reading.py::test_no_other_row_is_read_differently_and_the_claim_survives"
+READING: list[Mutant] = [
+    bug(
+        "the order of dates by all rows of a column",
+        FORMAT + "days",
+        "self.day",
+        "replace(self, dates=__import__('choral.learning.dates', fromlist=['order_of']).order_of("
+        "[cell for cell in cells if isinstance(cell, str)])).day",
+        AUDITED,
+    ),
+    bug(
+        "the encoding by all bytes of a file",
+        READERS + "resolved",
+        "_guessed_encoding(path) if guess else UTF_8",
+        "_guessed_encoding(path)",
+        ALONE + "test_one_byte_changes_no_other_row",
+    ),
+    bug(
+        "a delimiter by the first rows",
+        READERS + "_delimiter_of",
+        "len(next(read_rows(path, delimiter, encoding), []))",
+        "len(list(islice(read_rows(path, delimiter, encoding), 3))[-1])",
+        "tests/learning/test_reading.py::test_the_delimiter_is_found_in_the_header_line_and_no_row_has_a_part_in_it",
+    ),
+    bug(
+        "what is missing by whether another cell is strange",
+        LEARNT + "Categorical.codes",
+        "faults.refuse()",
+        "if self.missing is not None and (codes == self._places.get(self.other, STRANGE)).any():\n"
+        "    empty = [row for row, cell in enumerate(cells) if written.is_missing(cell)]\n"
+        "    codes[empty] = self._places[self.missing]\n"
+        "faults.refuse()\n",
+        CSV_CELL,
+    ),
+    bug(
+        "marks inside cells that are not quoted",
+        READERS + "read_rows",
+        "not _quoted_rows(delimiter).fullmatch(''.join(lines))",
+        "False",
+        "tests/learning/test_reading.py::test_a_quotation_mark_inside_a_cell_that_is_not_quoted_is_refused",
+    ),
+    bug(
+        "an encoding with a state",
+        LEARNT + "check_encoding",
+        "found.startswith(_WITH_STATE)",
+        "False",
+        ALONE + "test_an_encoding_in_which_a_row_changes_how_the_next_are_read_is_not_known",
+    ),
+    bug(
+        "names that became floats",
+        LEARNT + "is_inexact",
+        "isinstance(cell, float) and abs(cell) >= _EXACT",
+        "False",
+        ALONE + "test_a_name_that_became_a_float_is_refused",
+    ),
+    bug(
+        "a level by the type of its column",
+        LEARNT + "level_of",
+        "isinstance(cell, float) and cell.is_integer()",
+        "False",
+        FRAME_CELL,
+    ),
+    bug(
+        "whole numbers rounded once where others are rounded twice",
+        "choral.learning.arrays:by_way_of_float64",
+        "found.dtype.kind in 'iu'",
+        "False",
+        ALONE + "test_a_replaced_row_of_arrays_changes_no_other_whatever_their_type_becomes",
+    ),
+    bug(
+        "an approval that leaves its format open",
+        "choral.deploy.site:Home.approve",
+        "held.written",
+        "written",
+        "tests/deploy/test_site.py::test_a_site_says_how_its_own_file_is_written_and_the_agent_keeps_to_it",
+    ),
+]
 
 # Answers to questions, and their intervals.
-ANSWERS: list[Mutant] = []
+ASKED = "choral.asking."
+FIFTH = "tests/asking/test_empty_cells.py::test_intervals_hold_the_truth_where_a_fifth_of_the_cells_is_empty"
+ANSWERS: list[Mutant] = [
+    bug(
+        "length of a mean without its rounding",
+        ASKED + "means:ColumnMean.summand",
+        "2 * UNIT + 1",
+        "2 * UNIT",
+        "tests/asking/test_means.py::test_the_farthest_of_all_pairs_is_within_the_claim_and_more_than_two_units_apart",
+    ),
+    bug(
+        "a tie on a quantile's edge",
+        ASKED + "quantiles:Distribution.summand.total",
+        'np.searchsorted(self.edges[1:-1], found, side="left")',
+        'np.searchsorted(self.edges[1:-1], found, side="right")',
+        "tests/asking/test_quantiles.py::test_a_number_on_an_edge_is_at_or_below_it",
+    ),
+    bug(
+        "a mean divided by all rows",
+        ASKED + "means:ColumnMean._moments",
+        "self.length == 2",
+        "self.keeps.is_everything",
+        FIFTH,
+    ),
+    bug(
+        "quantiles of all rows",
+        ASKED + "quantiles:Distribution.summand.total",
+        "np.where(np.isnan(found), self.bins, place)",
+        "place",
+        FIFTH,
+    ),
+    bug(
+        "a constant of training in a question",
+        ASKED + "cells:bounded",
+        "np.clip(numbers(rows, column.name), column.low, column.high)",
+        "np.clip(np.nan_to_num(numbers(rows, column.name), nan=column.missing), column.low, column.high)",
+        "tests/run/test_inquiry.py::"
+        "test_empty_cells_are_left_out_and_counted_whatever_constant_training_takes_for_them",
+    ),
+    bug(
+        "an event that nobody knows is none",
+        ASKED + "survival:Survival.lives",
+        "known & ~np.isnan(time)",
+        "~np.isnan(time)",
+        "tests/asking/test_survival.py::test_every_row_has_one_cell",
+    ),
+    bug(
+        "who is watched to the end leaves in the last bin",
+        ASKED + "survival:Survival.summand.places",
+        '("left", "right")',
+        '("left", "left")',
+        "tests/asking/test_survival.py::test_who_is_watched_to_the_end_or_beyond_the_declared_range_leaves_in_no_bin",
+    ),
+    bug(
+        "a count of rows longer than a model's sensitivity",
+        ASKED + "rounds:RowCounter.weight",
+        "math.isqrt(3 * self.longest**2)",
+        "2 * self.longest",
+        "tests/asking/test_rounds.py::test_no_two_rows_are_farther_apart_than_the_claim_at_any_state",
+    ),
+    bug(
+        "a count of rows longer than that of moments",
+        ASKED + "moments:Moments.square",
+        "5 * len(self.columns) * UNIT // 4",
+        "2 * len(self.columns) * UNIT",
+        "tests/asking/test_moments.py::test_no_two_rows_are_farther_apart_than_the_claim_and_some_reach_it",
+    ),
+    bug(
+        "numbers of a question read without the decimal sign",
+        ASKED + "cells:numbers.read",
+        "rows.written.numbers(rows.cells(name))",
+        "type(rows.written)().numbers(rows.cells(name))",
+        "tests/run/test_inquiry.py::test_numbers_with_decimal_commas_are_read_as_training_reads_them",
+    ),
+    bug(
+        "questions of another version answered",
+        ASKED + "question:Question.require_current",
+        "self.version != VERSION",
+        "False",
+        "tests/run/test_inquiry.py::test_a_question_of_the_first_version_is_not_asked_and_nobody_is_charged",
+    ),
+]
 
 # Ranges of the codec, reserves of δ, noises and how they are found.
-PRICES: list[Mutant] = []
+PRICES: list[Mutant] = [
+    bug("range of the codec for batches of the mean size", CODEC + "proved_range", "plan.widest_batch", "plan.batch",
+        "tests/learning/test_aligned_gradients.py::"
+        "test_no_update_that_a_device_draws_is_refused_though_all_of_its_gradients_are_aligned"),
+    bug("rounded coins for which nothing is kept of a small delta", "choral.privacy.calibrate:with_reserves",
+        "max(usual, needed)", "usual",
+        "tests/privacy/test_calibrate.py::"
+        "test_what_is_kept_of_delta_follows_it_and_pays_for_the_rounding_of_all_coins"),
+    bug("coins and full batches paid for by the same share of delta", "choral.plan.poisson_room:widest",
+        "(1 - MOST_ROUNDED) * overflow", "overflow",
+        "tests/learning/test_batches.py::"
+        "test_where_coins_take_most_of_the_reserve_the_rest_pays_for_full_batches"),
+    bug("updates out of range in no charge", "choral.privacy.costs:Costs.charged_delta",
+        "self.plan.overflow + self.plan.out_of_range", "self.plan.overflow",
+        "tests/run/test_one_calibration.py::test_a_run_at_a_billionth_is_charged_and_verified"),
+    bug("device with too many rows asked and charged", "choral.run.questions:check_rows", "rows > MOST_ROWS", "False",
+        "tests/run/test_inquiry.py::"
+        "test_a_device_with_more_rows_than_an_answer_has_room_for_is_refused_before_anybody_pays"),
+    bug("turn of a sparse graph free of charge", "choral.privacy.costs:Costs.sum_event",
+        "self.charged_delta(1) + self.secure.failure", "self.charged_delta(1)",
+        "tests/run/test_against.py::test_a_sparse_graph_takes_its_own_share_of_delta"),
+    bug("turns of a sparse graph in no statement", "choral.privacy.costs:Costs.epsilon_of_sums",
+        "part.rounds * self.secure.failure", "0.0", SPARSE),
+    bug("turns of a sparse graph left out of the noise", "choral.run.planning:_with_noise",
+        "budget.delta - rounds_each(plan) * secure.failure", "budget.delta", SPARSE),
+    bug("steps over uneven parts as long as over even ones", "choral.learning.once:LocalWork.covered",
+        "-(-rows // self.parts) * self.parts", "rows",
+        "tests/learning/test_once.py::test_no_step_over_the_largest_of_uneven_parts_is_longer_than_2_over_l"),
+    bug("room of a sampled upload for the mean draw", "choral.learning.once:places_of",
+        "drawer_of(replace(plan, local_steps=1)).room(rows)", "plan.batch",
+        "tests/learning/test_once.py::"
+        "test_a_sampled_round_has_room_for_what_is_drawn_and_steps_for_all_of_that_room"),
+    bug("least mu rounded down", "choral.privacy.cover:least_mu", "high * (1 + _ROUNDING)", "high * (1 - _ROUNDING)",
+        "tests/privacy/test_filter.py::test_the_least_mu_is_on_the_side_of_the_search_that_covers"),
+    bug("curve of a study taken at the better end of a piece", "choral.privacy.cover:least_mu",
+        "study, at = deltas[:-1], epsilons[1:]", "study, at = deltas[1:], epsilons[:-1]",
+        "tests/privacy/test_filter.py::test_a_covering_gaussian_is_nowhere_better_than_the_study"),
+    bug("site alone promised all that others have", "choral.planner.worth_joining:Prospect._advantage_over",
+        "1 / (self.devices * self.rows)", "0",
+        "tests/run/test_verdicts.py::"
+        "test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than_that"),
+]  # fmt: skip
 
 # What is proved about noise, rounding and lengths.
 PROOFS: list[Mutant] = []

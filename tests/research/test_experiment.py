@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from choral.errors import PlanError
-from choral.privacy.calibrate import OUT_OF_RANGE, OVERFLOW
+from choral.plan import OUT_OF_RANGE
+from choral.plan.poisson_room import OVERFLOW
 from choral.research import Experiment, Records, Task, experiment, logistic
 
 KEPT = experiment._kept  # what is trained and not yet asked for

@@ -121,6 +121,29 @@ def test_more_sites_a_larger_budget_and_trust_never_lower_what_is_expected():
     assert "such sites" in few.sentence and "--personal" in few.sentence
 
 
+@pytest.mark.parametrize("devices", [2, 3, 10, 200])
+def test_n_sites_together_have_n_times_the_rows_of_one_and_can_gain_no_more_than_that(devices):
+    """By hand: a site alone is off by D/m, all together by D/(nm). Four times the honest noises halve the noise."""
+    one = Prospect(budget=Budget(epsilon=1.0, delta=1e-5), devices=devices, rows=500, features=30, classes=2)
+    without_noise = 2 * replace(one, honest_noises=4).advantage - one.advantage
+    assert without_noise == pytest.approx(31 / 500 - 31 / (devices * 500), rel=1e-9)
+
+
+def test_what_joining_is_worth_to_a_site_follows_from_its_own_rows_and_not_from_the_mean():
+    """Nine sites of 60 rows and one of 20,000, whose mean of 2,054 said that nobody would gain."""
+    sizes = (60,) * 9 + (20_000,)
+    mean = Prospect(budget=Budget(epsilon=4.0, delta=1e-5), devices=10, rows=2054, features=30, classes=2)
+    unequal = replace(mean, sizes=sizes)
+    assert mean.kind == "on par" and unequal.kind == "better"
+    assert "better than a site alone for one of 60 rows and on par with a site alone for one of 20,000 rows" in (
+        unequal.sentence
+    )
+    assert "10 sites with 20,540 rows" in unequal.sentence
+    assert replace(mean, sizes=(2054,) * 10).sentence == mean.sentence
+    small, large = (replace(unequal, sizes=(rows,) * 10).advantage for rows in (60, 20_000))
+    assert small - large == pytest.approx(31 / 60 - 31 / 20_000)
+
+
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
     result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
     outcome = result.record.result
@@ -141,3 +164,17 @@ def test_settings_that_are_hopeless_are_tried_with_a_warning(tmp_path, monkeypat
     )
     assert cli.main(["simulate", "choral.toml", "--out", "run"]) == 0
     assert "tried all the same" in capsys.readouterr().out
+
+
+def test_a_file_whose_steps_put_noise_into_every_one_of_them_is_told_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("rows.csv", index=False)
+    text = '[data]\ncsv = "rows.csv"\ndevice_column = "site"\nclasses = ["0", "1"]\n'
+    text += "[privacy]\nepsilon = 2.0\ndelta = 1e-4\n"
+    said = (
+        "noise is added in every step because of batch and steps; to add it once, leave them out or set noise_is_added"
+    )
+    for more, expected in (("", False), ("[local]\nsteps = 2\nbatch = 10\n", True)):
+        (tmp_path / "choral.toml").write_text(text + more)
+        assert cli.main(["plan", "choral.toml"]) == 0
+        assert (said in " ".join(capsys.readouterr().out.split())) == expected

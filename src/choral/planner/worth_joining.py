@@ -1,15 +1,16 @@
 """Whether joining is worth it: what public numbers let one expect, and what the figures of a run say.
 
 The expectation compares two guesses at how far a model is from the best one. A site alone is off by D/m, its weights
-over its rows. The joint model is off by D/(nm), and by what noise costs. Training ends where noise and what is not yet
-learned weigh the same, so that this cost grows with the noise itself, D/(mμ√n), and not with its square. How the two
-weigh, and from where on a difference shows, was fitted on made-up and on real tables, and judged on others
+over its own rows. The joint model is off by D/(nm), and by what noise costs. Training ends where noise and what is not
+yet learned weigh the same, so that this cost grows with the noise itself, D/(mμ√n), and not with its square. How the
+two weigh, and from where on a difference shows, was fitted on made-up and on real tables, and judged on others
 (decision 0046).
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from choral.plan import Budget
 from choral.privacy.calibrate import spendable
@@ -36,6 +37,9 @@ _WORDS: dict[VerdictKind, str] = {
 class Prospect:
     """Public numbers of a federation with a linear model; `rows` are those of a site on average.
 
+    `sizes` are the rows of each site, where they are known and differ: what joining is worth to a site follows from its
+    own rows, and `kind` is that of the site in the middle.
+
     `honest_noises` is 1 if ε is to hold against everyone; `trusted_noises` is what the secure sum would count.
 
     >>> Prospect(budget=Budget(epsilon=1.0, delta=1e-5), devices=5, rows=90, features=30, classes=2).kind
@@ -51,6 +55,7 @@ class Prospect:
     classes: int  # 0 where a number is predicted
     honest_noises: int = 1
     trusted_noises: int = 1
+    sizes: tuple[int, ...] = ()
 
     @property
     def weights(self) -> int:
@@ -59,18 +64,35 @@ class Prospect:
 
     @property
     def advantage(self) -> float:
-        """The guess for a site alone less the guess for the joint model."""
+        """The guess for the site in the middle alone less the guess for the joint model."""
+        return self._advantage_over(median(self.sizes) if self.sizes else self.rows)
+
+    def _advantage_over(self, alone: float) -> float:
+        """The guess for a site with so many rows alone less the guess for the joint model."""
         left = spendable(self.budget)
         mu = math.sqrt(2 * rho_for(epsilon=left.epsilon, delta=left.delta, conversion="exact"))
         noise = _NOISE[self._predicts] * self.weights
         noise /= self.rows * mu * math.sqrt(self.devices * self.honest_noises)
-        return self.weights / self.rows * (1 - 1 / self.devices) - noise
+        return self.weights * (1 / alone - 1 / (self.devices * self.rows)) - noise
 
     @property
     def kind(self) -> VerdictKind:
         """What to expect."""
+        return self._kind_of(self.advantage)
+
+    def _kind_of(self, advantage: float) -> VerdictKind:
         better, worse = _BETTER[self._predicts], _WORSE[self._predicts]
-        return "better" if self.advantage > better else "worse" if self.advantage < -worse else "on par"
+        return "better" if advantage > better else "worse" if advantage < -worse else "on par"
+
+    @property
+    def _expected(self) -> str:
+        """What to expect in words: of each end where the smallest and the largest site may expect different things."""
+        ends = [min(self.sizes), max(self.sizes)] if self.sizes else []
+        kinds = [self._kind_of(self._advantage_over(rows)) for rows in ends]
+        if len(set(kinds)) < 2:
+            return f"{_WORDS[self.kind]} (guessed from {self.devices:,} sites of about {self.rows:,.0f} rows"
+        small, large = (f"{_WORDS[kind]} for one of {rows:,} rows" for kind, rows in zip(kinds, ends, strict=True))
+        return f"{small} and {large} (guessed from {self.devices:,} sites with {sum(self.sizes):,} rows"
 
     @property
     def _predicts(self) -> str:
@@ -80,8 +102,8 @@ class Prospect:
     def sentence(self) -> str:
         """What to expect, from which numbers, and what would change it."""
         expectation = (
-            f"If sites are alike, expect a model {_WORDS[self.kind]} (guessed from {self.devices:,} sites of about "
-            f"{self.rows:,.0f} rows, {self.weights:,} weights and epsilon = {self.budget.epsilon:g})"
+            f"If sites are alike, expect a model {self._expected}, {self.weights:,} weights and "
+            f"epsilon = {self.budget.epsilon:g})"
         )
         at_home = "personal models, which each site makes of the shared one, lose least (--personal)"
         changes = [] if self.kind == "better" else [*self._changes(), at_home]

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from choral.errors import ConfigError
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.protocol.messages import Turn
 from choral.record import ProbeLine, RunRecord, read_probes, read_run
 from choral.report import parts, words
@@ -24,7 +23,7 @@ def guard_of(record: RunRecord) -> Guard:
     about = record.about
     assert about.secure_sum is not None  # noqa: S101 - a plan with probes has one
     parameters = about.model.parameters + about.plan.adaptive
-    codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=OUT_OF_RANGE)
+    codec = Codec.for_plan(about.plan, about.secure_sum, parameters, failure=about.plan.out_of_range)
     return Guard.of(about.plan, about.secure_sum, codec, parameters, (device.name for device in about.devices))
 
 

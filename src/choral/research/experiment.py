@@ -20,7 +20,7 @@ from choral.learning.records import Records
 from choral.learning.splits import Split, hold_out
 from choral.plan import Budget, NoiseIsAdded, Plan, Sampling
 from choral.privacy.account import account_of
-from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, within_draws
+from choral.privacy.calibrate import Rule, loss_under, smallest_noise, spendable, with_reserves
 from choral.privacy.exposure import Exposure, in_crowd, rounds_each
 from choral.research.sweep_training import Companies, Company, Looks, Run, engine_of, looks_of
 from choral.research.training_order import in_groups, in_order
@@ -165,8 +165,7 @@ class Experiment:
         The proved rules also pay for batches that overflow and updates out of range, as a run does.
         """
         if not PREMISES[rule].published:
-            delta = spendable(Budget(epsilon=epsilon, delta=delta)).delta
-            within_draws(self.plan())
+            delta = spendable(Budget(epsilon=epsilon, delta=delta), with_reserves(self.plan(), delta)).delta
         # Noise grows with the clip: what is found for a clip of 1 serves for all.
         exposed = replace(self._exposed(rule, noise=1.0), clip=1.0)
         noise = _noise(rule, Budget(epsilon=epsilon, delta=delta), exposed)

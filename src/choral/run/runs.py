@@ -1,5 +1,6 @@
 """A run, started or resumed: a study, a place and a folder joined."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from choral import __version__, config, federation
 from choral.config import Job
 from choral.errors import ConfigError, StorageError
 from choral.learning.reading import DataSource
+from choral.plan import CODECS
 from choral.planner.worth_joining import happened
 from choral.record import (
     FORMAT,
@@ -37,7 +39,7 @@ from choral.record import (
 from choral.run.baselines import baselines
 from choral.run.folder import RunFolder, now, versions
 from choral.run.metrics import measured, metrics
-from choral.run.places import PLACES, Place
+from choral.run.places import MOST_SHOWN, PLACES, Place, engine_of
 from choral.run.result import Result, model_card, model_shape
 from choral.run.statement import planned_statement, privacy_statement, releases
 from choral.run.study import Study, codec_of, settle
@@ -46,6 +48,8 @@ from choral.run.watch import Log, Watch, unheard, unwatched
 from choral.server_step import described
 
 Kind = Literal["simulation", "rehearsal"]
+LONG = 100  # rounds, from which on some are tried for how long they take
+TRIALS, MOST_TRIED = 3, 2.0  # so many, and no further one after so many seconds
 
 
 def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | None = None) -> Result:
@@ -61,7 +65,7 @@ def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | Non
     job, source = job_and_source(data, settings)
     job, _ = with_proposed_kind(job, source)
     require_training(job)
-    study = settle(job, source)
+    study = settle(job, source, guess=kind == "simulation")
     folder = None if out is None else RunFolder.create(Path(out))
     return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
 
@@ -98,7 +102,16 @@ def settled_again(
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    study = settle(
+        job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, guess=about.traits.repeats,
+        reached=reached,
+    )  # fmt: skip
+    if (
+        about.plan.codec < CODECS
+    ):  # as an earlier version planned it: its reserves of δ, and the noise for what they left
+        begun = {name: getattr(about.plan, name) for name in ("noise", "overflow", "out_of_range", "codec")}
+        plan = replace(study.plan, **begun)
+        study = replace(study, plan=plan, codec=codec_of(plan, study.secure, study.model))
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -178,6 +191,28 @@ class Run:
     def rounds_left(self) -> int:
         """How many rounds the plan still has."""
         return self.study.plan.rounds - self.first + 1
+
+    def seconds_ahead(self) -> float:
+        """How long the rounds that are left take here at the least, measured; 0.0 where they are too few to ask.
+
+        Measured are rounds of training that nobody pays for or keeps, and what it takes to work out the ε of a round in
+        the middle of the run. Masks, files and tests come on top.
+        """
+        study, left = self.study, self.rounds_left
+        if left < LONG:
+            return 0.0
+        engine, cohort, parameters = engine_of(study), np.arange(study.plan.cohort), study.trained.start(0)
+        seconds, begin = math.inf, time.monotonic()
+        for number in range(TRIALS):  # the fastest one: the first is compiled on the way
+            began = time.monotonic()
+            engine.train(parameters, number, cohort)
+            seconds = min(seconds, time.monotonic() - began)
+            if time.monotonic() - begin > MOST_TRIED:
+                break
+        began = time.monotonic()
+        if study.costs.private and study.plan.devices <= MOST_SHOWN:
+            study.costs.spent_by_all(np.minimum(study.costs.allowed_rounds, study.plan.rounds - left // 2))
+        return left * (seconds + time.monotonic() - began)
 
     @property
     def stopped(self) -> str:
@@ -336,6 +371,7 @@ class Run:
             target=data.target,
             label_type=data.label_type,
             encoder=data.encoder,
+            written=study.job.data.written,
             privacy=outcome.privacy,
             test=outcome.test,
             baselines=outcome.baselines,

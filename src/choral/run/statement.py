@@ -13,7 +13,6 @@ from choral.learning.batches.poisson import PoissonDrawer
 from choral.plan import Plan
 from choral.privacy import groups, private_sums
 from choral.privacy.account import account_of
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import Costs
 from choral.privacy.events import Event
 from choral.privacy.exposure import Exposure
@@ -216,7 +215,7 @@ def _several(costs: Costs, device: int, rounds: int, delta: float, form: Several
     rows = min(groups.EXAMPLE, size)
     events: list[Event] = [costs.event(device, before) for before in range(rounds)]
     events += [] if costs.questions is None else [costs.questions.reserved]
-    charged = rounds * OUT_OF_RANGE / plan.rounds
+    charged = rounds * plan.out_of_range / plan.rounds
     if (part := costs.exposure(device, rounds)).sampled:
         draws, rounded = replace(plan, local_steps=1) if plan.once else plan, form == "all"
         room = PoissonDrawer(plan=draws).room(size, rounded=rounded)

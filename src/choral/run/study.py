@@ -26,7 +26,6 @@ from choral.learning.splits import Split
 from choral.learning.tables import Dataset
 from choral.plan import Budget, Participation, Plan, SecureSum
 from choral.planner import Prospect
-from choral.privacy.calibrate import OUT_OF_RANGE
 from choral.privacy.costs import NO_LIMIT, Costs
 from choral.run.code import Maker
 from choral.run.planning import noise_drowns, plan_of, prospect_of, server_step_of
@@ -73,7 +72,7 @@ class Study:
     @property
     def prospect(self) -> Prospect | None:
         """What can be expected of the run, from public numbers."""
-        return prospect_of(self.job, self.model, self.secure, devices=self.plan.devices, rows=float(self.rows.mean()))
+        return prospect_of(self.job, self.model, self.secure, rows=self.rows.tolist())
 
     @property
     def noise_drowns(self) -> bool:
@@ -106,19 +105,20 @@ def settle(
     seed: int | None = None,
     seeded: bool | None = None,
     keep_tables: bool = False,
+    guess: bool = False,
     reached: Callable[[], None] = unheard,
 ) -> Study:
     """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
 
     A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
-    `keep_tables` keeps those as well. `reached` is called three times on the way:
-    when the data, the plan and what each device can afford are there.
+    `keep_tables` keeps those as well. A simulation may `guess` from the rows how files are written. `reached` is called
+    three times on the way: when the data, the plan and what each device can afford are there.
     """
     if seed is None:
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, described = _load(job, source, dealt, keep_tables=keep_tables)
+    data, described = _load(job, source, dealt, keep_tables=keep_tables, guess=guess)
     split = _split(job, data, dealt)
     if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
         data, split = kept, _split(job, kept, dealt)
@@ -152,7 +152,7 @@ def settle(
     return study
 
 
-def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tuple[Dataset, str]:
+def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
     settings = job.data
     if source is None and settings.builtin == "adult":
@@ -190,6 +190,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         skew=settings.skew,
         seed=seed,
         keep_tables=keep_tables,
+        guess=guess,
     )
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
@@ -215,9 +216,9 @@ def _found(job: Job, path: str) -> DataSource:
     """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
     data = job.data
     if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.classes)
+        return read_npz(job.pattern(path), data.row_shape, data.class_names)
     if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.classes)
+        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
     return job.pattern(path)
 
 
@@ -257,7 +258,7 @@ def _with_enough_rows(job: Job, data: Dataset, trained_on: NDArray[np.int64]) ->
 
 def codec_of(plan: Plan, secure: SecureSum, model: Model) -> Codec:
     """How updates of this model become ring integers; what may leave its range is charged for."""
-    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=OUT_OF_RANGE)
+    return Codec.for_plan(plan, secure, model_of_units(model, plan).size, failure=plan.out_of_range)
 
 
 def check_delta(job: Job, rows: int) -> None:

@@ -22,6 +22,8 @@ FLOAT_BITS = 23  # every integer up to 2^23, and every grid point between, is a 
 DOUBLE_BITS = 30  # of an upload in float64 with whole noise, which `quantise` makes an int32 of
 _UNIT = 2.0**-24  # u: what one operation in float32 may be off by, relatively
 _WAY_OUT: dict[Law, str] = {"skellam": 'law = "discrete_gaussian", ', "discrete_gaussian": ""}  # a law with less noise
+_LONGER = 1 + 2.0**-10  # by so much clipping and adding in float32 can make a sum of clipped gradients too long
+_WIDER = 1 + 2.0**-5  # by so much noise is wider at most, which pays for what float32 adds to one record's part
 _SLACK = 1 + 2.0**-20  # dither and fraction are compared in float32; also covers the rounding of what is computed here
 
 
@@ -101,6 +103,43 @@ def longest(plan: Plan, dimensions: int) -> float:
     return plan.step_size * plan.clip * (1 + gradient) * (1 + sum_)
 
 
+def proved_range(plan: Plan, tail: float) -> float:
+    """C: so far no coordinate of an upload goes, whatever is drawn, as no noise passes `tail` deviations.
+
+    A batch may hold all the records that it has room for, each with a gradient of G in one direction; momentum carries
+    a step on, by at most `Plan.stretch`, and where rows weigh, so many records count as in the mean of a typical batch.
+    What float32 adds on the way is counted, at parameters up to `Codec.largest_parameter` (docs/accounting.md).
+
+    >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
+    ...             step_size=0.5, clip=1.0, noise=0.02)
+    >>> 5 * plan.widest_batch / 244 < proved_range(plan, 0.0) < 5.06 * plan.widest_batch / 244
+    True
+    """
+    noise = plan.update_noise
+    if plan.on_upload:
+        return plan.upload_bound * _LONGER + tail * noise * _WIDER
+    stretch = min(plan.stretch, plan.local_steps)
+    steps = plan.local_steps * stretch
+    drift = 32 * _UNIT * steps
+    if drift > 0.5:
+        raise PlanError(
+            "CH204",
+            f"local_steps = {plan.local_steps:,} with momentum = {plan.momentum:g}: float32 is too coarse for them.",
+            why="How far its rounding can carry an update is not bounded.",
+            fix="Use fewer local steps, or a smaller momentum.",
+        )
+    reach = plan.step_size * plan.clip * plan.widest_batch / plan.batch * steps
+    noisy = tail * noise * math.sqrt(plan.local_steps) * stretch
+    return (reach * _LONGER + noisy * _WIDER + steps * noise / 2) / (1 - drift)
+
+
+def _first_range(plan: Plan, tail: float) -> float:
+    """C of the codec's first version, for runs that began with it: it counted γ records in a batch."""
+    noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
+    reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+    return reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
+
+
 def sensitivity(plan: Plan, dimensions: int, grid: float) -> float:
     """How far the replacement of one record moves the integers of a strict round, in L2 (rule S6).
 
@@ -156,10 +195,7 @@ class Codec:
     def for_plan(cls, plan: Plan, secure: SecureSum, dimensions: int, *, failure: float = 2.0**-40) -> Self:
         """The codec with the finest grid that the modulus allows; refused if that is coarser than a third of the noise.
 
-        C = ητG + z·ησ√τ, z = √(2 ln(2drT/β)), bounds every coordinate of τ clipped steps with their Gaussian noise;
-        C = B + zσ bounds it where noise is added to the upload. Where rows weigh, a device's steps may count up to
-        16 times (`Plan.most_weight`), and the noise of all uploads is that of a typical one. Momentum makes both terms
-        larger, by at most `Plan.stretch`.
+        z = √(2 ln(2drT/β)) deviations of noise are counted; `proved_range` has the bound.
 
         >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
         ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -169,10 +205,10 @@ class Codec:
         require_number("failure", failure, below=1.0)
         if plan.strict:
             return cls._strict(plan, secure, max(dimensions, 1), failure)
-        noise, noises = plan.update_noise, 1 if plan.on_upload else plan.local_steps
-        reach = plan.upload_bound if plan.on_upload else plan.local_time * plan.clip * plan.most_weight * plan.stretch
+        noise = plan.update_noise
         tail = math.sqrt(2 * math.log(2 * max(dimensions, 1) * plan.cohort * plan.rounds / failure))
-        bound = reach + tail * noise * math.sqrt(noises) * (1 if plan.on_upload else plan.stretch)
+        bound = _first_range(plan, tail) if plan.codec == 1 else proved_range(plan, tail)
+        weight = plan.most_weight if plan.codec == 1 else plan.most_weight_of_batch
         room = 2 ** min(secure.value_bits - 1, FLOAT_BITS) - 1
         grid = 2.0 ** math.frexp(bound / (room - 1))[1]  # the next power of two above: one step is for rounding up
         if plan.noise > 0 and grid > noise / 3:  # rule S6: real leaks begin where the noise is 0.4 of the grid
@@ -189,7 +225,7 @@ class Codec:
             word_bits=secure.modulus_bits,
             lanes=secure.lanes,
             failure=failure,
-            noise_in_grid=noise / plan.most_weight / grid,  # of a local step, which may count several times
+            noise_in_grid=noise / weight / grid,  # of a local step, which may count several times
         )
 
     @classmethod
