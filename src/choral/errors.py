@@ -120,6 +120,7 @@ CODES: dict[str, str] = {
     "CH801": "a file or folder can't be written",
     "CH802": "a run folder is incomplete or changed",
     "CH803": "a vault can't be opened",
+    "CH804": "what was given is no run's folder",
     "CH900": "a process of the deployment can't be started or has ended",
     "CH901": "a device's own process can't be reached",
     "CH902": "a device's own process failed on a request",

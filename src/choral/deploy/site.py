@@ -293,7 +293,7 @@ class Home:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             approval = Approval(
                 study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy, table=held.table, code=code,
-                since=since, written=held.written, keys=True,
+                since=since, written=held.written, rows=held.trainer.rows, keys=True,
             )  # fmt: skip
             keep_json(self.path / APPROVAL, approval)
         return preview

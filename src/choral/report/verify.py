@@ -14,7 +14,7 @@ from choral.privacy import events
 from choral.privacy.costs import Costs
 from choral.record import RunRecord, charged_rounds, joined_rounds, of_right_form, read_run
 from choral.record.description import KindName
-from choral.report import signed, trust
+from choral.report import signed, trust, words
 from choral.report.asked_terms import has_questions
 from choral.report.pages import check_pages
 from choral.report.probes import PROBES_HOLD, check_probes
@@ -178,7 +178,11 @@ def _files(record: RunRecord) -> list[str]:
 def _rounds(record: RunRecord) -> list[str]:
     result, done = record.finished, len(record.rounds)
     measured = record.rounds[-1].test if record.rounds else {}
-    wrong = [] if result.rounds_done == done else [f"rounds.jsonl has {done:,} rounds, the result another number"]
+    wrong = (
+        []
+        if result.rounds_done == done
+        else [f"rounds.jsonl has {words.count(done, 'round')}, the result another number"]
+    )
     # Where the last round was not measured, the result's figures are its own.
     return wrong + (["the test figures are not those of the last round"] if result.test != measured != {} else [])
 
