@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from choral.backends.flower.parcels import KIND, parcel, unpacked
+from choral.backends.flower.parcels import KIND, packed, parcel, unpacked, with_head
 from choral.backends.relay import FRAME, HELLO
 from choral.errors import DeploymentError
 from choral.protocol.messages import Vector
@@ -86,14 +86,14 @@ class GridTransport:
             time.sleep(self._poll)
         return self.present()
 
-    def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
+    def exchange(self, outbox: Mapping[int, Vector], heads: Mapping[int, bytes]) -> Iterator[tuple[int, Vector]]:
         """The replies as they come, each with the device that the asked node is known to be."""
         begin = time.monotonic()
         end = begin + self._deadline
         unsent, asked = dict(outbox), dict[str, _Asked]()
         while True:
             self._greet()
-            asked |= self._send(unsent, end)
+            asked |= self._send(unsent, heads, end)
             replies = self._pull([*asked, *self._greetings])
             self._hear(replies)
             for reply in replies:
@@ -119,13 +119,14 @@ class GridTransport:
         """Whether a node that was never silent is still to say who it is."""
         return any(was.node not in self._silent for was in self._greetings.values())
 
-    def _send(self, unsent: dict[int, Vector], end: float) -> dict[str, _Asked]:
+    def _send(self, unsent: dict[int, Vector], heads: Mapping[int, bytes], end: float) -> dict[str, _Asked]:
         """Messages to the devices that are there; they leave the outbox."""
         ready = {number: node for number in unsent if (node := self._nodes.get(number)) is not None}
-        # Devices of a round are sent the same frame: Flower keeps and carries equal parcels once.
-        parcels = {id(unsent[number]): parcel(FRAME + unsent[number]) for number in ready}
+        # Devices of a round are sent the same frame: Flower keeps and carries equal arrays once.
+        frames = {id(unsent[number]): packed(unsent[number]) for number in ready}
         messages = [
-            self._message(parcels[id(unsent.pop(number))], node, end + _GRACE) for number, node in ready.items()
+            self._message(with_head(FRAME + heads[number], frames[id(unsent.pop(number))]), node, end + _GRACE)
+            for number, node in ready.items()
         ]
         ids = self._grid.push_messages(messages) if messages else ()
         pushed = {}

@@ -11,20 +11,38 @@ from choral.protocol.messages import Vector
 KIND = "query"  # Flower's name for a message that is neither training nor evaluation
 
 
-def parcel(data: Vector) -> RecordDict:
+def packed(data: Vector) -> ArrayRecord:
     """Bytes as Flower carries them: an array, which it cuts into pieces that fit its requests.
+
+    Equal arrays are kept and carried once, whatever goes with them in a message.
+    """
+    return ArrayRecord({"bytes": Array("uint8", (len(data),), "bytes", bytes(data))})
+
+
+def parcel(data: Vector) -> RecordDict:
+    """A message's content that is these bytes.
 
     >>> unpacked(parcel(b"frame"))
     b'frame'
     """
-    return RecordDict({"parcel": ArrayRecord({"bytes": Array("uint8", (len(data),), "bytes", bytes(data))})})
+    return with_head(b"", packed(data))
+
+
+def with_head(head: bytes, record: ArrayRecord) -> RecordDict:
+    """The same of bytes that are packed already, with a head before them.
+
+    >>> unpacked(with_head(b"head ", packed(b"frame")))
+    b'head frame'
+    """
+    return RecordDict({"parcel": record, **({"head": ConfigRecord({"bytes": head})} if head else {})})
 
 
 def unpacked(content: RecordDict) -> bytes | None:
-    """The bytes of a parcel, or None for anything else."""
-    record = content.get("parcel")
+    """The bytes of a parcel, its head first, or None for anything else."""
+    record, before = content.get("parcel"), content.get("head")
     array = record.get("bytes") if isinstance(record, ArrayRecord) else None
-    return None if array is None else array.data
+    head = before.get("bytes") if isinstance(before, ConfigRecord) else b""
+    return None if array is None or not isinstance(head, bytes) else head + array.data
 
 
 def relayed(message: Message, door: Path) -> Message:
