@@ -89,7 +89,7 @@ def three(**changes):
 
 def exchange(transport, frames):
     before = time.monotonic()
-    replies = sorted(transport.exchange(frames))
+    replies = sorted(transport.exchange(frames, dict.fromkeys(frames, b"")))
     return replies, time.monotonic() - before
 
 
@@ -242,7 +242,9 @@ def test_equal_frames_are_one_parcel_so_that_flower_carries_the_model_once():
     transport.gather(3, patience=5)
     seen = []
     push = grid.push_messages
-    grid.push_messages = lambda messages: seen.append([id(message.content) for message in messages]) or push(messages)
+    grid.push_messages = lambda messages: (
+        seen.append([id(message.content["parcel"]) for message in messages]) or push(messages)
+    )
     model = b"the model"
     exchange(transport, dict.fromkeys(range(3), model))
     assert len(set(seen[0])) == 1

@@ -435,7 +435,9 @@ def test_a_door_takes_what_the_studys_terms_allow_and_does_not_wait_for_more(con
     home, most = consortium.homes["hill"], 1 + REQUEST_HEAD + consortium.agreement.terms.frame_bytes
     assert most < 10_000  # a model of four numbers, and the records of three devices
     with agents({"hill": home}):
-        assert b"CH622" in relay.ask(home.socket, relay.FRAME + bytes(most - 1), timeout=20)  # read, and not the server's
+        assert b"CH622" in relay.ask(
+            home.socket, relay.FRAME + bytes(most - 1), timeout=20
+        )  # read, and not the server's
         with pytest.raises(DeploymentError, match=r"CH901"):
             relay.ask(home.socket, relay.FRAME + bytes(most), timeout=20)
 

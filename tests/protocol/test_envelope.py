@@ -25,9 +25,7 @@ class Site:
             self.heard = counter
 
         key = KEY.public_key().public_bytes_raw()
-        listener = Listener(
-            study=self.study, server_key=key, device=self.device, heard=lambda: self.heard, hear=hear
-        )
+        listener = Listener(study=self.study, server_key=key, device=self.device, heard=lambda: self.heard, hear=hear)
         return bytes(listener.opened(request))
 
     def refuses(self, request):

@@ -116,7 +116,9 @@ EXAMPLES: list[Message] = [
 
 
 def framed(message: Message) -> bytes:
-    return encode(message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b"")
+    return encode(
+        message, bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b""
+    )
 
 
 def read(frame: bytes) -> tuple[Message, memoryview]:
@@ -133,7 +135,9 @@ def refused(frame: bytes) -> str:
 def test_a_message_comes_back_as_it_was_sent(message):
     again, vector = read(framed(message))
     assert again == message
-    assert bytes(vector) == (bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b"")
+    assert bytes(vector) == (
+        bytes(range(VECTOR_BYTES)) if isinstance(message, Omega | Paths | Upload | Close | CloseEarly) else b""
+    )
 
 
 def test_the_vector_is_a_view_of_the_frame_and_no_copy():

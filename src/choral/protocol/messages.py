@@ -349,7 +349,10 @@ def decode(frame: Vector, *, vector_bytes: int, records_bytes: int) -> tuple[Mes
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The library's own text is left out: it may quote what was sent.
         raise malformed("its header does not follow the schema") from None
-    training_only, asking_only = isinstance(message, Probing | Agreeing | Paths | CloseEarly), isinstance(message, Inquire)
+    training_only, asking_only = (
+        isinstance(message, Probing | Agreeing | Paths | CloseEarly),
+        isinstance(message, Inquire),
+    )
     if _version(message) != version or (training_only if message.turn.asks else asking_only):
         raise malformed("its turn is of another kind than its version")
     vector = view[start:]

@@ -57,7 +57,8 @@ def serve(
         [
             sys.executable, "-m", "choral.backends.flower.gate", "--listen", address, "--to", str(link),
             "--certificate", str(certificate), "--key", str(key), "--nodes", str(keys),
-            "--most-bytes", str(request_bytes(frame_bytes)), "--patience", str(max(_REQUEST, patience)),
+            "--most-bytes", str(request_bytes(frame_bytes)), "--most-reply", str(reply_bytes(frame_bytes)),
+            "--patience", str(max(_REQUEST, patience)),
         ],
         folder,
     )  # fmt: skip
@@ -97,6 +98,15 @@ def request_bytes(frame_bytes: int) -> int:
     """
     pieces = -(-frame_bytes // PIECE)
     return min(frame_bytes, PIECE) + 2**16 + 2**12 * (pieces - 1)
+
+
+def reply_bytes(frame_bytes: int) -> int:
+    """The most that all parts of one message of a node may take together, what Flower writes around them included.
+
+    >>> reply_bytes(1000), reply_bytes(40_000_000)
+    (66536, 40094208)
+    """
+    return frame_bytes + 2**16 + 2**12 * (-(-frame_bytes // PIECE) - 1)
 
 
 def simulate(children: Children, folder: Path) -> str:
