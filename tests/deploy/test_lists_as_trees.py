@@ -20,7 +20,7 @@ from choral.protocol.terms import WHOLE_LISTS
 from choral.record import read_run
 from choral.report.verify import verify
 from choral.secagg.keys import Identity
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 HERE, COHORT = 6, 3  # each of those who are there takes part once in two rounds
 DELTA = 1e-6  # at most one in all the rows of 4,097 devices

@@ -19,7 +19,7 @@ from choral.learning.personal import fitted
 from choral.learning.reading import OPEN, Format
 from choral.learning.tables import encode, read_one
 from choral.run.folder import read_parameters, tensors
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 
 def traces(own, shared):

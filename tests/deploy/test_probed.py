@@ -5,7 +5,7 @@ import pytest
 from choral.errors import TrustError
 from choral.record import read_probes, read_run
 from choral.report.verify import verify
-from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, as_server, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, agents, table
 
 ROBUST = JOB.replace("cohort = 3", "cohort = 4\ncolluders = 0\nrobust = true").replace("rounds = 3", "rounds = 2")
 

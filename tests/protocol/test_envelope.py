@@ -1,4 +1,4 @@
-"""Heads of frames and of answers: what the server signs for one device, once; and what a device signs for one request."""
+"""Heads of frames and answers: what the server signs for one device, once, and what a device signs for one request."""
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -68,7 +68,7 @@ class Carrier(Present, Protocol):
 
 
 class Spoken:
-    """A transport over a carrier: what goes out is signed by the server, what comes back counts if its device signed it.
+    """A transport over a carrier: the server signs what goes out, and what comes back counts if its device signed it.
 
     An answer that its device did not sign is missing, and no more: whoever carries it may have made it. `unsigned` says
     whose answers were dropped so, and by which code, until somebody has taken note.

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -102,11 +103,15 @@ class Agent:
     """One approved device, ready to be asked; `answer` takes a relayed request and is called one at a time.
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
-    that was approved once more.
+    that was approved once more. `tell` is given each refusal of this device in words, for its owner's screen, and not
+    again while it refuses for the same reason.
     """
 
-    def __init__(self, home: Home, passphrase: str | None = None) -> None:
+    def __init__(
+        self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
+        self._tell, self._refused = tell, ""
         _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
         try:
@@ -154,22 +159,19 @@ class Agent:
         if kind != relay.FRAME:
             raise TrustError("CH600", "malformed message: of no known kind.")
         begin = time.monotonic()
-        frame, reply, size = self._said(asked)
-        self._note(frame, reply, size, time.monotonic() - begin)
-        return answered(self.identity, asked, reply)
-
-    def _said(self, request: memoryview) -> tuple[Vector, Vector, int]:
-        """The frame that the server has signed, if it has, what this device says to it, and the size of an upload."""
-        size = self.study.terms.upload_bytes
         try:
-            frame = self.listener.opened(request)
+            frame = self.listener.opened(asked)
         except ChoralError as error:
-            self.device.refusal = error
-            turn = self._turn_of(request[REQUEST_HEAD:])
-            return b"", encode(signed_refusal(self.identity, self.device.number, turn, error.code)), size
-        if not is_about_a_question(frame):
-            return frame, self.device.answer(frame), size
-        return frame, self.respondent.answer(frame), self.respondent.upload_bytes
+            reply: Vector = encode(
+                signed_refusal(self.identity, self.device.number, self._turn_of(asked[REQUEST_HEAD:]), error.code)
+            )
+            self._note(b"", reply, 0, time.monotonic() - begin, error)
+        else:
+            half = self.respondent if is_about_a_question(frame) else self.device
+            reply = half.answer(frame)
+            size = self.respondent.upload_bytes if half is self.respondent else self.study.terms.upload_bytes
+            self._note(frame, reply, size, time.monotonic() - begin, half.refusal)
+        return answered(self.identity, asked, reply)
 
     def _turn_of(self, frame: Vector) -> Turn:
         """The turn that a refused frame names, so that an honest server knows what was refused."""
@@ -202,13 +204,18 @@ class Agent:
 
         return preparation(terms, ledger=self.ledger, table=table, noise=lambda _: Stream.fresh(), note=note)
 
-    def _note(self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float) -> None:
+    def _note(
+        self, frame: Vector, reply: Vector, vector_bytes: int, seconds: float, refusal: ChoralError | None
+    ) -> None:
         terms = self.study.terms
         said, _ = decode(reply, vector_bytes=vector_bytes, records_bytes=terms.records_bytes)
         numbers: dict[str, int | str] = {"round": said.turn.round, "attempt": said.turn.attempt, "bytes": len(reply)}
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
+            if refusal is not None and self._refused != said.code:
+                self._tell(str(refusal))
+        self._refused = said.code if isinstance(said, Refusal) else ""
         if isinstance(said, Signed) and self.device.signed is not None:
             self._keep_end(frame, self.device.signed)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))

@@ -156,7 +156,7 @@ def attend(
     `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
     reported in words as it begins and ends, and is in the log.
     """
-    with Agent(home, passphrase) as agent, ExitStack() as stack:
+    with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed
 
         def serve() -> None:

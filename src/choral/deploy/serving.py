@@ -15,9 +15,9 @@ from choral.backends.wire import Carrier, Spoken, Wire
 from choral.config import read_text
 from choral.deploy.agreeing import KeyAgreements
 from choral.deploy.asking import WaitingQuestions
+from choral.deploy.certificates import speaks_with
 from choral.deploy.closing import close, closing_reason, mark_closing
 from choral.deploy.decisions import excluded_by
-from choral.deploy.certificates import speaks_with
 from choral.deploy.enrolment import SPEAKS, STUDY, private
 from choral.deploy.presence import ServerState, Sightings, seconds_from_now
 from choral.deploy.public_test import keep_test as keep_test

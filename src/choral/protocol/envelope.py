@@ -7,8 +7,8 @@ message as if the server had sent it. So a frame travels behind a head and an an
     head of an answer  magic ‖ version ‖ the device's signature, under the whole request that it answers
 
 The counter of a server only grows, and a device keeps the last one that it has accepted: no frame counts twice. An
-answer is bound to its request, counter included, so it fits no other. Both heads have a multiple of 8 bytes, since words
-that start there are added three times as fast. The frames inside stay as they are.
+answer is bound to its request, counter included, so it fits no other. Both heads have a multiple of 8 bytes, since
+words that start there are added three times as fast. The frames inside stay as they are.
 """
 
 import hashlib

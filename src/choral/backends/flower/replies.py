@@ -1,9 +1,9 @@
-"""What an enrolled node may push through the gate: replies to what it was handed, and no more of them than it was handed.
+"""What an enrolled node may push through the gate: replies to what it was handed, each once, and nothing else.
 
-Flower's Fleet API stores a pushed message as an instruction for another node if the message says that it comes from the
-server. It also stores messages for nodes that do not exist, and keeps each for months. So the gate reads what is pushed:
-one message at a time, from this node to the server, in reply to a message that the gate has handed to this very node.
-The objects that a reply consists of are counted in number and bytes.
+Flower's Fleet API stores a pushed message as an instruction for another node if the message says that it comes from
+the server. It also stores messages for nodes that do not exist, and keeps each for months. So the gate reads what is
+pushed: one message at a time, from this node to the server, in reply to a message that the gate has handed to this very
+node. The objects that a reply consists of are counted in number and bytes.
 """
 
 import contextlib
