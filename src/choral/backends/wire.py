@@ -52,6 +52,9 @@ class Present(Protocol):
     def unproved(self) -> Mapping[str, str]:
         """Names of devices that were claimed by others, and by whom."""
 
+    def reasons(self) -> Mapping[str, str]:
+        """Codes that say why devices did not answer when they were last asked, by name."""
+
 
 class Connected(Transport, Present, Protocol):
     """A transport that knows which devices are there."""
@@ -78,7 +81,7 @@ class Spoken:
         self._carrier, self._speaker, self._bundles = carrier, speaker, bundles
         self.unsigned: dict[int, str] = {}
         self.expect, self.announce, self.gather = carrier.expect, carrier.announce, carrier.gather
-        self.present, self.unproved = carrier.present, carrier.unproved
+        self.present, self.unproved, self.reasons = carrier.present, carrier.unproved, carrier.reasons
 
     def exchange(self, outbox: Mapping[int, Vector]) -> Iterator[tuple[int, Vector]]:
         """The answers as they come, without their signatures."""

@@ -96,6 +96,15 @@ class Places:
                     lines.pop(next(iter(lines)))()
                 lines[line] = close
 
+    def alone(self, line: Hashable, node: bytes) -> None:
+        """Close all other lines on which a node has signed: it was started again, and nobody is at their other ends.
+
+        A request for messages that is still held on one of them would take messages that nobody reads.
+        """
+        lines = self._signed.get(node, {})
+        for other in [other for other in lines if other != line]:
+            lines.pop(other)()
+
     @property
     def waiting(self) -> dict[bool, int]:
         """How many lines have not signed yet: of known networks, and of others."""
@@ -211,6 +220,7 @@ class Gate:
                 reply = await self.hand_on(request.target.decode(), kept, body)
             if request.target == _CONNECT:  # it has started again: what cut its line before may have been that
                 self.holds.pop(node, None)
+                self.places.alone(asyncio.current_task(), node)
         finally:
             self._busy[node] -= 1
         return await self._answer(line, *reply)

@@ -5,7 +5,7 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from choral.backends import relay
-from choral.errors import DeploymentError
+from choral.errors import CODES, DeploymentError
 from choral.protocol.messages import Vector
 
 KIND = "query"  # Flower's name for a message that is neither training nor evaluation
@@ -43,6 +43,17 @@ def unpacked(content: RecordDict) -> bytes | None:
     array = record.get("bytes") if isinstance(record, ArrayRecord) else None
     head = before.get("bytes") if isinstance(before, ConfigRecord) else b""
     return None if array is None or not isinstance(head, bytes) else head + array.data
+
+
+def refused_by(content: RecordDict) -> str:
+    """The code in a refusal of the machine that a message came to; empty for anything else.
+
+    >>> refused_by(RecordDict({"refusal": ConfigRecord({"code": "CH901"})})), refused_by(parcel(b"frame"))
+    ('CH901', '')
+    """
+    record = content.get("refusal")
+    code = record.get("code") if isinstance(record, ConfigRecord) else None
+    return code if isinstance(code, str) and code in CODES else ""
 
 
 def relayed(message: Message, door: Path) -> Message:
