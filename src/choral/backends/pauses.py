@@ -3,6 +3,8 @@
 import random
 from collections.abc import Callable
 
+_draw = random.SystemRandom().uniform
+
 
 class Pauses:
     """Pauses for one who tries again and again; each is drawn from the upper half of a length that doubles to a bound.
@@ -15,9 +17,7 @@ class Pauses:
     [1.0, 2.0, 4.0, 8.0, 8.0]
     """
 
-    def __init__(
-        self, shortest: float, longest: float, *, draw: Callable[[float, float], float] = random.SystemRandom().uniform
-    ) -> None:
+    def __init__(self, shortest: float, longest: float, *, draw: Callable[[float, float], float] = _draw) -> None:
         self._shortest, self._longest, self._draw = shortest, longest, draw
         self._length = shortest
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from choral.config import read_text
 from choral.deploy.agent import Agent
-from choral.deploy.certificates import check_dates
-from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, STUDY, host_of, keep
+from choral.deploy.certificates import check_dates, speaks_with
+from choral.deploy.enrolment import AUTHORITY, CERTIFICATE, KEY, SPEAKS, STUDY, host_of, keep
 from choral.deploy.lookout import Lookout, Tell
 from choral.deploy.ownership import UNIX
-from choral.deploy.serving import StudyStatus, conduct, require_unfinished, run_folder, status
+from choral.deploy.serving import FLOWER, StudyStatus, conduct, require_unfinished, run_folder, status
 from choral.deploy.site import NODE_KEY, Home
 from choral.deploy.site_result import finished
 from choral.errors import ChoralError, DeploymentError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from choral.backends.flower.control import Control
 
 CONDUCTOR = f"{conduct.__module__}:{conduct.__name__}"  # what Flower's processes, which are below, load to run a study
-FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
 _ROOT = 0  # the user's number
 LOOK = 1.0  # seconds between two looks at the processes of a run
 GLANCE = 0.2  # the same at what its folder says: a round may take less than a second
@@ -63,6 +62,7 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     check_user(_user(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
+    speaks_with(read_text(folder / SPEAKS), study.server_key.hex())  # and CH602 for a study in which nobody signs
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 

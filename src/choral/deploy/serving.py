@@ -38,6 +38,8 @@ from choral.secagg.hybrid import require_available
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START = 2**32
+FLOWER = "flower"  # the folder for what Flower writes: its database, its logs
+_CLOCK = "CH905"
 WAITING, SIGNING = "waiting for devices", "asking the sites to sign"  # states of a server
 PATIENCE = 3600.0  # seconds that a server waits for enough sites to be connected, before it gives up for now
 CAUGHT = "CH606"  # a device that contradicted what it had sent itself: it is not called again
@@ -105,6 +107,7 @@ class Deployed(Place):
         self.gone: dict[int, str] = {}  # the code of who has refused permanently, until the server restarts
         self.findings = Findings(terms=self.terms)  # since the last round that is over
         self.lost: list[int] = []  # charged in attempts that failed, since the last round that is over
+        self.refusing: dict[int, str] = {}  # the code of who has refused, until it takes part again
         self.counts = np.zeros(len(self.names), dtype=np.int64)
         self.spoilt = 0  # numbers of the last sum that were out of range
         self.questions = WaitingQuestions(
@@ -207,6 +210,7 @@ class Deployed(Place):
     def _note(self, found: Findings) -> None:
         self.findings.add(found)
         self.findings.unproved |= dict.fromkeys(self.transport.unsigned, "an answer")
+        self.refusing |= found.refusals | self.transport.unsigned
         self.transport.unsigned.clear()
         self.gone |= {number: code for number, code in self.findings.refusals.items() if code in LASTING}
         self.gone |= dict.fromkeys(self.findings.named, CAUGHT)
@@ -252,6 +256,7 @@ class Deployed(Place):
             self.probed = None if self.guard is None else self.guard.noted(self.wire.asked, opened)
             included = tuple(self.terms.numbers[name] for name in opened.included)
             self.counts[list(included)] += 1
+            self.refusing = {number: code for number, code in self.refusing.items() if number not in included}
             self.spoilt = opened.spoilt
             return Opened(total=opened.integers, included=included)
         finally:
@@ -346,6 +351,8 @@ class Deployed(Place):
         current: ServerState = {"state": state, "at": at, "gone": self._named(self.gone)}
         current |= {"connected": seen["connected"], "last_seen": seen["last_seen"]}
         current |= waits or ServerState()
+        if why := self._named(self.refusing) | dict(self.transport.reasons()):
+            current["why"] = why
         if error is not None:
             current |= {"code": error.code, "reason": str(error)}
         if claims := self.transport.unproved():
@@ -386,6 +393,7 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     """Where a study stands: its round, who took part, who refused by which code, and the time left."""
     study = study or Agreement.read(folder / STUDY)
     path, names = run_folder(folder, study).path, [bundle.id for bundle in study.roster]
+    late = dict.fromkeys(with_wrong_clocks(folder, study), _CLOCK)
     shown: StudyStatus = {
         "study": study.file.name,
         "devices": names,
@@ -406,12 +414,22 @@ def status(folder: Path, study: Agreement | None = None) -> StudyStatus:
     return {
         **shown,
         **state,
+        "why": state.get("why", {}) | late,
         "rounds_done": done,
         "took_part": dict(zip(names, map(int, counts), strict=True)),
         "seconds_left": round(spent / done * (study.plan.rounds - done), 1) if done else None,
         "stopped": record.result.stopped if record.result else None,
         "test": record.rounds[-1].test if done else {},
     }
+
+
+def with_wrong_clocks(folder: Path, study: Agreement) -> frozenset[str]:
+    """The sites that the gate does not let in since their clocks are wrong; none where Flower was never started."""
+    if not (folder / FLOWER).exists():
+        return frozenset()
+    from choral.backends.flower import processes  # Flower is an extra
+
+    return processes.with_wrong_clocks(folder / FLOWER, {device.id: device.node for device in study.file.devices})
 
 
 def stop(folder: Path) -> None:

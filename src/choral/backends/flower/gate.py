@@ -24,7 +24,7 @@ import socket
 import ssl
 import sys
 from base64 import b64decode
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from email.utils import formatdate
 from pathlib import Path
@@ -51,6 +51,7 @@ _HELLO_BYTES = 2**14  # of the first record of TLS
 _HELLO = b"\x16\x03"  # how a ClientHello begins: a handshake, of any version
 _GLANCE = 0.05  # seconds between two looks for the rest of a ClientHello
 HOLD = 10.0  # seconds for which a request for messages is held: shorter than what ends idle connections on most ways
+LATE = "late.json"  # next to the SuperLink's socket: the nodes whose clock is wrong
 _PULL, _CONNECT = b"/v1/fleet/pull-messages", b"/v1/fleet/activate-node"
 _NOTHING = (200, b"")  # the status and the body of an answer without a message
 
@@ -141,14 +142,17 @@ class Gate:
         most_bytes: int,
         most_reply: int,
         patience: float = 60.0,
+        note_late: Callable[[frozenset[bytes]], object] = frozenset,
     ) -> None:
         """`nodes` are public keys as Flower writes them; `patience` is how long a body or an answer may take, in s.
 
         `most_bytes` is how long a request may be, `most_reply` how long all parts of a reply may be together.
+        `note_late` is given the nodes that sign as they should, and whose clock is wrong, whenever these change.
         """
         self.client, self._most_bytes, self._patience = client, most_bytes, patience
         self._nodes = {key: _public_key(key) for key in nodes}
-        self._replies = {key: Replies(most_reply) for key in self._nodes}
+        self._replies = defaultdict[bytes, Replies](lambda: Replies(most_reply))
+        self._late, self._note_late = set[bytes](), note_late
         self.places = Places(len(self._nodes))
         self._busy: Counter[bytes] = Counter()  # requests of each node that are under way
         self.holds: dict[bytes, float] = {}  # for how long a node is held whose line was cut before
@@ -279,9 +283,15 @@ class Gate:
             key = b64decode(headers[api.PUBLIC_KEY.encode()], validate=True)
             signature = b64decode(headers[api.SIGNATURE.encode()], validate=True)
             stamp = headers[api.TIMESTAMP.encode()].decode("ascii")
-            return key if api.has_signed(self._nodes[key], stamp, signature) else None
+            if not api.has_signed(self._nodes[key], stamp, signature):
+                return None
+            in_time = api.counts_now(stamp)
         except (KeyError, ValueError, TypeError):
             return None
+        if in_time == (key in self._late):  # the node's clock is wrong, or right again
+            self._late ^= {key}
+            self._note_late(frozenset(self._late))
+        return key if in_time else None
 
 
 async def _hello(connection: socket.socket) -> None:
@@ -399,7 +409,16 @@ def main() -> int:
     behind = httpx.AsyncHTTPTransport(uds=args.to)
     client = httpx.AsyncClient(base_url="http://superlink", transport=behind, timeout=args.patience)
     nodes = [key.encode() for key in json.loads(args.nodes.read_text())]
-    gate = Gate(client, nodes, most_bytes=args.most_bytes, most_reply=args.most_reply, patience=args.patience)
+    late = Path(args.to).with_name(LATE)
+
+    def note_late(nodes: frozenset[bytes]) -> None:
+        late.write_text(json.dumps(sorted(key.decode() for key in nodes)))
+
+    note_late(frozenset())
+    gate = Gate(
+        client, nodes, most_bytes=args.most_bytes, most_reply=args.most_reply, patience=args.patience,
+        note_late=note_late,
+    )  # fmt: skip
     host, _, port = args.listen.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with (

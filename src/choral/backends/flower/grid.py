@@ -152,7 +152,7 @@ class GridTransport:
         return pushed
 
     def _greet(self, asked: Iterable[_Asked] = ()) -> None:
-        """See who is connected, and ask who it is every node that is not known, or that has not answered for a while."""
+        """See who is connected, and ask who it is every node that is not known, or is late with an answer."""
         now = time.monotonic()
         if now - self._looked < LOOK:
             return
@@ -201,7 +201,7 @@ class GridTransport:
         return spoke
 
     def _explain(self, was: _Asked, reply: Message) -> None:
-        """Note by which code a device's machine says that there is no answer, where it is known which device's it is."""
+        """Note by which code a device's machine says that there is no answer, where the device is known."""
         names = {number: id for id, number in self._ids.items()}
         name = names.get(was.number) if was.number is not None else (self._bound or {}).get(was.node)
         if name in self._ids and (code := refused_by(reply.content) if reply.has_content() else ""):

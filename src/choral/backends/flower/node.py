@@ -109,7 +109,7 @@ def stay_connected(address: str, authority: Path, key: Path, answer: Callable[[M
 def leave(address: str, authority: Path, key: Path) -> None:
     """Tell the server that this node is gone, by the number that it had last, in case that it was killed.
 
-    A SuperLink that has not heard so takes a node that comes back for a second one, and does not let it in for a minute.
+    A SuperLink that has not heard so takes a node that comes back for a second one and lets it in after a minute only.
     """
     path = key.with_suffix(NUMBER)
     with contextlib.suppress(OSError, ValueError, httpx.HTTPError), Api(address, authority=authority) as api:

@@ -11,6 +11,7 @@ from choral.backends import relay
 from choral.backends.flower.api import PIECE
 from choral.backends.flower.children import PROXIES, Children
 from choral.backends.flower.control import Control, public_key
+from choral.backends.flower.gate import LATE
 from choral.errors import ConfigError
 
 __all__ = ["Children", "Control", "command", "conduct", "connect", "free_address", "serve", "simulate"]
@@ -88,6 +89,15 @@ def conduct(
         bound.write_text(json.dumps(nodes))
         words += ["--nodes", str(bound)]
     children.start("conductor", [sys.executable, "-m", module, *words], folder)
+
+
+def with_wrong_clocks(folder: Path, devices: Mapping[str, str]) -> frozenset[str]:
+    """The devices, by their nodes' keys (OpenSSH lines), whose clocks are wrong, as the gate in this folder says."""
+    try:
+        late = json.loads((folder / LATE).read_text())
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(id for id, key in devices.items() if late and public_key(key).decode() in late)
 
 
 def request_bytes(frame_bytes: int) -> int:
