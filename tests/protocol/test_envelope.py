@@ -1,5 +1,8 @@
 """Heads of frames and answers: what the server signs for one device, once, and what a device signs for one request."""
 
+import json
+from pathlib import Path
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from choral.errors import TrustError
 from choral.protocol.envelope import ANSWER_HEAD, REQUEST_HEAD, Listener, Speaker, answer_in, answered
 from choral.secagg.keys import Identity
+from tests.vectors import first_envelope, second_envelope
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([one]) * 32) for one in (1, 2))
 STUDY = bytes(range(32))
@@ -99,3 +103,17 @@ def test_what_a_device_signs_elsewhere_is_no_answer_and_what_a_server_signs_is_n
 
 def test_frames_of_a_round_start_where_words_are_added_fast():
     assert REQUEST_HEAD % 8 == ANSWER_HEAD % 8 == 0
+
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "envelope.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("implementation", [first_envelope, second_envelope], ids=["choral", "second"])
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['kind']}: {vector['name']}")
+def test_both_implementations_give_what_the_vectors_say(implementation, vector):
+    assert implementation.outcome(vector) == {name: vector[name] for name in ("gives", "refused") if name in vector}
+
+
+def test_the_second_implementation_has_nothing_of_choral():
+    text = (Path(__file__).parents[1] / "vectors" / "second_envelope.py").read_text(encoding="utf-8")
+    assert "choral" not in text.replace("docs/secure-sum.md", "")
