@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import json
 import socket
 import ssl
 import threading
@@ -20,9 +21,11 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
 from choral.backends.flower import gate as gate_module
+from choral.backends.flower.control import public_key
 from choral.backends.flower.gate import Gate, Places
-from choral.backends.flower.processes import free_address
+from choral.backends.flower.processes import free_address, with_wrong_clocks
 from choral.backends.flower.replies import MOST_HANDED, PUSH_MESSAGE, PUSH_OBJECT, Replies
+from choral.deploy.certificates import node_key
 from tests.backends.flower_stage import Listening
 from tests.backends.flower_stage import certificates as write_certificates
 
@@ -360,9 +363,9 @@ def pulled(behind):
     def ask():
         begin = time.monotonic()
         trusted = ssl.create_default_context(cafile=behind.folder / "authority.pem")
-        with httpx.Client(verify=trusted, timeout=20) as client:
+        with httpx.Client(verify=trusted, timeout=20) as client, contextlib.suppress(httpx.TransportError):
             answer = client.post(f"https://{behind.address}{PULL}", headers=behind.signed())
-        got.append((time.monotonic() - begin, answer.content))
+            got.append((time.monotonic() - begin, answer.content))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -408,3 +411,37 @@ def test_nothing_is_asked_for_a_node_that_has_hung_up_and_the_next_is_held_for_h
     time.sleep(0.1)
     assert len(waiting.seen) == 1  # the message is still there for whoever connects next
     assert waiting.post(path="/v1/fleet/activate-node") == 200 and not holds  # it was started again
+
+
+def test_a_node_whose_clock_is_wrong_is_named_until_it_is_right_and_nobody_else_is(behind):
+    noted = []
+    behind.listening.gate._note_late = lambda nodes: noted.append(set(nodes))
+    private, _ = generate_key_pairs()
+    assert behind.post(headers=behind.signed(private=private, ahead=400.0)) == 401  # a signature of somebody else
+    assert noted == []
+    assert [behind.post(headers=behind.signed(ahead=seconds)) for seconds in (20.0, -400.0, 0.0, 0.0)] == [
+        401,
+        401,
+        200,
+        200,
+    ]
+    assert noted == [{behind.public}, set()]
+
+
+def test_the_devices_whose_clocks_are_wrong_are_known_by_their_nodes_keys(tmp_path):
+    keys = {name: node_key()[1] for name in ("hill", "lake")}
+    assert with_wrong_clocks(tmp_path, keys) == frozenset()  # no gate was started here
+    (tmp_path / gate_module.LATE).write_text(json.dumps([public_key(keys["lake"]).decode()]))
+    assert with_wrong_clocks(tmp_path, keys) == {"lake"}
+
+
+def test_a_node_that_was_started_again_loses_its_old_lines_so_that_none_of_them_takes_its_messages(waiting):
+    lost, got = pulled(waiting)
+    assert waiting.post(path="/v1/fleet/activate-node") == 200
+    lost.join()
+    assert got == []
+    thread, got = pulled(waiting)
+    waiting.message = b"message"
+    ring(waiting)
+    thread.join()
+    assert got[0][1] == b"message"
