@@ -9,6 +9,7 @@ from choral.cli import main
 from choral.cli.server import _tell_changes
 from choral.deploy.agent import Agent
 from choral.deploy.enrolment import SPEAKS
+from choral.deploy.services import serve_study
 from choral.deploy.serving import COUNTED, speaker_of, status, stop
 from choral.deploy.site_status import status as site_status
 from choral.errors import StorageError, TrustError
@@ -176,11 +177,15 @@ def test_a_site_signs_no_end_before_the_last_round_without_a_reason(consortium):
 
 
 def test_a_server_without_ml_kem_ends_before_its_first_exchange_and_blames_nobody(consortium, monkeypatch):
-    monkeypatch.setattr(hybrid, "available", lambda: False)
     transport = Sockets(consortium.homes)
-    with pytest.raises(TrustError, match=r"CH611 .*pip install -U cryptography"):
+    with agents(consortium.homes) as running, pytest.raises(TrustError, match=r"CH611 .*pip install -U cryptography"):
+        monkeypatch.setattr(hybrid, "available", lambda: False)
         consortium.conductor(transport).run()
-    assert transport.seen == []
+    assert transport.seen == [] and running["hill"].device.vault.memory.heard == 0
+    shown = status(consortium.study)
+    assert (shown["code"], shown["gone"]) == ("CH611", {})  # on the server's screen, and not as what its devices said
+    with pytest.raises(TrustError, match="CH611"):
+        next(serve_study(consortium.study, as_root=True))  # before any process is started
     assert all(not Ledger.read(home.ledger_path).balance.charges for home in consortium.homes.values())
 
 

@@ -91,7 +91,7 @@ SPEAKERS: list[Mutant] = [
     ),
     bug(
         "a server without ML-KEM blames its devices",
-        "choral.deploy.serving:Deployed.__init__",
+        "choral.protocol.key_round:KeyRound.__init__",
         "require_available()",
         "None",
         FORGED + "test_a_server_without_ml_kem_ends_before_its_first_exchange_and_blames_nobody",

@@ -20,6 +20,7 @@ from choral.deploy.site_result import finished
 from choral.errors import ChoralError, DeploymentError
 from choral.run.agreement import Agreement
 from choral.run.watch import unheard
+from choral.secagg.hybrid import require_available
 
 if TYPE_CHECKING:
     from choral.backends.flower.children import Children
@@ -63,6 +64,8 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
     speaks_with(read_text(folder / SPEAKS), study.server_key.hex())  # and CH602 for a study in which nobody signs
+    if study.hybrid:
+        require_available()
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
 

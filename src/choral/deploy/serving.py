@@ -34,7 +34,6 @@ from choral.run.folder import RunFolder, now, write_json, write_whole
 from choral.run.guard import Guard
 from choral.run.places import Opened, Place
 from choral.run.runs import Run
-from choral.secagg.hybrid import require_available
 
 STATE, TURN, STOP, COUNTED = "state.json", "turn.json", "stop", "speaks.json"
 _FRAMES_OF_A_START = 2**32
@@ -97,8 +96,6 @@ class Deployed(Place):
         self.run_folder = run_folder(folder, self.agreement)
         self.transport = Spoken(transport, speaker_of(folder, self.agreement), self.terms.whole.bundles)
         self.patience = patience
-        if self.terms.hybrid:
-            require_available()  # here, and not by blaming the devices for keys that this machine can't check
         self.wire = Wire(self.terms, self.transport)
         self.agreements = KeyAgreements(self.wire)
         self.names = self.terms.ids
