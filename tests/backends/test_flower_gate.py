@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -36,14 +37,14 @@ HEARTBEAT, PUSH = "/v1/fleet/send-node-heartbeat", "/v1/fleet/push-messages"
 class Behind:
     """A gate for one node, with a stand-in for the SuperLink that notes what reaches it and can be held up."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, others=()):
         write_certificates(folder)
         self.folder, self.address, self.seen = folder, free_address(), []
         self.private, public = generate_key_pairs()
         self.public = public_key_to_bytes(public)
         self.held, self.waiting, self.message = None, threading.Semaphore(0), b"yes"
         client = httpx.AsyncClient(base_url="http://superlink", transport=httpx.MockTransport(self._reply))
-        gate = Gate(client, [self.public], most_bytes=MOST, most_reply=MOST, patience=20.0)
+        gate = Gate(client, [self.public, *others], most_bytes=MOST, most_reply=MOST, patience=20.0)
         self.listening = Listening(gate, self.address, folder)
 
     async def _reply(self, request):
@@ -170,6 +171,20 @@ def test_six_addresses_without_a_key_keep_no_site_out(behind, with_tls):
     finally:
         for line in held:
             line.close()
+
+
+def test_a_hundred_sites_behind_one_address_are_all_let_in_at_once_though_strangers_crowd_there(tmp_path):
+    pairs = [generate_key_pairs() for _ in range(100)]
+    keys = [(private, public_key_to_bytes(public)) for private, public in pairs]
+    made = Behind(tmp_path, [public for _, public in keys])
+    try:
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(100) as pool:
+            for _ in range(300):
+                stack.enter_context(made.socket(FLOOD[0]))
+            headers = [made.signed(private=private, public=public) for private, public in keys]
+            assert list(pool.map(lambda one: made.post(headers=one), headers)) == [200] * 100
+    finally:
+        made.listening.close()
 
 
 def test_a_line_that_says_nothing_costs_no_object_of_tls(behind, monkeypatch):
