@@ -63,7 +63,8 @@ def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = Fals
     check_user(_user(), as_root=as_root)
     study = Agreement.read(folder / STUDY)
     require_unfinished(run_folder(folder, study))
-    speaks_with(read_text(folder / SPEAKS), study.server_key.hex())  # and CH602 for a study in which nobody signs
+    public = study.server_key.hex()  # CH602 for a study of before, in which nobody signs
+    speaks_with(read_text(folder / SPEAKS), public)
     if study.hybrid:
         require_available()
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why

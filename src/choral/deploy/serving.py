@@ -365,7 +365,8 @@ def speaker_of(folder: Path, study: Agreement) -> Speaker:
     Its file says from where on the counters of this start are; the seconds since 1970 begin them, so that a folder from
     a backup repeats none either.
     """
-    key = speaks_with(read_text(folder / SPEAKS), study.server_key.hex())
+    public = study.server_key.hex()
+    key = speaks_with(read_text(folder / SPEAKS), public)
     path = run_folder(folder, study).path / COUNTED
     before = converted(read_json(path), Counted, path).starts if path.exists() else 0
     starts = max(before + 1, int(time.time()))
