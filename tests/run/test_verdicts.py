@@ -96,7 +96,7 @@ def test_where_no_class_is_rare_or_an_older_run_did_not_measure_it_the_accuracy_
 
 def test_a_run_measures_what_a_verdict_about_a_rare_class_needs(tmp_path):
     frame = FRAME.assign(label=(FRAME.x > 0.45).astype(int))  # 13 %
-    result = start("simulation", frame, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    result = choral.simulate(frame, **JOB, rounds=2, compare=True, out=tmp_path / "run")
     outcome = result.record.result
     assert 0.05 < outcome.measured.rarest < 0.25 and outcome.measured.loss_error > 0
     assert 0.5 < outcome.baselines.alone_auc <= 1 and outcome.baselines.alone_loss > 0

@@ -248,6 +248,7 @@ def _rotate(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services
     from choral.deploy.site import Home
+    from choral.deploy.site_status import status
 
     home = Home(args.home)
     if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
@@ -281,7 +282,7 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say("FINISHED  the study is over, and this site has signed its end", "NEXT      choral device result")
+        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
@@ -297,10 +298,17 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
+def _over(early: str, then: str) -> str:
+    """How a study has ended here: after its last round, or early and why, as the server says."""
+    if early:
+        return f"ENDED     early, the server says: {escaped(early)}; {then}"
+    return f"FINISHED  the study is over; {then}"
+
+
 def _status_lines(shown: "SiteStatus") -> list[str]:
     lines = [f"DEVICE    {shown.name} · server {shown.server} · {'running' if shown.running else 'not running'}"]
     if shown.finished:
-        lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
+        lines.append(_over(shown.ended_early, "choral device result shows the model and the page to sign"))
     elif shown.waiting_since:
         lines += _waiting(shown)
     if shown.cut_off and not shown.finished:

@@ -192,11 +192,11 @@ class Home:
     def check_known(self, study: Agreement, vault: Vault) -> None:
         """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
         joined = self.joined
-        server = (study.file.address, study.file.certificate)
-        if server != (joined.server.address, joined.server.certificate):
+        server = (study.file.address, study.file.certificate, study.file.server_key)
+        if server != (joined.server.address, joined.server.certificate, joined.server.server_key):
             raise TrustError(
                 "CH601",
-                "the server's address or certificate is not the one of the invitation.",
+                "the server's address, certificate or key is not the one of the invitation.",
                 fix="Ask the coordinator by phone; if it is right, join again with the new invitation and --again.",
             )
         own = self._card_of(vault.memory)
@@ -269,6 +269,7 @@ class Home:
         study = Agreement.read(study_file)
         check_names(study.file, study.job)
         vault = self.vault(passphrase)
+        _ = study.server_key  # refuses a study of before, in which anybody may speak as the server
         self.check_known(study, vault)
         policy.check(study)
         policy.check_keys(study)
