@@ -94,6 +94,23 @@ def test_the_bound_of_a_pull_home_and_of_parts_is_reached(way):
     assert moved == pytest.approx(claimed(work), rel=1e-9)
 
 
+@pytest.mark.parametrize("pull", [0.0, 4.0, 0.5])
+def test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on(pull):
+    """The worst record, one row with two labels, under a pull: nearly all of the bound where the grid is fine."""
+    model, x = MODELS["one logit"], np.array([[0.8, 0.6]] * 6, np.float32)
+    plan = Plan(devices=4, cohort=4, rounds=1, rows=6, batch=6, local_steps=12, step_size=0.05, clip=0.05, noise=0.01,
+                sampling="partition", noise_is_added="once", row_length=2.0, pull=pull,
+                law="discrete_gaussian")  # fmt: skip
+    codec, start = Codec.for_plan(plan, SecureSum.for_cohort(4), model.size), np.zeros(model.size, np.float32)
+    labels = np.array([[0, 1, 0, 1, 0, 1], [1, 1, 0, 1, 0, 1]], np.int32)
+    dither = np.random.default_rng(3).random(model.size)
+    work = LocalWork.of(plan)
+    assert work.steps(model, 6) == 12
+    one, other = (quantise(local_work(model, work, start, x, each), dither, codec.grid) for each in labels)
+    most = sensitivity(plan, model.size, codec.grid)
+    assert 0.98 * most <= np.linalg.norm(one.astype(float) - other) <= most
+
+
 def test_a_strong_pull_ends_at_the_proximal_point():
     """Its gradient, of the clipped loss and of the pull, vanishes: θ − v = κ·Σ g_j(v)/γ."""
     model, rng = MODELS["one logit"], np.random.default_rng(5)

@@ -15,7 +15,7 @@ from choral.plan.secure_sum import Adversary, SecureSum
 from choral.plan.units import UNITS, Unit, UnitName, unit_of
 
 __all__ = [
-    "AGAINST", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
+    "AGAINST", "CODECS", "COUNT_LENGTH", "LARGEST_LOG_CLIP", "LAWS", "LEAST_PROBES", "LEAST_SCALE", "MOST_PROBES",
     "MOST_ROUNDING", "MOST_WEIGHT", "MOST_WHOLE", "NOISE_IS_ADDED", "PARTICIPATIONS", "PASSES", "SAMPLINGS",
     "SCHEDULES", "SMOOTHING", "SUM_KINDS", "UNITS", "WEIGHINGS", "Adversary", "Against", "Budget", "Law",
     "NoiseIsAdded", "Participation", "Passes", "Plan", "Sampling", "Schedule", "SecureSum", "SumKind", "Unit",
@@ -45,10 +45,14 @@ MOST_ROUNDING = 0.01  # of the noise on an upload: a device refuses a plan in wh
 COUNT_LENGTH = 0.2  # λ: in clips, how far apart "my update is within the clip" and "it is not" are sent
 LARGEST_LOG_CLIP = 22.0  # of an adaptive clip, and of its inverse: 3.6e9, below 2^32
 LEAST_PROBES, MOST_PROBES = 8, 256  # of a plan that has any
-UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times ηGτ, which few devices ever reach
+UPLOAD_ROOM = 16  # an upload with noise once is clipped to so many times GT, which few devices ever reach
 # The laws of whole noise, each with its least deviation in grid steps: the codec keeps to it, and rule S6 counts on it.
 LEAST_SCALE: dict[Law, int] = {"discrete_gaussian": 8, "skellam": 512}
-SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S7 and S8)
+SMOOTHING = 3  # t: the deviation of the random rounding that turns a Gaussian into whole numbers (rules S4, S6 to S8)
+# Versions of the codec. In the first, of plans up to 0.2.0, discrete Gaussian noise counts as zCDP except where it is
+# added once, and a pull takes nothing off. In the second it is wider by `SMOOTHING` and counts as Gaussian, with the
+# pull.
+CODECS = 2
 
 
 def require_law(law: Law, *, local_steps: int, sampling: Sampling) -> None:
@@ -108,7 +112,7 @@ class Plan:
     which it shows its whole noisy upload: both are functions of what the figure against everyone is proved for, and
     neither leaves anything of the figure with the secure sum. `momentum`, `proximal` (the weight of FedProx's pull to
     the model that was sent) and `schedule` (of the step sizes of a round) say what a device makes of its noisy
-    gradients.
+    gradients. `codec` is the version of the codec, which decides how noise of whole numbers counts.
 
     >>> plan = Plan(devices=16, cohort=10, rounds=20, rows=2440, batch=244, local_steps=10,
     ...             step_size=0.5, clip=1.0, noise=0.02)
@@ -141,6 +145,7 @@ class Plan:
     momentum: float = 0.0
     proximal: float = 0.0
     schedule: Schedule = "constant"
+    codec: int = CODECS
 
     def __post_init__(self) -> None:
         require_whole("devices", self.devices)
@@ -164,6 +169,7 @@ class Plan:
         self._require_weighing()
         self._require_probes()
         self._require_optimiser()
+        require_whole("codec", self.codec, most=CODECS)
 
     def _require_probes(self) -> None:
         """Probes show something of each upload, so each must carry noise; turns are opened only where they are."""
@@ -324,6 +330,31 @@ class Plan:
         return self.local_steps * self.step_size
 
     @property
+    def pulled_time(self) -> float:
+        """The local time T, or what a pull leaves of it: κ(1 − (1 − η/κ)^K).
+
+        >>> plan = Plan(devices=2, cohort=2, rounds=1, rows=9, batch=9, local_steps=100, step_size=1.0, clip=1.0,
+        ...             noise=1.0, sampling="partition", noise_is_added="once", row_length=1.0, pull=10.0)
+        >>> round(plan.pulled_time, 3)  # nearly the proximal point: κ
+        10.0
+        """
+        if not self.pull or self.step_size < 1e-9 * self.pull:  # floats could no longer tell what so weak a pull takes
+            return self.local_time
+        if self.step_size >= self.pull:  # devices take more and shorter steps, which never move a model by more
+            return self.pull
+        return -self.pull * math.expm1(self.local_steps * math.log1p(-self.step_size / self.pull))
+
+    @property
+    def counted_time(self) -> float:
+        """The time by which a record moves an upload with noise once, 2G/γ of it, as the plan's noise counts it."""
+        return self.local_time if self.strict and self.codec == 1 else self.pulled_time
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether whole noise is wider by `SMOOTHING`, by which discrete Gaussian noise counts as Gaussian."""
+        return self.strict and (self.once or (self.law == "discrete_gaussian" and self.codec > 1))
+
+    @property
     def update_noise(self) -> float:
         """The noise of one step, or of the upload where it is added once, in the units of what is sent."""
         if self.adaptive:
@@ -335,7 +366,8 @@ class Plan:
         """B, the longest upload where noise is added to it."""
         if self.protects.clips_update:
             return 1.0 if self.adaptive else self.clip
-        return UPLOAD_ROOM * self.clip * self.local_time
+        # A pull leaves less to send, and a finer grid for whole noise, where nothing else depends on the bound.
+        return UPLOAD_ROOM * self.clip * (self.counted_time if self.strict else self.local_time)
 
     @property
     def gaussian(self) -> bool:
@@ -375,12 +407,22 @@ class Plan:
         usual = {("law", "gaussian"), ("unit", "record"), ("noise_is_added", "every step"), ("row_length", 0.0),
                  ("pull", 0.0), ("parts", 1), ("rows_per_person", 0), ("clip_quantile", 0.0),
                  ("weighing", "equally"), ("probes", 0), ("opened_turns", 0), ("momentum", 0.0), ("proximal", 0.0),
-                 ("schedule", "constant")}  # fmt: skip
+                 ("schedule", "constant"), ("codec", self.codec if self.gaussian else 1)}  # fmt: skip
         return {name: value for name, value in asdict(self).items() if (name, value) not in usual}
+
+    @classmethod
+    def completed(cls, values: Mapping[str, object]) -> dict[str, object]:
+        """What `to_dict` wrote with the version of its codec, which plans up to 0.2.0 do not name.
+
+        >>> Plan.completed({"law": "skellam"})
+        {'codec': 1, 'law': 'skellam'}
+        """
+        return dict(values) if values.get("law", "gaussian") == "gaussian" else {"codec": 1, **values}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Self:
         """The plan that `to_dict` described."""
+        values = cls.completed(values)
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise PlanError(

@@ -172,7 +172,7 @@ class Agreement:
     @cached_property
     def plan(self) -> Plan:
         """The plan."""
-        return converted(self.file.plan, Plan, "plan")
+        return converted(Plan.completed(self.file.plan), Plan, "plan")
 
     @cached_property
     def secure(self) -> SecureSum:
