@@ -14,6 +14,7 @@ PRICES: list[Mutant] = []
 # What is proved about noise, rounding and lengths.
 INTEGERS = "tests/privacy/test_mechanisms_integer_noise.py::"
 COVER = "choral.privacy.cover:"
+LOST = "tests/privacy/test_losses.py::test_what_transforms_lose_is_far_below_what_is_kept_for_it_in_plans_of_any_size"
 PROOFS: list[Mutant] = [
     bug(
         "whole updates with noise as narrow as their Gaussian",
@@ -36,6 +37,34 @@ PROOFS: list[Mutant] = [
         "plan.counted_time * plan.clip * (1 + MOST_ROUNDING) * plan.counted_time / plan.local_time",
         "tests/learning/test_once.py::"
         "test_with_one_dither_one_record_moves_the_integers_by_no_more_than_the_codec_counts_on",
+    ),
+    bug(
+        "only the columns of a model are rounded",
+        "choral.learning.once:LocalWork.rounding",
+        "(d * outputs + moves) * v / (rate * self.clip)",
+        "(d + moves) * v / (rate * self.clip)",
+        "tests/learning/test_once.py::test_the_rounding_of_a_step_counts_every_number_of_the_model",
+    ),
+    bug(
+        "transforms that lose nothing",
+        "choral.privacy.losses:Tilted._lost",
+        "math.sqrt(squares) * self.error + math.exp(_TAIL) * most",
+        "math.exp(_TAIL) * most",
+        LOST,
+    ),
+    bug(
+        "one step's transform pays for all steps",
+        "choral.privacy.losses:Composed.tilted",
+        "lost + count * error",
+        "lost + error",
+        LOST,
+    ),
+    bug(
+        "losses rounded down to the grid",
+        "choral.privacy.losses:of_step",
+        "probabilities[1:] += upper",
+        "probabilities[1:] += upper * (1 - 1e-06)",
+        "tests/privacy/test_losses.py::test_no_point_of_a_steps_curve_lies_above_that_of_its_losses_on_the_grid",
     ),
     bug(
         "a study compared with its price at the wrong ends",
