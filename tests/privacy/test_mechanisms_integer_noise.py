@@ -57,6 +57,14 @@ def test_a_discrete_gaussian_is_charged_twice_the_uses_over_z_squared(version):
     assert "2 of the devices" in summed.adversary
 
 
+def test_what_no_gaussian_covers_is_in_the_event_of_every_release():
+    """3·10⁻⁷⁷ for each of 2³¹ numbers; a δ below that is not to be had with such noise."""
+    assert 2**31 * 3e-77 < integer_noise.MISSED < 2**-220
+    assert against_everyone(part()).event.delta == 3 * integer_noise.MISSED
+    assert against_everyone(part()).epsilon(1e-70) == math.inf
+    assert against_everyone(replace(part(), codec=1)).event.delta == 0
+
+
 def test_epsilon_of_an_older_plan_is_that_of_the_optimal_conversion_of_that_rho():
     """The conversion in mpmath, minimised there (tests/privacy/oracles.py)."""
     found = against_everyone(replace(part(), codec=1)).epsilon(1e-5)

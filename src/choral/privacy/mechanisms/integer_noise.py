@@ -11,6 +11,8 @@ from choral.privacy.rules import EVERYONE, Loss, Mechanism, one_step, summing_se
 
 WholeNoise = Gaussian | Zcdp | Skellam  # what whole noise may count as
 
+# δ of one release: the chance that it is no function of a Gaussian, 3·10^-77 for each of up to 2^31 numbers.
+MISSED = 2.0**-222
 _MOST_COORDINATES = 2**24  # of an update with whole noise: the codec refuses more
 _RULES = {"S6": "one step per round, whole-number noise on the grid"}
 _WHY_BATCHES = "the rows are split into batches: of sampled ones with whole-number noise nothing is proved."
@@ -21,12 +23,12 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> WholeNoise
 
     The codec sees to that, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model matters
     here. Where the codec makes discrete Gaussian noise wider by `SMOOTHING` (`Plan.smoothed`), it counts as the
-    Gaussian that it rounds. Other events are those of the least deviation, which cost no less than any larger one.
+    Gaussian that it rounds, except for `MISSED`. Other events are those of the least deviation, which cost no less than any larger one.
 
     >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
     ...                    sampling="partition", law="discrete_gaussian")
-    >>> whole_noise(part, 4)
-    Gaussian(mu=1.0, delta=0.0)
+    >>> whole_noise(part, 4).mu
+    1.0
     >>> whole_noise(replace(part, codec=1), 4)  # as in plans up to 0.2.0
     Zcdp(rho=0.5, delta=0.0)
     """
@@ -36,7 +38,7 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> WholeNoise
         # No sum of whole numbers exceeds that of their squares, and no event has a smaller l1 than l2.
         return Skellam(l1=max(l2 * l2, l2), l2=l2, variance=float(honest_noises * scale**2), releases=uses)
     if part.smoothed:
-        return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises))
+        return Gaussian(mu=l2 / scale * math.sqrt(uses / honest_noises), delta=uses * MISSED)
     return _as_zcdp(l2, scale, uses, honest_noises)
 
 
@@ -57,8 +59,10 @@ class IntegerNoise(Mechanism):
     def event(self, part: Exposure, rounds_before: int, reserved: float, noises: int = 1) -> WholeNoise:
         """The uses of a record that this round adds."""
         uses = part.uses_after(rounds_before + 1) - part.uses_after(rounds_before)
-        nothing = Gaussian(mu=0.0) if part.smoothed else Zcdp(rho=0.0)
-        return replace(whole_noise(part, uses, noises) if uses else nothing, delta=reserved)
+        if not uses:
+            return Gaussian(mu=0.0, delta=reserved) if part.smoothed else Zcdp(rho=0.0, delta=reserved)
+        event = whole_noise(part, uses, noises)
+        return replace(event, delta=event.delta + reserved)
 
     def against_everyone(self, part: Exposure) -> Loss:
         """Rule S6: any loss function."""

@@ -40,7 +40,8 @@ def _uploads(part: Exposure, count: int, noises: int, reserved: float = 0.0) -> 
     step of rule S5 whose noise is σ_u in units of Δ/2.
     """
     if part.strict:
-        return replace(whole_noise(part, count, noises), delta=reserved)
+        event = whole_noise(part, count, noises)
+        return replace(event, delta=event.delta + reserved)
     if part.sampled:
         multiplier = 2 * part.noise / movement(part) * math.sqrt(noises)
         return Poisson(noise_multiplier=multiplier, probability=part.batch / part.rows, steps=count, delta=reserved)
