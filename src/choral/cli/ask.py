@@ -114,7 +114,7 @@ def _inquiry(args: argparse.Namespace) -> "Inquiry":
     kind = "rehearsal" if args.rehearse else "simulation"
     out = args.out or new_folder(job.run.name)
     if args.plan:
-        return inquiry.Inquiry(kind, settle(job, keep_tables=True), folder=out)  # type: ignore[arg-type]
+        return inquiry.Inquiry(kind, settle(job, keep_tables=True, guess=not args.rehearse), folder=out)  # type: ignore[arg-type]
     return inquiry.begun(kind, job, {}, out=out)  # type: ignore[arg-type]
 
 

@@ -38,10 +38,10 @@ in this order:
 
 
 FORMAT = {
-    "delimiter": "what separates the table's cells",
-    "decimal": 'its decimal point, "." or ","',
-    "encoding": "its encoding: utf-8, utf-16, cp1252, latin-1, …",
-    "dates": 'its dates: "day first" or "month first"',
+    "delimiter": "what separates the table's cells (default: by its header line)",
+    "decimal": 'its decimal point, "." or "," (default: "," where the delimiter is not a comma)',
+    "encoding": "its encoding: utf-16, cp1252, latin-1, … (default: utf-8)",
+    "dates": 'its dates: "day first" or "month first" (default: 2024-01-31)',
 }
 
 
@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
     )  # fmt: skip
     for name, what in FORMAT.items():
-        approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
+        approve.add_argument(f"--{name}", metavar="X", help=what)
     approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")
     approve.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
@@ -170,7 +170,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
-    from choral.learning.reading import Format
+    from choral.learning.columns import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike

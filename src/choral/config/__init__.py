@@ -31,6 +31,7 @@ from choral.plan import Sampling, usual_sampling
 from choral.server_step import DEFAULT, ServerStep, step_of
 
 T = TypeVar("T")
+_OF_TABLES = (".csv", ".gz", ".xz", ".parquet", ".pq", ".xlsx", ".xls", ".tsv")
 BUILT_IN = tuple(KINDS)  # models that are named; any other is somebody's own code
 
 
@@ -148,6 +149,13 @@ _TABLES: dict[str, type] = {
 
 def read(path: str | Path, **settings: Any) -> Job:  # noqa: ANN401 - every setting has its own type, and each is checked
     """The Job that a file describes; a setting given by name replaces the file's, and None leaves it as it is."""
+    if Path(path).suffix.lower() in _OF_TABLES:
+        raise ConfigError(
+            "CH105",
+            "is a table, and a choral.toml is needed here.",
+            where=str(path),
+            fix=f"Write one for it: choral init {path} --label COLUMN",
+        )
     text = read_text(path, fix="Give the path of a choral.toml.").removeprefix("\ufeff")  # a mark of some editors
     source, given = str(path), _placed(settings)
     if not given:

@@ -93,7 +93,7 @@ class SettingsByName(TypedDict, total=False):
     row_shape: Sizes | None
     builtin: Literal["adult"] | None
     label: str | None
-    classes: Texts | None
+    classes: list[str | int | bool] | tuple[str | int | bool, ...] | None
     own_labels: dict[str, str] | None
     label_bounds: Range | None
     columns: dict[str, dict[str, Any]] | None
@@ -108,6 +108,7 @@ class SettingsByName(TypedDict, total=False):
     decimal: str | None
     encoding: str | None
     dates: DateOrder | None
+    empty: Texts | None
     encoder: str | None
     encoder_sha256: str | None
     embeddings: int | None

@@ -22,8 +22,8 @@ from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
+from choral.learning.columns import OPEN, Format
 from choral.learning.once import OnceTraining
-from choral.learning.reading import OPEN, Format
 from choral.learning.trainer import LocalTraining
 from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
@@ -59,6 +59,7 @@ class Holdings:
     costs: Costs
     table: str  # of what the study reads, in the order of its rows
     whole: str  # of all columns, in any order of rows
+    written: Format  # how the table was read, with nothing left open
 
 
 class Home:
@@ -232,8 +233,9 @@ class Home:
             names=(self.joined.name,), questions=study.settled.costs.questions,
         )  # fmt: skip
         return Holdings(
-            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
-        )
+            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False),
+            written=table.written,
+        )  # fmt: skip
 
     def open_ledger(self, vault: Vault, policy: Policy | None = None) -> Ledger:
         """The ledger for writing, with the limits of this policy if one is given; an old one is refused (CH402)."""
@@ -290,7 +292,7 @@ class Home:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             approval = Approval(
                 study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy, table=held.table, code=code,
-                since=since, written=written, keys=True,
+                since=since, written=held.written, keys=True,
             )  # fmt: skip
             keep_json(self.path / APPROVAL, approval)
         return preview

@@ -175,7 +175,7 @@ class Inquiry:
 def begun(kind: Kind, data: DataSource, settings: dict[str, Any], *, out: Path, drop: float = 0.0) -> Inquiry:
     """The questions of a new run: its folder has what `choral resume` needs to train in it, from the same ledgers."""
     job, source = job_and_source(data, settings)
-    study = settle(job, source, keep_tables=True)
+    study = settle(job, source, keep_tables=True, guess=kind == "simulation")
     inquiry = Inquiry(kind, study, folder=out, drop=drop)  # refused before a folder is made
     Run(kind, study, folder=RunFolder.create(out), drop=drop).begin()
     return inquiry

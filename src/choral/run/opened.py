@@ -61,6 +61,7 @@ def opened(folder: str | Path, *, model: GivenModel | None = None, encoder: str 
         target=None if card.label_bounds is None else _target(job, card.label_bounds),
         label_type=card.label_type,
         encoder=_encoder(card, job, encoder),
+        written=job.data.written,
         privacy=result.privacy,
         test=result.test,
         baselines=result.baselines,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from choral.errors import ConfigError, TableError
 from choral.learning import tables
-from choral.learning.columns import Categorical, Numeric, encode, level_of
+from choral.learning.columns import OPEN, Categorical, Format, Numeric, encode, level_of
 from choral.learning.encoder import Encoder
 from choral.learning.evaluate import explained, predict
 from choral.learning.label_types import LabelType, typed
@@ -31,6 +31,7 @@ class TrainedModel:
     target: Numeric | None = field(repr=False)  # how the label was scaled, where it is a number
     label_type: LabelType = "text"
     encoder: Encoder | None = field(default=None, repr=False)  # what rows pass through before the model
+    written: Format = field(default=OPEN, repr=False)  # how texts in the cells of a data frame are read
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -73,7 +74,7 @@ class TrainedModel:
         if self.encoder is not None:
             if isinstance(rows, np.ndarray):
                 return self.encoder.scaled(self.encoder.embed(rows.astype(np.float32)))
-            return self.encoder.scaled(self.encoder.of_table(from_frame(rows)))
+            return self.encoder.scaled(self.encoder.of_table(from_frame(rows, self.written)))
         if isinstance(rows, np.ndarray):
             if rows.shape[1:] != self.model.row:
                 raise TableError(
@@ -82,7 +83,7 @@ class TrainedModel:
                     fix="Give a data frame with the table's columns, or rows × features.",
                 )
             return rows.astype(np.float32)
-        return encode(from_frame(rows), self.columns)
+        return encode(from_frame(rows, self.written), self.columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

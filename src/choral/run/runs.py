@@ -61,7 +61,7 @@ def start(kind: Kind, data: DataSource, settings: dict[str, Any], log: Log | Non
     job, source = job_and_source(data, settings)
     job, _ = with_proposed_kind(job, source)
     require_training(job)
-    study = settle(job, source)
+    study = settle(job, source, guess=kind == "simulation")
     folder = None if out is None else RunFolder.create(Path(out))
     return Run(kind, study, folder=folder, drop=drop, compare=compare, log=log).finish()
 
@@ -98,7 +98,10 @@ def settled_again(
             where=str(path),
             fix="Give the same data: choral.resume(folder, data).finish().",
         )
-    study = settle(job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, reached=reached)
+    study = settle(
+        job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, guess=about.traits.repeats,
+        reached=reached,
+    )  # fmt: skip
     if study.plan.digest != about.plan_digest:
         raise StorageError(
             "CH802",
@@ -336,6 +339,7 @@ class Run:
             target=data.target,
             label_type=data.label_type,
             encoder=data.encoder,
+            written=study.job.data.written,
             privacy=outcome.privacy,
             test=outcome.test,
             baselines=outcome.baselines,

@@ -106,19 +106,20 @@ def settle(
     seed: int | None = None,
     seeded: bool | None = None,
     keep_tables: bool = False,
+    guess: bool = False,
     reached: Callable[[], None] = unheard,
 ) -> Study:
     """The study that a job describes, over the data that it names or that is given; asks nobody, writes nothing.
 
     A run that goes on after a crash brings the seed that it began with. Questions are about the rows as they are, so
-    `keep_tables` keeps those as well. `reached` is called three times on the way:
-    when the data, the plan and what each device can afford are there.
+    `keep_tables` keeps those as well. A simulation may `guess` from the rows how files are written. `reached` is called
+    three times on the way: when the data, the plan and what each device can afford are there.
     """
     if seed is None:
         seed = job.run.seed if job.run.seed is not None else secrets.randbits(62)
     seeded = job.run.seed is not None if seeded is None else seeded
     dealt = seed if seeded else 0  # who holds which row is no secret
-    data, described = _load(job, source, dealt, keep_tables=keep_tables)
+    data, described = _load(job, source, dealt, keep_tables=keep_tables, guess=guess)
     split = _split(job, data, dealt)
     if (kept := _with_enough_rows(job, data, split.train.sizes)) is not data:
         data, split = kept, _split(job, kept, dealt)
@@ -152,7 +153,7 @@ def settle(
     return study
 
 
-def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tuple[Dataset, str]:
+def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool, guess: bool) -> tuple[Dataset, str]:
     """The job's data and where it came from, in words."""
     settings = job.data
     if source is None and settings.builtin == "adult":
@@ -190,6 +191,7 @@ def _load(job: Job, source: DataSource, seed: int, *, keep_tables: bool) -> tupl
         skew=settings.skew,
         seed=seed,
         keep_tables=keep_tables,
+        guess=guess,
     )
     named = path if source is None else source
     # The file's name and not where it lies: reports travel, and a path may name a person.
@@ -215,9 +217,9 @@ def _found(job: Job, path: str) -> DataSource:
     """What the job's path names: arrays that are read here, or tables, which are read as they are loaded."""
     data = job.data
     if data.npz is not None:
-        return read_npz(job.pattern(path), data.row_shape, data.classes)
+        return read_npz(job.pattern(path), data.row_shape, data.class_names)
     if data.images is not None:
-        return read_images(job.pattern(path), data.row_shape or (), data.classes)
+        return read_images(job.pattern(path), data.row_shape or (), data.class_names)
     return job.pattern(path)
 
 

@@ -36,7 +36,7 @@ def question_of(job: Job) -> Question:
     >>> question_of(parse('privacy.epsilon = 1.0\nmodel.kind = "additive"\n' + data)).words()
     'What is a model of "sick" by "age", with cells for numbers?'
     """
-    said, classes = job.model, job.data.classes
+    said, classes = job.model, job.data.class_names
     label = job.data.label if job.data.builtin is None else ADULT_LABEL
     left_out = {label, said.time, *(job.data.ignore or ())}
     given = {
@@ -101,7 +101,7 @@ def proposal_for(job: Job, source: DataSource = None) -> ModelProposal:
         return of_lives(job.model.time)
     if job.describes_training:
         return DESCRIBED
-    kappa = kappa_of(settle(job, source))
+    kappa = kappa_of(settle(job, source, guess=True))
     return UNSUITED if kappa is None else of_effects(kappa)
 
 

@@ -23,7 +23,8 @@ def whole_noise(part: Exposure, uses: int, honest_noises: int = 1) -> WholeNoise
 
     The codec sees to that, with a deviation of at least `LEAST_SCALE` grid steps, so neither grid nor model matters
     here. Where the codec makes discrete Gaussian noise wider by `SMOOTHING` (`Plan.smoothed`), it counts as the
-    Gaussian that it rounds, except for `MISSED`. Other events are those of the least deviation, which cost no less than any larger one.
+    Gaussian that it rounds, except for `MISSED`. Other events are those of the least deviation, which cost no less than
+    any larger one.
 
     >>> part = Exposure.of(rounds=4, local_steps=1, cohort=2, devices=2, rows=100, batch=100, noise=0.04, clip=1.0,
     ...                    sampling="partition", law="discrete_gaussian")
