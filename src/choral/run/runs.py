@@ -104,9 +104,7 @@ def settled_again(
         job, data, seed=about.seed, seeded=about.seeded, keep_tables=keep_tables, guess=about.traits.repeats,
         reached=reached,
     )  # fmt: skip
-    if (
-        about.plan.codec < CODECS
-    ):  # as an earlier version planned it: its reserves of δ, and the noise for what they left
+    if about.plan.codec < CODECS:  # an earlier version planned it: its reserves of δ, and the noise for what they left
         begun = {name: getattr(about.plan, name) for name in ("noise", "overflow", "out_of_range", "codec")}
         plan = replace(study.plan, **begun)
         study = replace(study, plan=plan, codec=codec_of(plan, study.secure, study.model))
