@@ -63,6 +63,7 @@ def test_the_number_to_compare_comes_after_all_else_and_nothing_is_recorded_with
     number = next(place for place, line in enumerate(lines) if line.startswith("NUMBER"))
     assert all(not line.startswith(("COSTS", "LIMIT", "SENDS")) for line in lines[number:])
     assert outcome(recorded=False)[-1].startswith("NOTHING was recorded or sent. Add --yes")
+    assert "--yes" not in outcome(recorded=False, asked=True)[-1]  # who can be asked is asked
     assert outcome(recorded=True)[-1] == "NEXT      choral device run"
     assert outcome(recorded=True, runs=True) == outcome(recorded=True)[:-1]  # it runs now
 

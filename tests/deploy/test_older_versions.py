@@ -78,8 +78,10 @@ class Versions:
 
     def approve(self, version, name, fails=""):
         allowed = ["--allow-card-keys"] if version == "new" else []
-        words = ["study/study.toml", "--max-epsilon", 4, "--delta", 1e-4, "--data", f"{name}.csv", "--yes", *allowed]
-        return self.run(version, "device", "approve", *words, "--home", f"h-{name}", fails=fails)
+        words = ["study/study.toml", "--max-epsilon", 4, "--delta", 1e-4, "--data", f"{name}.csv", *allowed]
+        words = ["device", "approve", *words, "--home", f"h-{name}"]
+        said = self.run(version, *words, fails=fails)
+        return said if fails else self.run(version, *words, "--yes")
 
     def finish(self, server, sites):
         """All rounds, over Flower; what the server says."""
