@@ -5,11 +5,12 @@ import json
 import pytest
 
 from choral.cli import approval, main
+from choral.deploy import public_test
 from choral.deploy.comparing import last_drawn
 from choral.deploy.policy import Policy
 from choral.errors import TrustError
 from choral.run.agreement import Agreement
-from tests.run.consortium import Consortium
+from tests.run.consortium import Consortium, table
 
 
 @pytest.fixture(scope="module")
@@ -137,15 +138,15 @@ def test_what_is_recorded_is_the_study_that_was_shown_and_not_what_its_file_says
 
 
 def test_a_swapped_table_is_not_the_one_that_is_approved(consortium):
-    home, table = consortium.homes["hill"], consortium.tables["hill"]
-    shown = home.propose(consortium.study / "study.toml", Policy(epsilon=20.0, delta=1e-4), table)
-    before = table.read_text()
+    home, file = consortium.homes["hill"], consortium.tables["hill"]
+    shown = home.propose(consortium.study / "study.toml", Policy(epsilon=20.0, delta=1e-4), file)
+    before = file.read_text()
     try:
-        table.write_text(consortium.tables["lake"].read_text())
+        file.write_text(consortium.tables["lake"].read_text())
         home.accept(shown)
         assert home.approval.table == shown.held.table  # and an agent refuses any other (CH313)
     finally:
-        table.write_text(before)
+        file.write_text(before)
 
 
 def test_what_the_screen_said_of_the_ledger_must_still_hold(consortium):
@@ -178,3 +179,18 @@ def test_yes_without_a_question_takes_the_study_that_was_compared_and_no_other(c
     file.write_text(consortium.agreement.text)
     assert code("--yes") == (0, None)
     assert approved_digest(home) == consortium.agreement.digest.hex()
+
+
+def test_the_public_table_that_is_kept_is_the_one_that_was_checked(consortium, tmp_path, monkeypatch):
+    """Its file is exchanged for one that does not fit, as soon as it was read."""
+    public = table(tmp_path / "public.csv", seed=9)
+    good, read = public.read_bytes(), public_test._read_test
+
+    def checked(path, study):
+        found = read(path, study)
+        public.write_text("nothing\n1\n")
+        return found
+
+    monkeypatch.setattr(public_test, "_read_test", checked)
+    public_test.keep_test(consortium.study, public)
+    assert (consortium.study / "test.csv").read_bytes() == good
