@@ -302,6 +302,7 @@ def test_flags_of_a_service_that_do_not_go_together_are_refused(study, capsys, f
 
 def test_a_sealed_home_takes_its_passphrase_from_a_file(study, tmp_path, capsys):
     (tmp_path / "secret").write_text("correct horse\n")
+    (tmp_path / "secret").chmod(0o600)
     words = ["device", "join", study / "study/invitation.toml", "--name", "sealed", "--home", tmp_path / "home"]
     assert said(capsys, *words, "--card", tmp_path / "card", "--passphrase-file", tmp_path / "secret")[0] == 0
     status, reported = said(capsys, "device", "ledger", "--home", tmp_path / "home")

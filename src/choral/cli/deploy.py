@@ -54,6 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine", choices=("superlink", "simulation"), default="superlink",
         help="Flower's SuperLink and SuperNodes (default), or its simulation engine without TLS and node keys",
     )  # fmt: skip
+    parser.add_argument(
+        "--trust-model", action="append", default=[], metavar="NAME=FILE",
+        help="run module:function from FILE, or from an installed package",
+    )  # fmt: skip
     parser.add_argument("--as-root", action="store_true", help="with --engine simulation: allow it to run as root")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the study, the sites and all logs in this new folder"
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             if args.demo:
                 deployment = local.of_adult(folder, args.local, args.rounds or ROUNDS)
             else:
-                deployment = local.of_job(folder, args.job, args.local, args.rounds)
+                deployment = local.of_job(folder, args.job, args.local, args.rounds, args.trust_model)
         if args.engine == "simulation" and not args.json:
             print(f"NOTE    {OPEN}", file=sys.stderr, flush=True)
         _show(deployment.run(args.engine, as_root=args.as_root), show=not args.json)

@@ -5,7 +5,7 @@ import glob
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib import metadata, resources
@@ -19,7 +19,7 @@ from choral import config
 from choral.config.writing import to_toml
 from choral.deploy import services
 from choral.deploy.agent import answers
-from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, prepare
+from choral.deploy.enrolment import AUTHORITY, JOB, STUDY, card_text, enrol, keep, prepare
 from choral.deploy.policy import Policy
 from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
@@ -81,7 +81,9 @@ class LocalResult(Record, frozen=True, kw_only=True):
 class LocalDeployment:
     """A study folder and the homes of its sites in one folder, up to the approvals; then `run` runs it, once."""
 
-    def __init__(self, folder: Path, job: str, tables: Mapping[str, Path], encoder: str = "") -> None:
+    def __init__(
+        self, folder: Path, job: str, tables: Mapping[str, Path], encoder: str = "", models: Sequence[str] = ()
+    ) -> None:
         from choral.backends.flower import processes  # Flower is an extra
 
         if len(tables) < FEWEST:
@@ -92,6 +94,11 @@ class LocalDeployment:
         self.observed: Observed | None = None
         (folder / JOB).write_text(job, encoding="utf-8")
         self.invitation = prepare(self.study_folder, folder / JOB, processes.free_address())
+        for model in models:  # the coordinator's own copy of each "module:function=FILE"
+            name, _, file = model.partition("=")
+            if file:
+                module = Path(*name.partition(":")[0].split(".")).with_suffix(".py")
+                keep(self.study_folder / module, config.read_text(Path(file).expanduser()))
         # Homes by number: a simulated node knows its number and nothing else.
         self.homes = [
             Home.join(folder / "sites" / str(number), self.invitation, name) for number, name in enumerate(tables)
@@ -104,7 +111,7 @@ class LocalDeployment:
         limit = self.agreement.settled.limits[0]
         for home, table in zip(self.homes, tables.values(), strict=True):
             # Server and sites are one person's here, who has asked for the study.
-            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True, encoder=encoder)
+            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True, encoder=encoder, models=[*models])
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:
@@ -188,8 +195,13 @@ def of_adult(folder: Path, devices: int, rounds: int) -> LocalDeployment:
     return LocalDeployment(folder, job.text, tables)
 
 
-def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> LocalDeployment:
-    """The deployment that a choral.toml describes: a file for each site, or one file dealt over them."""
+def of_job(
+    folder: Path, job_file: Path, devices: int, rounds: int | None, models: Sequence[str] = ()
+) -> LocalDeployment:
+    """The deployment that a choral.toml describes: a file for each site, or one file dealt over them.
+
+    `models` are "module:function=FILE" of a model that is somebody's own code.
+    """
     job = config.read(job_file)
     check_deployable(job)
     text = job.text if rounds is None else with_rounds(job.text, rounds)
@@ -202,7 +214,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     pattern = getattr(job.data, key)
     paths = [Path(path) for path in sorted(glob.glob(job.pattern(pattern), recursive=True))]
     if len(paths) == devices:
-        return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder)
+        return LocalDeployment(folder, text, {path.stem: path for path in paths}, encoder, models)
     if len(paths) != 1 or is_arrays(paths[0]):
         raise ConfigError(
             "CH104",
@@ -213,7 +225,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
     written = sniffed(paths[0], job.data.written)
     delimiter = written.delimiter or ","
     tables = deal(read_rows(paths[0], delimiter, written.encoding or "utf-8"), devices, folder, delimiter)
-    return LocalDeployment(folder, text, tables, encoder)
+    return LocalDeployment(folder, text, tables, encoder, models)
 
 
 def deal(rows: Iterator[list[str]], devices: int, folder: Path, delimiter: str = ",") -> dict[str, Path]:

@@ -16,7 +16,7 @@ from choral.deploy.certificates import node_key
 from choral.deploy.comparing import COMPARED, drawn_for, require_compared
 from choral.deploy.embeddings import KeepingEncoder
 from choral.deploy.enrolment import AUTHORITY, STUDY, Invitation, Joined, card_of, keep, keep_json, private
-from choral.deploy.ownership import check_owner
+from choral.deploy.ownership import check_owner, check_ways
 from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
@@ -106,6 +106,7 @@ class Home:
         home = cls(path)
         offers = (HYBRID,) if available() and not plain else ()
         _ = invitation.fingerprint
+        check_ways(path)
         if (path / JOINED).exists():
             if not again or home.joined.name != name:
                 raise StorageError(
@@ -195,9 +196,10 @@ class Home:
         return self.path / RECEIPTS / f"{study.file.run}.json"
 
     def vault(self, passphrase: str | None = None) -> Vault:
-        """The vault, opened; CH801 in a home of another user."""
+        """The vault, opened; CH801 in a home of another user, CH618 in one that others may change."""
         if self.path.exists():
             check_owner(self.path)
+            check_ways(self.path)
         return Vault.open(FileStore(self.path / "vault"), passphrase)
 
     def card(self, passphrase: str | None = None) -> Enrolled:
