@@ -333,7 +333,8 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
     if shown.last:
         lines.append(f"LAST      {shown.last['event']}, round {shown.last['round']}, at {shown.last['at']}")
     if shown.last_refusal:
-        lines.append(f"REFUSED   {shown.last_refusal['code']} in round {shown.last_refusal['round']}")
+        code = shown.last_refusal["code"]
+        lines.append(f"REFUSED   {code} {CODES.get(code, '')}, in round {shown.last_refusal['round']}")
     receipt = shown.ledger.receipt
     return [*lines, f"RECEIPT   {receipt.entries}:{receipt.seal}"]
 

@@ -154,9 +154,9 @@ def attend(
     The agent is here, and next to it Flower's node, which only calls out.
 
     `begun` is called once, when everything is up and nobody has refused. What keeps the node from its server is
-    reported in words as it begins and ends, and is in the log.
+    reported in words as it begins and ends, and is in the log; so is why the device refuses a turn.
     """
-    with Agent(home, passphrase) as agent, ExitStack() as stack:
+    with Agent(home, passphrase, tell=tell) as agent, ExitStack() as stack:
         closed: list[ChoralError] = []  # why the door did not open, or has closed
 
         def serve() -> None:
