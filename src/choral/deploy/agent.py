@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +23,10 @@ from choral.deploy.reserving import reserve_in
 from choral.deploy.site import LOG, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
+from choral.printable import escaped
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
-from choral.protocol.messages import Refusal, Signed, Vector, decode, is_about_a_question
+from choral.protocol.messages import Refusal, Signed, Upload, Vector, decode, is_about_a_question
 from choral.protocol.respondent import Prepare, Respondent
 from choral.protocol.terms import MODEL_TYPE, MOST_CHARGED, another_charge
 from choral.record import QUESTIONS, SiteQuestion
@@ -40,6 +42,10 @@ _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
 
 
+def _untold(_: str) -> None:
+    """Nobody looks."""
+
+
 class LogLine(TypedDict):
     """A line of a site's log: when something happened, what it was, and its numbers."""
 
@@ -51,7 +57,6 @@ class LogLine(TypedDict):
     seconds: NotRequired[float]
     code: NotRequired[str]
     cause: NotRequired[int | str]
-    epsilon: NotRequired[float]
     waits: NotRequired[int]
 
 
@@ -92,7 +97,9 @@ class Agent:
     that was approved once more.
     """
 
-    def __init__(self, home: Home, passphrase: str | None = None) -> None:
+    def __init__(self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = _untold) -> None:
+        """`tell` is given what the site's owner should know: why this device refuses, when it begins to."""
+        self._tell, self._told = tell, ""
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
         _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
@@ -168,11 +175,22 @@ class Agent:
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
+            self._tell_refusal(said, is_about_a_question(frame))
+        elif isinstance(said, Upload):
+            self._told = ""
         if isinstance(said, Signed) and self.device.signed is not None:
             bundle = self.study.roster[self.name]
             keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
             self._keep_model(frame)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
+
+    def _tell_refusal(self, said: Refusal, asked: bool) -> None:
+        """Tell the owner why this device takes no part in a turn, once until it has taken part in one again."""
+        error = self.respondent.refusal if asked else self.device.refusal
+        if error is not None and said.code != self._told:
+            self._told = said.code
+            turn = "a question" if said.turn.asks else f"round {said.turn.round}"
+            self._tell(f"REFUSED   {turn}: {escaped(str(error))}")
 
     def _keep_model(self, frame: Vector) -> None:
         """Keep the final model that was just signed, for predictions and a personal model at this site."""
@@ -184,7 +202,7 @@ class Agent:
 
     def _charged(self) -> int:
         """How many uploads of this run the ledger has paid for."""
-        return sum(charge.plan == self.study.run_name for charge in self.ledger.balance.charges)
+        return self.ledger.balance.charges_of(self.study.run_name)
 
     def _paid(self) -> int:
         """How many of them were in the passes over the approved table."""
@@ -218,15 +236,16 @@ class Agent:
 
     def _check_payable(self, round_number: int, attempt: int) -> None:
         # The ledger knows of a charge even where a crash kept the vault from noting it.
-        charges = [charge for charge in self.ledger.balance.charges if charge.plan == self.study.run_name]
-        if sum(charge.round == round_number for charge in charges) >= MOST_CHARGED:
+        if self.ledger.balance.charges_of(self.study.run_name, round_number) >= MOST_CHARGED:
             raise another_charge(round_number, MOST_CHARGED)
         self.ledger.balances.check(self._next_charge(round_number, attempt))
+        with self.device.vault.room():
+            pass  # who can't write a turn down says so before others are charged for it
 
     def charge(self, round_number: int, attempt: int) -> Receipt:
         """Debit the ledger for a turn: durable when it returns, or refused."""
         receipt = self.ledger.charge(self._next_charge(round_number, attempt))
-        self.journal.note("charged", round=round_number, attempt=attempt, epsilon=self.ledger.balance.epsilon)
+        self.journal.note("charged", round=round_number, attempt=attempt)  # ε is composed where somebody asks for it
         return receipt
 
     def serve(self, stop: threading.Event | None = None, *, on_loopback: bool = relay.NO_UNIX_SOCKETS) -> None:

@@ -47,7 +47,7 @@ def reserve_in(book: Balances | Ledger, study: Agreement, costs: Costs, *, began
 def _missing(balances: Balances, study: Agreement, costs: Costs, *, began: int, needed: bool) -> Reservation | None:
     """What is still to be reserved: the planned uploads, and as much of the allowance as the limit pays for."""
     balance = balances.everyone
-    planned, made = rounds_each(study.plan), sum(charge.plan == study.run_name for charge in balance.charges)
+    planned, made = rounds_each(study.plan), balance.charges_of(study.run_name)
     if made >= most_uploads(planned):
         return None
     all_of_them = costs.reservation(0, range(made - began, most_uploads(planned) - began), run=study.run_name)
