@@ -77,6 +77,7 @@ CODES: dict[str, str] = {
     "CH407": "the questions that a study may ask are used up",
     "CH408": "a device has spent its budget with the secure sum",
     "CH409": "a study asks for more uploads than it has reserved",
+    "CH413": "a limit has no room for attempts that fail",
     "CH500": "a vector does not fit the round's shape",
     "CH501": "an update does not fit the modulus",
     "CH502": "a sum does not fit the modulus",

@@ -97,6 +97,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     approve.add_argument(
         "--second-home", action="store_true", help="approve a table that another home on this machine has approved"
     )
+    approve.add_argument(
+        "--no-spare", action="store_true", help="approve although the limit has no room for attempts that fail"
+    )
     approve.add_argument("--label", default="", help="a name for this data, which is shown only here")
     approve.add_argument("--yes", action="store_true", help="record the approval without asking")
     approve.add_argument(
@@ -193,6 +196,7 @@ def _approve(args: argparse.Namespace) -> int:
             register=Register(second_home=args.second_home),
             written=Format(**{name: getattr(args, name) for name in (*FORMAT, "outcome")}),
             compared=args.yes,
+            spare=not args.no_spare,
         )
     if args.json:
         if args.yes:

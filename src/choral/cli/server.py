@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from choral.cli import service, terminal
 from choral.cli.phases import phases
+from choral.printable import count
+from choral.privacy.display import up
 
 if TYPE_CHECKING:
     from choral.deploy.serving import StudyStatus
@@ -109,6 +111,7 @@ def _enrol(args: argparse.Namespace) -> int:
         f"SUMS      of at least {secure.smallest_sum}, against a {secure.adversary} "
         f"server and {secure.colluders} colluding devices",
         *_may_be_missing(plan.cohort, secure.smallest_sum),
+        *_limits(study),
         f"SEND      {args.study / 'study.toml'} to every site. They compare it in one call before they approve it",
         f"NEXT      choral server run {args.study}",
     )
@@ -135,7 +138,28 @@ def _may_be_missing(cohort: int, needed: int) -> list[str]:
     return [f"MISSING   nobody: a round needs all of its {cohort} sites, and waits while one is absent or down"]
 
 
+def _room(study: "Agreement") -> tuple[int, float]:
+    """For how many attempts that fail a site needs room, and the ε that pays for them at the plan's smallest site."""
+    from choral.privacy.costs import spare_uploads
+    from choral.privacy.exposure import rounds_each
+
+    planned, delta = rounds_each(study.plan), study.settled.limits[0].delta
+    return (spare := spare_uploads(planned)), study.settled.costs.spent(0, planned + spare, delta)
+
+
+def _limits(study: "Agreement") -> list[str]:
+    """What limit a site needs, so that an attempt that fails does not cost the last round."""
+    spare, epsilon = _room(study)
+    flag = "--max-epsilon-sum" if study.settled.costs.trusts_sum else "--max-epsilon"
+    attempts = count(spare, "attempt")
+    return [
+        f"LIMITS    {flag} {up(epsilon)} at a site of {count(study.plan.rows, 'row')} has room for {attempts} that "
+        f"may fail; a site with more rows needs less",
+    ]
+
+
 def _described(study: "Agreement") -> dict[str, object]:
+    spare, epsilon = _room(study)
     rule = study.settled.costs.limited_by(0)  # all as the plan's smallest
     return {
         "study": study.file.name,
@@ -145,6 +169,8 @@ def _described(study: "Agreement") -> dict[str, object]:
         "plan": study.plan.to_dict(),
         "secure_sum": asdict(study.secure),
         "limit": asdict(study.settled.limits[0]),
+        "failed_attempts": spare,
+        "limit_with_failed_attempts": epsilon,
         "rule": rule.rule,
         "adjacency": rule.adjacency,
         "adversary": rule.adversary,

@@ -26,6 +26,8 @@ from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.arrays import is_arrays
 from choral.learning.reading import read_rows, sniffed
+from choral.privacy.costs import most_uploads
+from choral.privacy.exposure import rounds_each
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.record.fields import Record
@@ -108,10 +110,12 @@ class LocalDeployment:
             cards.append(folder / f"{home.path.name}.card")
             cards[-1].write_text(card_text(home.card()), encoding="utf-8")
         self.agreement = enrol(self.study_folder, cards)
-        limit = self.agreement.settled.limits[0]
+        costs, limit = self.agreement.settled.costs, self.agreement.settled.limits[0]
+        allowed = most_uploads(rounds_each(self.agreement.plan))  # attempts that fail included
+        epsilon = max(limit.epsilon, costs.spent_against_everyone(0, allowed, limit.delta))
         for home, table in zip(self.homes, tables.values(), strict=True):
             # Server and sites are one person's here, who has asked for the study.
-            policy = Policy(epsilon=limit.epsilon, delta=limit.delta, probes=True, encoder=encoder, models=[*models])
+            policy = Policy(epsilon=epsilon, delta=limit.delta, probes=True, encoder=encoder, models=[*models])
             home.approve(self.study_folder / STUDY, policy, table, record=True)
 
     def run(self, engine: Engine = "superlink", *, as_root: bool = False) -> Iterator[StudyStatus]:

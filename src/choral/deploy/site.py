@@ -21,7 +21,7 @@ from choral.deploy.pinned import Approval
 from choral.deploy.policy import Policy, trusting, weaker
 from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
-from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
+from choral.deploy.reserving import SLACK, asks_in_words, balances_under, check_spare, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.once import OnceTraining
 from choral.learning.reading import OPEN, Format
@@ -297,11 +297,13 @@ class Home:
         register: Register | None = None,
         written: Format = OPEN,
         compared: bool = False,
+        spare: bool = False,
     ) -> Proposal:
         """What the study would cost and send, after one round of training that stays here; nothing is approved by it.
 
         With the `register` of this machine's homes, a table that another of them has approved is refused (CH314).
         With `compared`, the study must be the one that was read here last, whose number the others were given (CH614).
+        With `spare`, the limit must have room for attempts that fail (CH413).
         """
         text = config.read_text(study_file)
         study = Agreement.of(text, str(study_file))
@@ -320,6 +322,8 @@ class Home:
             register.check(held.whole, self._holder(vault))
         keep(self.path / COMPARED, study.text)
         preview = self._preview(study, policy, held, code)
+        if spare:
+            self._check_spare(study, policy, held)
         held.trainer.trial(study.settled.trained.start(0))
         return Proposal(
             study=study, file=study_file, text=text, policy=policy, data=data, written=written, held=held, code=code,
@@ -426,6 +430,12 @@ class Home:
             opened_turns=study.plan.opened_turns,
             asks=asks_in_words(study, held.costs, delta, policy.struck),
         )
+
+    def _check_spare(self, study: Agreement, policy: Policy, held: Holdings) -> None:
+        """Nothing, or CH413 where the limits have no room for attempts that fail."""
+        balances = balances_under(policy.budget, policy.epsilon_sum, self.ledger_path, device=self.joined.name)
+        reserve_in(balances, study, held.costs, began=self._passes_began(study, held, balances.everyone.charges))
+        check_spare(balances, study, held.costs, self.ledger_path)
 
     def approved(self, vault: Vault) -> tuple[Agreement, Approval]:
         """The study that was approved, as it was approved: any later change of it, or of the server, is refused."""
