@@ -62,13 +62,14 @@ def test_a_full_disk_costs_no_budget_and_is_named_to_both_sides(consortium, left
             assert all(
                 charged(home) == [] for home in consortium.homes.values()
             )  # nobody's, since all hear it at READY
-            assert len(said) == 1 and "round 1" in said[0] and "CH801" in said[0] and "No space left" in said[0]
+            assert said and all("CH801" in line and "No space left" in line for line in said)
             filler.unlink()
             _, opened = attempt(consortium, running, Turn(2, 1))
             assert len(opened.included) == 3 and charged(victim) == [(2, 1)]
+            before = len(said)
             fill(victim, left)
             attempt(consortium, running, Turn(3, 0))
-            assert len(said) == 2 and "round 3" in said[1]  # a new one, after a turn that went well
+            assert len(said) == before + 1  # again, after a turn that went well
         finally:
             for one in others.values():
                 one.__exit__(None, None, None)

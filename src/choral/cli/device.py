@@ -396,4 +396,4 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def _warn(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(escaped(line), file=sys.stderr, flush=True)

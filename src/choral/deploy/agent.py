@@ -23,7 +23,6 @@ from choral.deploy.reserving import reserve_in
 from choral.deploy.site import LOG, Home
 from choral.errors import ChoralError, LedgerError, TrainingError, TrustError
 from choral.learning.reading import Table
-from choral.printable import escaped
 from choral.privacy.ledger import Charge, Ledger, Receipt
 from choral.protocol.device import Device
 from choral.protocol.messages import Refusal, Signed, Upload, Vector, decode, is_about_a_question
@@ -40,10 +39,6 @@ CUT_OFF, REACHED, FINISHED = "cut_off", "reached", "finished"  # events of the l
 GREETED = "greeted"  # the server has asked who this is, and said how long it waits
 _MOST_DIGITS = 8  # of the seconds that a server says it waits: three years
 _SHOWN = 2**16  # the last bytes of a log that a status looks at: some hundred lines
-
-
-def _untold(_: str) -> None:
-    """Nobody looks."""
 
 
 class LogLine(TypedDict):
@@ -94,13 +89,15 @@ class Agent:
     """One approved device, ready to be asked; `answer` takes a relayed request and is called one at a time.
 
     Opening it takes the ledger's lock, so that two agents on one home are impossible (CH404), and checks everything
-    that was approved once more.
+    that was approved once more. `tell` is given each refusal of this device in words, for its owner's screen, and not
+    again while it refuses for the same reason and takes part in nothing.
     """
 
-    def __init__(self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = _untold) -> None:
-        """`tell` is given what the site's owner should know: why this device refuses, when it begins to."""
-        self._tell, self._told = tell, ""
+    def __init__(
+        self, home: Home, passphrase: str | None = None, *, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.home, self.name, self.journal = home, home.joined.name, Journal(home.path / LOG)
+        self._tell, self._refused = tell, ""
         _ = home.approval  # without one there is nothing to open
         self.ledger: Ledger = home.open_ledger(home.vault(passphrase))
         try:
@@ -175,22 +172,17 @@ class Agent:
         if isinstance(said, Refusal):
             numbers["code"] = said.code
             numbers["cause"] = "server" if said.cause is None else said.cause  # a device's number: no text of others
-            self._tell_refusal(said, is_about_a_question(frame))
+            refusal = (self.respondent if is_about_a_question(frame) else self.device).refusal
+            if refusal is not None and self._refused != said.code:
+                self._tell(str(refusal))
+            self._refused = said.code
         elif isinstance(said, Upload):
-            self._told = ""
+            self._refused = ""
         if isinstance(said, Signed) and self.device.signed is not None:
             bundle = self.study.roster[self.name]
             keep(self.home.receipt_path(self.study), receipt_text(bundle, self.device.signed))
             self._keep_model(frame)
         self.journal.note(type(said).__name__.lower(), **numbers, seconds=round(seconds, 3))
-
-    def _tell_refusal(self, said: Refusal, asked: bool) -> None:
-        """Tell the owner why this device takes no part in a turn, once until it has taken part in one again."""
-        error = self.respondent.refusal if asked else self.device.refusal
-        if error is not None and said.code != self._told:
-            self._told = said.code
-            turn = "a question" if said.turn.asks else f"round {said.turn.round}"
-            self._tell(f"REFUSED   {turn}: {escaped(str(error))}")
 
     def _keep_model(self, frame: Vector) -> None:
         """Keep the final model that was just signed, for predictions and a personal model at this site."""
