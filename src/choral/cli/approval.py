@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from choral.errors import TrustError
 from choral.plan import unit_of
+from choral.printable import count
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def agreed(answer: Answer = typed) -> bool | None:
 
 def _study(preview: "Preview") -> list[str]:
     return [
-        f"STUDY     {preview.study}: {preview.model} with {preview.parameters:,} parameters, {preview.rounds} rounds"
+        f"STUDY     {preview.study}: {preview.model} with {count(preview.parameters, 'parameter')}, "
+        f"{count(preview.rounds, 'round')}"
     ]
 
 
@@ -151,13 +153,14 @@ def _keys(preview: "Preview") -> list[str]:
 
 def _reads(preview: "Preview") -> list[str]:
     values = " or ".join(preview.classes) or "a number"
+    rows, persons = count(preview.rows, "row"), count(preview.rows, "person")
     read = (
         f"{' × '.join(map(str, preview.shape))} numbers"
         if preview.shape
-        else f"the columns {', '.join(preview.columns)}"
+        else f"the column{'s' * (len(preview.columns) != 1)} {', '.join(preview.columns)}"
     )
     return [
-        f"READS     {unit_of(preview.unit).reads.format(count=preview.rows)} {read}",
+        f"READS     {unit_of(preview.unit).reads.format(rows=rows, persons=persons)} {read}",
         f"          and the label {preview.label} ({values}); one round was tried here, and nothing was sent",
         *_encoder(preview),
     ]
@@ -183,10 +186,10 @@ def _sends(preview: "Preview") -> list[str]:
         else "nobody helps it"
     )
     return [
-        f"SENDS     {preview.upload_bytes:,} masked bytes per round; receives the model, "
-        f"{preview.download_bytes:,} bytes",
-        f"          the server learns sums of {preview.smallest_sum} devices or more; "
-        f"if {preview.lying * 'it lies and '}{helped}, of {preview.crowd} honest ones or more",
+        f"SENDS     {count(preview.upload_bytes, 'masked byte')} per round; receives the model, "
+        f"{count(preview.download_bytes, 'byte')}",
+        f"          the server learns sums of {count(preview.smallest_sum, 'device')} or more; "
+        f"if {preview.lying * 'it lies and '}{helped}, of {count(preview.crowd, 'honest one')} or more",
         *_shows(preview),
     ]
 
@@ -195,8 +198,8 @@ def _shows(preview: "Preview") -> list[str]:
     if not preview.probes:
         return []
     return [
-        f"          and {preview.probes} random projections of this device's own noisy update in every round;",
-        f"          in at most {preview.opened_turns} rounds the server may see this site's own noisy update; "
+        f"          and {count(preview.probes, 'random projection')} of this device's own noisy update in every round;",
+        f"          in at most {count(preview.opened_turns, 'round')} the server may see this site's own noisy update; "
         "ε counts that already",
     ]
 
@@ -210,7 +213,7 @@ def _costs(preview: "Preview") -> list[str]:
     )
     return [
         f"COSTS     ε = {up(preview.epsilon_a_round)} per round, ε = {up(preview.epsilon_planned)} for the "
-        f"{preview.planned_rounds} rounds planned here",
+        f"{count(preview.planned_rounds, 'round')} planned here",
         f"          ({terms})",
         *_costs_of_sums(preview),
         f"CAP       {cap}",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from choral.cli import terminal
 from choral.errors import ConfigError, StorageError
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -123,14 +123,14 @@ def _lines(result: "LocalResult") -> list[str]:
         + " · control closed to the outside: " + _yes(doors["control_closed"])
     )  # fmt: skip
     lines = [
-        f"FLOWER  {result.flower} · {len(result.devices)} sites, each its own process · {result.stopped}",
+        f"FLOWER  {result.flower} · {count(len(result.devices), 'site')}, each its own process · {result.stopped}",
         f"TRIED   {seen}",
     ]
     for number, (seconds, included) in enumerate(zip(result.seconds, result.included, strict=True), start=1):
         lines.append(f"ROUND {number}  {seconds:.1f} s  {', '.join(included)}")
     for name, spent in result.spent.items():
         lines.append(
-            f"SPENT   {name}: ε = {up(spent.epsilon)} in {spent.charges} rounds "
+            f"SPENT   {name}: ε = {up(spent.epsilon)} in {count(spent.charges, 'round')} "
             f"(δ = {spent.delta:g}, {spent.adjacency}, rule {', '.join(spent.rules)}, "
             f"against {' and '.join(spent.adversaries)})"
         )

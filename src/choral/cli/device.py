@@ -18,7 +18,7 @@ from choral.cli import ledger as ledger_verb
 from choral.cli.phases import phases
 from choral.cli.site_checks import passphrase
 from choral.errors import CODES
-from choral.printable import escaped
+from choral.printable import count, escaped
 from choral.privacy.display import up
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def _status_lines(shown: "SiteStatus") -> list[str]:
     spent, limit = shown.ledger.spent, shown.ledger.limit
     lines += [
         f"SPENT     {terminal.bar(spent.epsilon / limit.epsilon)} ε = {up(spent.epsilon)} of "
-        f"{limit.epsilon:g} in {shown.ledger.charges} rounds",
+        f"{limit.epsilon:g} in {count(shown.ledger.charges, 'round')}",
         f"          (δ = {limit.delta:g}, {spent.adjacency}, rules {', '.join(spent.rules) or 'none yet'}, "
         f"against {' and '.join(spent.adversaries)})",
     ]

@@ -20,6 +20,7 @@ def keep_test(folder: Path, table: Path) -> None:
     """Put a public table that fits the declared columns next to the study, to measure the model on after each round."""
     if table.is_dir():
         raise ConfigError("CH105", "is a folder.", where=str(table), fix="Give the public rows as one .npz file.")
+    study = Agreement.read(folder / STUDY).with_code_in(folder)
     with tempfile.TemporaryDirectory(dir=folder) as checked:
         copy = Path(checked, table.name)  # what is checked is what is kept, whatever happens to the file meanwhile
         try:
@@ -27,7 +28,7 @@ def keep_test(folder: Path, table: Path) -> None:
         except OSError as error:
             fix = "Give a table whose rows are public."
             raise ConfigError("CH105", f"can't be read: {error.strerror}.", where=str(table), fix=fix) from None
-        _read_test(copy, Agreement.read(folder / STUDY).with_code_in(folder))
+        _read_test(copy, study)
         for old in folder.glob(TEST):
             old.unlink()
         os.replace(copy, folder / TEST.replace(".*", "".join(table.suffixes)))

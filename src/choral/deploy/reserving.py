@@ -6,6 +6,7 @@ from pathlib import Path
 
 from choral.errors import LedgerError
 from choral.plan import Budget
+from choral.printable import count
 from choral.privacy.costs import NO_LIMIT, Costs, most_uploads, spare_uploads
 from choral.privacy.display import up
 from choral.privacy.events import epsilon_of
@@ -102,7 +103,8 @@ def check_spare(balances: Balances, study: Agreement, costs: Costs, ledger: Path
         limits += f" --max-epsilon-sum {up(free.sums.reserved)}"
     raise LedgerError(
         "CH413",
-        f"the limit pays for the {planned} planned rounds and {spare} failed attempts, {wanted} is the least.",
+        f"the limit pays for the {count(planned, 'planned round')} and {count(spare, 'failed attempt')}, "
+        f"{wanted} is the least.",
         why="An attempt that fails is charged, too: each one more would cost the study a round of this site.",
         fix=f"Only the owner can decide: {limits} has room for {wanted}; --no-spare approves without.",
     )
@@ -116,7 +118,8 @@ def cap_in_words(*, planned: int, uploads: int, epsilon: float, terms: str) -> s
     """
     more = uploads - planned
     extra = f"{more} more than planned, for attempts that fail" if more > 0 else _NO_MORE
-    return f"at most {uploads} uploads ({extra}), so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
+    cap = f"at most {count(uploads, 'upload')} ({extra})"
+    return f"{cap}, so at most ε = {up(epsilon)}, whatever the server asks ({terms})"
 
 
 def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collection[str] = ()) -> str:
@@ -126,7 +129,8 @@ def asks_in_words(study: Agreement, costs: Costs, delta: float, struck: Collecti
     terms = AskTerms.of(study.job, run=study.run_name, devices=len(study.roster)).without(struck)
     epsilon, price = epsilon_of([costs.questions.reserved], delta), costs.questions
     return (
-        f"at most {price.most} questions ({', '.join(terms.names)}) about the columns {', '.join(terms.columns)}; all "
-        f"of them together cost ε = {up(epsilon)} (δ = {delta:g}, {ADJACENCY}, rule {RULE}, against {EVERYONE}), "
+        f"at most {count(price.most, 'question')} ({', '.join(terms.names)}) about the columns "
+        f"{', '.join(terms.columns)}; "
+        f"all of them together cost ε = {up(epsilon)} (δ = {delta:g}, {ADJACENCY}, rule {RULE}, against {EVERYONE}), "
         "which is part of the planned ε. choral device questions shows each in words"
     )

@@ -60,8 +60,8 @@ def _user() -> int:
 
 def serve_study(folder: Path, *, listen: str | None = None, as_root: bool = False) -> Iterator[StudyStatus]:
     """Where the study's run stands, each time that this changes, until it has ended; stops what it started."""
-    check_user(_user(), as_root=as_root)
-    study = Agreement.read(folder / STUDY)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)  # after a look whether there is a study: who runs it matters for one that is
     require_unfinished(run_folder(folder, study))
     check_dates(read_text(folder / CERTIFICATE), read_text(folder / AUTHORITY))  # Flower's processes would not say why
     from choral.backends.flower import processes  # Flower is an extra
@@ -91,10 +91,10 @@ def simulate_study(folder: Path, *, doors: str, as_root: bool = False) -> Iterat
     The app is left in the study's folder, for whoever wants to hand it to `flwr run`. Every user of this machine can
     reach the engine, and run code through it as the user who has started it.
     """
-    check_user(_user(), as_root=as_root)
+    user, study = _user(), Agreement.read(folder / STUDY)
+    check_user(user, as_root=as_root)
     from choral.backends.flower import control, processes  # Flower is an extra
 
-    study = Agreement.read(folder / STUDY)
     keep(folder / FLOWER / "app" / "pyproject.toml", control.app(folder, conductor=CONDUCTOR, doors=doors))
     with processes.Children() as children:
         inner = processes.simulate(children, folder / FLOWER)

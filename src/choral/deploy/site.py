@@ -26,6 +26,7 @@ from choral.errors import ConfigError, StorageError, TrustError
 from choral.learning.once import OnceTraining
 from choral.learning.reading import OPEN, Format
 from choral.learning.trainer import LocalTraining
+from choral.printable import count
 from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
 from choral.privacy.costs import Costs
@@ -369,7 +370,7 @@ class Home:
         cost, by = held.costs.spent(0, planned, delta), held.costs.rule(0)
         if cost > limit * SLACK:
             raise weaker(
-                f"its {planned} rounds would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
+                f"its {count(planned, 'round')} would cost ε = {figures_up(cost, 4)} at δ = {delta:g} ({by.adjacency}, "
                 f"rule {by.rule}, against {by.adversary}), the policy grants {limit:g}",
                 f"--max-epsilon {up(cost)}" if math.isfinite(cost) else "a larger --delta",
             )
