@@ -59,12 +59,17 @@ def number(value: float | None, digits: int = 3) -> str | None:
 
 
 def machine(found: Results) -> str:
-    """One line about where the figures come from."""
+    """Where the figures come from, and when each benchmark was measured."""
     about = found["about"]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     hurry = " with `--quick`" if found["about"]["quick"] else ""
     where = f"{about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}"
-    return f"Measured on {found['about']['at']}{hurry}: {where}, load {about['load']} at the start; {versions}."
+    rows = [
+        (f"`{name}`", one["at"], f"`{one['commit']}`", one.get("load"))
+        for name, one in sorted(found["about"]["measured"].items())
+    ]
+    head = ["benchmark", "measured on", "commit", "load of the machine at the start"]
+    return f"Measured{hurry} on: {where}; {versions}.\n\n{table(head, rows)}"
 
 
 def limits(found: Results) -> str:
@@ -293,7 +298,7 @@ def others(found: Results) -> str:
     """Benchmarks that have no separate table, flat."""
     known = {"engine", "engine_scale", "secure_sum", "front_door", "accounting", "planning", "limits", "footprint",
              "accuracy", "scale", "about", "gpu", "lom", "rounds", "million", "processes",
-             "models"}  # fmt: skip
+             "models", *(made.__name__ for made in MADE)}  # fmt: skip
     rows = [(name, path, text) for name in found if name not in known for path, text in _flat(found[name])]
     return table(["benchmark", "what", "figure"], rows) if rows else "Nothing else was measured."
 
@@ -306,6 +311,119 @@ def _flat(value: Any, path: str = "") -> Iterable[tuple[str, str]]:  # noqa: ANN
         yield path, number(value) or ""
     elif value is None or isinstance(value, str | bool):
         yield path, NOTHING if value is None else str(value)
+
+
+def audits(found: Results) -> str:
+    """What adversaries measured who see all that a rule grants."""
+    rows = []
+    for case, by_epsilon in found["audits"].items():
+        for place, one in enumerate(by_epsilon.values()):
+            rows.append((
+                case, one["sees"] if place == 0 else "", f"≤ {one['proved_epsilon']:.2f} ({one['rule']})",
+                f"≥ {one['lower_bound']:.2f}" + ("" if one["survived"] else ", **refuted**"),
+                f"{100 * one['share_of_epsilon']:.0f} %", f"{100 * one['share_of_mu']:.0f} %",
+                f"{one['false_alarms']:,}, {one['hits']:,}",
+            ))  # fmt: skip
+    head = ["case", "the adversary sees", "ε proved", "ε measured", "share of ε", "share of μ", "false alarms, hits"]
+    return table(head, rows)
+
+
+def planner(found: Results) -> str:
+    """The planner's numbers next to the best of a grid, and the verdict before the run next to what happened."""
+    rows = []
+    for name, one in found["planner"]["datasets"].items():
+        for epsilon, at in (one or {"epsilon": {}})["epsilon"].items():
+            rows.append((
+                f"{name}, {one['rows']:,} rows", epsilon, at["planner"], at["best"],
+                f"{100 * at['gap']:+.1f} ± {100 * (at['gap_error'] or 0):.1f}", at["alone"], at["without_privacy"],
+                f"{100 * at['gain']:+.1f} ± {100 * at['gain_error']:.1f}", at["expected"],
+                "yes" if at["agrees"] else "**no**",
+            ))  # fmt: skip
+    head = [
+        "data", "ε", "planner", "best of the grid", "best − planner, points", "alone", "without privacy",
+        "gain over alone, points", "expected", "right",
+    ]  # fmt: skip
+    right = f"{found['planner']['verdicts_right']} of {found['planner']['verdicts']} verdicts are right."
+    return f"{table(head, rows)}\n\n{right}"
+
+
+def kinds(found: Results) -> str:
+    """Which kind of model was proposed, and which was the better one."""
+    rows = [
+        (name, f"{one['rows']:,}", one["kappa"], one["proposed"], one["trained"], one["additive"],
+         f"{one['additive_gains']:+.3f} ± {one['error']:.3f}", "yes" if one["right"] else "**no**")
+        for name, one in found["kinds"]["cases"].items()
+    ]  # fmt: skip
+    head = ["table", "rows", "κ", "proposed", "trained, AUC", "additive, AUC", "gain of additive", "right"]
+    return table(head, rows) + f"\n\n{found['kinds']['right']} of {found['kinds']['of']} proposals are right."
+
+
+def sums(found: Results) -> str:
+    """What questions and models on sums answer, for the three adversaries."""
+    kinds_of_sum = ("everyone", "lying", "sum")
+    rows = [
+        (name.replace("_", " "), *(one.get(kind) for kind in kinds_of_sum), one.get("pooled_cox", ""))
+        for name, one in found["sums"].items()
+        if isinstance(one, dict)
+    ]
+    return table(["figure", *kinds_of_sum, "Cox's regression on all rows"], rows)
+
+
+def personal(found: Results) -> str:
+    """Personal models next to the shared one and to each site alone."""
+    rows = []
+    for name in ("school", "adult_by_occupation"):
+        for against, one in (found["personal"].get(name) or {}).items():
+            error = one["standard_error"]
+            cells = [f"{one[model]} ± {error[model]}" for model in PERSONAL]
+            losses = f"{one['gain_over_alone']['loss']:+.4f} ± {error['gain_over_alone']['loss']}"
+            rows.append((name.replace("_", " "), against.replace("_", " "), *cells, losses,
+                         f"{100 * one['sites_no_worse_than_alone']:.0f} %"))  # fmt: skip
+    head = ["data", "against", *PERSONAL.values(), "gain over alone, loss", "sites no worse than alone"]
+    return table(head, rows)
+
+
+PERSONAL = {"shared": "shared", "alone": "alone", "alone_by_validation": "alone, ridge chosen", "one_kappa": "personal"}
+
+
+def devices(found: Results) -> str:
+    """A whole device as the unit: accuracy in percent."""
+    rows = [
+        (name.replace("_", ", "), *(f"{one[key]:.2f}" for key in ("trusted", "choral", "whole_numbers")),
+         f"{one['epsilon']:.1f}", *(f"{one['adaptive'][key]:.2f}" for key in ("too_small", "too_large", "fixed")),
+         f"{one['adaptive']['epsilon']:.1f}")
+        for name, one in found["devices"].items() if isinstance(one, dict)
+    ]  # fmt: skip
+    head = ["model, devices per round", "trusted server", "choral", "choral, whole numbers", "ε",
+            "adaptive clip, from too small", "from too large", "fixed, as many rounds", "ε of these"]  # fmt: skip
+    return table(head, rows)
+
+
+def poison(found: Results) -> str:
+    """What attackers reach with and without probes, in percent of accuracy or of rows on which a trigger works."""
+    rows = [
+        (attack.replace("_", " "), attackers, *(number(one.get(key), 4) if key in one else "" for key in POISONED))
+        for attack, by_number in found["poison"].items() if isinstance(by_number, dict)
+        for attackers, one in by_number.items()
+    ]  # fmt: skip
+    return table(["attack", "attackers of 16", *POISONED.values()], rows)
+
+
+POISONED = {
+    "clean": "nobody attacks", "plain": "plain sum", "probes": "with probes", "trigger_plain": "trigger, plain sum",
+    "trigger_probes": "trigger, with probes", "named": "share of attackers named",
+    "wrongly_named": "share of others named",
+}  # fmt: skip
+
+
+def heads(found: Results) -> str:
+    """A linear model on a public encoder next to networks that are trained whole."""
+    rows = [
+        (against, model, f"{value:.3f} ± {one['deviation'][model]:.3f}")
+        for against, one in found["heads"].items() if isinstance(one, dict)
+        for model, value in one["accuracy"].items()
+    ]  # fmt: skip
+    return table(["ε = 1 against", "model", "accuracy"], rows)
 
 
 def million(found: Results) -> str:
@@ -401,7 +519,8 @@ def gpu(found: Results) -> str:
 
 
 MADE = (machine, limits, engine, noise, first, rounds_of, growth, secure_sum, secure_sum_alone, lom, footprint,
-        accuracy, accounting, deployment, others, million, processes, larger_models, gpu)  # fmt: skip
+        accuracy, accounting, deployment, others, million, processes, larger_models, gpu, audits, planner, kinds, sums,
+        personal, devices, heads, poison)  # fmt: skip
 TABLES: dict[str, Callable[[Results], str]] = {made.__name__: made for made in MADE}
 
 

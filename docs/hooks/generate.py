@@ -3,7 +3,7 @@
 A page that a person wrote can show a file of the repository: `<!-- file: examples/one_round.py -->` becomes its text.
 It can also show the charts in paper/, which lie outside the pages.
 A hook of mkdocs. Nothing here is written down twice: an error's line is in `choral.errors`, its story in
-docs/errors.toml, a function's in its docstring, a flag's in its parser.
+src/choral/errors.toml, a function's in its docstring, a flag's in its parser.
 """
 
 import ast
@@ -143,7 +143,7 @@ def verbs_page() -> str:
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:
     """(place in the site, Markdown) of every page that is made here."""
-    explained = tomllib.loads((root / "docs/errors.toml").read_text())
+    explained = tomllib.loads((root / "src/choral/errors.toml").read_text())
     raisers = raised_by(root)
     yield "errors/index.md", error_index(root)
     for code, line in codes(root).items():
@@ -159,11 +159,21 @@ def pages(root: Path) -> Iterator[tuple[str, str]]:
         yield f"reference/rooms/{room}.md", room_page(room, names)
 
 
+def decisions(docs: Path) -> list[str]:
+    """The pages about decisions in the order of their numbers, after their index."""
+    return [
+        str(page.relative_to(docs))
+        for page in [docs / "decisions/README.md", *sorted((docs / "decisions").glob("0*.md"))]
+    ]
+
+
 def on_config(config: Any) -> Any:  # noqa: ANN401 - mkdocs' own type, which a test need not have
-    """Name the version of choral that the site is about at the foot of every page."""
+    """Name the version of choral at the foot of every page, and list the decisions in the navigation."""
     source = (Path(config.config_file_path).parent / "src/choral/__init__.py").read_text()
     version = re.findall(r'^__version__ = "(.+)"$', source, flags=re.M)
     config.copyright = f"choral {version[0]} · Apache-2.0"
+    sections = [inner for tab in config.nav for inner in next(iter(tab.values())) if isinstance(inner, dict)]
+    next(section for section in sections if "Decisions" in section)["Decisions"] = decisions(Path(config.docs_dir))
     return config
 
 

@@ -66,15 +66,14 @@ def test_a_backdoor_is_measured_by_how_often_its_trigger_works(guarded):
 
 
 def test_the_verb_refuses_more_attackers_than_may_drop_out_and_flags_of_other_cases():
-    assert main(["attack", "poison", "--attackers", "5"]) == ConfigError.exit_status
-    assert main(["attack", "poison", "--case", "row"]) == ConfigError.exit_status
-    assert main(["attack", "differencing", "--kind", "backdoor"]) == ConfigError.exit_status
+    assert main(["attack", "--case", "poison", "--attackers", "5"]) == ConfigError.exit_status
+    assert main(["attack", "--case", "differencing", "--kind", "backdoor"]) == ConfigError.exit_status
     assert main(["attack", "--case", "poison", "--row", "3"]) == ConfigError.exit_status
     assert main(["attack", "--attackers", "1"]) == ConfigError.exit_status
 
 
 @pytest.mark.long
 def test_the_verb_shows_every_attack_with_and_without_probes_and_the_terms_of_its_epsilon(capsys):
-    assert main(["attack", "poison"]) == 0
+    assert main(["attack", "--case", "poison"]) == 0
     said = capsys.readouterr().out
     assert "range flip" in said and "1 of 1" in said and "rule S5, one record replaced" in said

@@ -1,4 +1,4 @@
-"""choral audit ask: rule S8 survives the worst pair, and each planted bug of it is refuted."""
+"""choral audit --case ask: rule S8 survives the worst pair, and each planted bug of it is refuted."""
 
 import json
 import math
@@ -36,6 +36,6 @@ def test_a_planted_bug_is_refuted(planted):
 
 
 def test_the_verb_says_that_the_claim_survives(capsys):
-    assert main(["audit", "ask", "--trainings", "4096", "--json"]) == 0
+    assert main(["audit", "--case", "ask", "--trainings", "4096", "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)
     assert reported["rule"] == "S8" and reported["survived"] and reported["adjacency"] == "one record replaced"

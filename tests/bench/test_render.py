@@ -22,6 +22,32 @@ def test_no_page_has_a_speed_that_no_result_holds():
     assert {name: lines for name, lines in reported.items() if lines} == {}
 
 
+def test_no_table_of_the_page_of_benchmarks_has_a_figure_that_no_result_holds():
+    assert list(render.typed((render.ROOT / "docs/benchmarks.md").read_text())) == []
+    planted = "| data | accuracy |\n|---|---|\n| adult | **0.845** |\n| school | 61.4 % ± 0.2 |\n| 16 devices | – |"
+    assert list(render.typed(planted)) == ["line 3: **0.845**", "line 4: 61.4 % ± 0.2"]
+
+
+def test_no_figure_is_older_than_the_version_of_what_it_depends_on():
+    assert render.outdated(render.results(), render.engines()) == [], "python -m bench --only measures them again"
+
+
+def test_a_figure_of_an_earlier_version_fails_the_check_and_is_named(capsys, monkeypatch):
+    versions = render.engines()
+    versions["training"]["version"] += 1
+    monkeypatch.setattr(render, "engines", lambda: versions)
+    assert render.main(["--check"]) == 1
+    assert "engine was measured on" in capsys.readouterr().err
+
+
+def test_every_benchmark_of_the_versions_is_one_and_every_result_has_its_day_and_commit():
+    named = {name for about in render.engines().values() for name in about["figures"]}
+    assert named <= {*names()}
+    measured = render.results()["about"]["measured"]
+    assert set(measured) == set(json.loads((HERE / "results.json").read_text())["benchmarks"])
+    assert all(one["at"] and one["commit"] for one in measured.values())
+
+
 @pytest.mark.parametrize(
     "speed", ["takes 20 ms", "in 3.5 s.", "4 times faster", "at 10.5 GB/s", "2 minutes long", "13 ns a step"]
 )

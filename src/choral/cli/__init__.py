@@ -37,6 +37,7 @@ VERBS = {
     "server": "run a study between organisations, as its coordinator",
     "device": "take part in such a study, as a site with its own data",
     "ledger": "show what a device has spent, and check every line",
+    "explain": "explain an error code, with the way out",
     "completion": "print a script that completes choral's verbs and flags",
 }
 

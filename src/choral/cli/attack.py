@@ -8,10 +8,10 @@ its report:
 
     choral attack --run RUN && choral report RUN --open
 
-`choral attack differencing` asks for two counts that differ by one person, and
+`choral attack --case differencing` asks for two counts that differ by one person, and
 says how often the person's cell is guessed, without noise and with it.
 
-`choral attack poison` lets devices of a simulated run attack its model, with and
+`choral attack --case poison` lets devices of a simulated run attack its model, with and
 without probes ([federation] robust).
 """
 
@@ -38,8 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, default=2.0, help="the ε of choral's plan (default: 2)")
     parser.add_argument("--row", type=int, default=0, help="which row of the first device is attacked (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the simulated run (default: 0)")
-    parser.add_argument("what", nargs="?", choices=CASES, help="what is tried (default: row)")
-    parser.add_argument("--case", choices=CASES, help="the same, as a flag")
+    parser.add_argument("--case", choices=CASES, default="row", help="what is tried (default: row)")
     parser.add_argument("--kind", choices=POISONS, help="with poison: one attack only (default: all of them)")
     parser.add_argument("--attackers", type=int, metavar="N", help="with poison: how many of 16 (default: 1)")
     parser.add_argument("--run", dest="folder", metavar="RUN", help="keep it in this run's folder, and in its report")
@@ -47,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Attack, and print what was read."""
-    case = _case(args)
+    case: str = args.case
     if case != "poison" and (args.attackers is not None or args.kind is not None):
         raise ConfigError("CH104", f"--attackers or --kind with {case}.", fix="Leave it out.")
     if case != "row":
@@ -71,13 +70,6 @@ def run(args: argparse.Namespace) -> int:
         write_report(kept)
     print(json.dumps(summary) if args.json else _shown(found))
     return 0
-
-
-def _case(args: argparse.Namespace) -> str:
-    """What is tried, as a word or as --case; both are refused unless they agree."""
-    if None not in (args.what, args.case) and args.what != args.case:
-        raise ConfigError("CH104", f"{args.what} with --case {args.case}.", fix="Leave --case out.")
-    return str(args.what or args.case or "row")
 
 
 def _differencing(args: argparse.Namespace) -> int:

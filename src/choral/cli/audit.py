@@ -16,7 +16,7 @@
   choral audit --case s7                 rule S7: it sees sums with noise once
   choral audit --case s7-sampled         the same with one secret draw of rows
                                          per round
-  choral audit ask                       rule S8: it sees the sums of answers
+  choral audit --case ask                rule S8: it sees the sums of answers
   choral audit --case person             rule S7 for a person with five rows
   choral audit --case float-sum          whether one record can steer how the
                                          rows after it are rounded
@@ -84,8 +84,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the bounds next to the claims; 1 if a proved claim is refuted."""
-    if args.plan == "ask" and args.case is None:
-        args.plan, args.case = None, "ask"
     if (args.plan is None) == (args.case is None):
         raise ConfigError("CH103", "give a choral.toml, or --case.", where="choral audit", fix="See --help.")
     return _case(args) if args.case else _plan(args)
