@@ -408,6 +408,7 @@ class Run:
         shown = 0 if self.sight is None else len(self.sight.computed)
         asked = 0 if self.folder is None else len(list(read_questions(self.folder.path)))
         sizes = not self.traits.deployed
+        seen_by = "the server and devices of the cohort" if self.traits.masked else "the server"  # who mask see lists
         test, sure = self.merits()
         return Outcome(
             finished=now(),
@@ -427,6 +428,8 @@ class Run:
                 stopped=self._stopped_by_choice,
             ),
             sight=self.sight,
-            releases=releases(plan, done, compare=self.compare, sizes=sizes, shown=shown, questions=asked),
+            releases=releases(
+                plan, done, compare=self.compare, sizes=sizes, seen_by=seen_by, shown=shown, questions=asked
+            ),
             files={},
         )
