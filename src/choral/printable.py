@@ -46,6 +46,15 @@ def escaped(text: str) -> str:
     )
 
 
+def number_of(count: float, thing: str) -> str:
+    """So many things, in the grammar of one or of several.
+
+    >>> number_of(1, "row"), number_of(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,.0f} {thing}{'' if round(count) == 1 else 's'}"
+
+
 def fault_of_name(name: str) -> str:
     r"""Why people could take a name for another one, or nothing: for studies, devices, addresses and models.
 

@@ -18,7 +18,7 @@ from choral.deploy.serving import Deployed
 from choral.errors import StorageError
 from choral.run.folder import RunFolder
 from choral.run.runs import Run
-from tests.run.consortium import JOB, NAMES, Consortium, table
+from tests.run.consortium import JOB, NAMES, Consortium, Sockets, table
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +333,7 @@ def test_a_certificate_of_ones_own_is_taken_with_its_key_and_its_issuer(study, t
 def test_stop_leaves_word_for_a_run_that_has_begun(study, capsys):
     assert said(capsys, "server", "stop", study / "study")[1]["error"]["code"] == "CH802"
     folder = Path(said(capsys, "server", "status", study / "study")[1]["folder"])
-    place = Deployed(study / "study", transport=None)  # nothing is sent: only run.json is written
+    place = Deployed(study / "study", transport=Sockets({}))  # nothing is sent: only run.json is written
     Run(place, place.study, folder=RunFolder(folder)).begin()
     assert said(capsys, "server", "stop", study / "study") == (0, {"stopping": True})
     assert said(capsys, "server", "status", study / "study")[1]["stopping"]

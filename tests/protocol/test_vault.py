@@ -97,7 +97,7 @@ def test_a_missing_or_newer_vault_is_named_as_such(tmp_path):
     assert "No such file" in closed(FileStore(tmp_path / "nothing"))
     store = MemoryStore()
     Vault.create(store, MEMORY)
-    assert "it has version 7, this is 6" in closed(MemoryStore(store.data[:4] + b"\x07\x00" + store.data[6:]))
+    assert "it has version 8, this is 7" in closed(MemoryStore(store.data[:4] + b"\x08\x00" + store.data[6:]))
 
 
 def test_a_vault_of_version_1_is_read_and_its_last_round_counts_as_charged_once():
@@ -109,7 +109,7 @@ def test_a_vault_of_version_1_is_read_and_its_last_round_counts_as_charged_once(
     vault = Vault.open(MemoryStore(header + hashlib.sha256(header + body).digest() + body))
     assert (vault.memory.turn, vault.memory.attempts) == (Turn(3, 1), 1)
     vault.change(attempts=2)
-    assert vault.store.data[4:6] == b"\x06\x00" and Vault.open(vault.store).memory.attempts == 2
+    assert vault.store.data[4:6] == b"\x07\x00" and Vault.open(vault.store).memory.attempts == 2
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

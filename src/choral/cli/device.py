@@ -38,10 +38,10 @@ in this order:
 
 
 FORMAT = {
-    "delimiter": "what separates the table's cells",
-    "decimal": 'its decimal point, "." or ","',
-    "encoding": "its encoding: utf-8, utf-16, cp1252, latin-1, …",
-    "dates": 'its dates: "day first" or "month first"',
+    "delimiter": "what separates the table's cells (default: by its header line)",
+    "decimal": 'its decimal point, "." or "," (default: "," where the delimiter is not a comma)',
+    "encoding": "its encoding: utf-16, cp1252, latin-1, … (default: utf-8)",
+    "dates": 'its dates: "day first" or "month first" (default: 2024-01-31)',
 }
 
 
@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="this site's rows: a CSV, Parquet or .npz file, or a folder of images",
     )  # fmt: skip
     for name, what in FORMAT.items():
-        approve.add_argument(f"--{name}", metavar="X", help=f"{what} (default: found from the file)")
+        approve.add_argument(f"--{name}", metavar="X", help=what)
     approve.add_argument("--outcome", metavar="COLUMN", help="a column of this table that replaces the study's label")
     approve.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the study's encoder, if it has one: an ONNX file"
@@ -170,7 +170,7 @@ def _approve(args: argparse.Namespace) -> int:
     from choral.deploy.policy import Policy
     from choral.deploy.register import Register
     from choral.deploy.site import Home
-    from choral.learning.reading import Format
+    from choral.learning.columns import Format
 
     given = {"delta": args.delta, "crowd": args.smallest_crowd, "colluders": args.colluders, "models": args.trust_model}
     given["struck"] = args.strike
@@ -248,6 +248,7 @@ def _rotate(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from choral.deploy import services
     from choral.deploy.site import Home
+    from choral.deploy.site_status import status
 
     home = Home(args.home)
     if hasattr(args, "systemd") and service.asked(args):  # `approve --run` is no service
@@ -281,7 +282,7 @@ def _run(args: argparse.Namespace) -> int:
         begun=lambda: print(line, flush=True),
     )
     if over and not args.json:
-        terminal.say("FINISHED  the study is over, and this site has signed its end", "NEXT      choral device result")
+        terminal.say(_over(status(home).ended_early, "this site has signed its end"), "NEXT      choral device result")
     return 0
 
 
@@ -297,10 +298,17 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
+def _over(early: str, then: str) -> str:
+    """How a study has ended here: after its last round, or early and why, as the server says."""
+    if early:
+        return f"ENDED     early, the server says: {escaped(early)}; {then}"
+    return f"FINISHED  the study is over; {then}"
+
+
 def _status_lines(shown: "SiteStatus") -> list[str]:
     lines = [f"DEVICE    {shown.name} · server {shown.server} · {'running' if shown.running else 'not running'}"]
     if shown.finished:
-        lines.append("FINISHED  the study is over; choral device result shows the model and the page to sign")
+        lines.append(_over(shown.ended_early, "choral device result shows the model and the page to sign"))
     elif shown.waiting_since:
         lines += _waiting(shown)
     if shown.cut_off and not shown.finished:

@@ -7,6 +7,7 @@ From each site it needs only the public card. All files of a study are in one fo
 import argparse
 import json
 import os
+import re
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -179,13 +180,15 @@ def _run(args: argparse.Namespace) -> int:
         serving.keep_test(args.study, args.test)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended here too
     current: StudyStatus = {}
-    shown: set[tuple[Any, ...]] = set()
+    shown, before = set[tuple[Any, ...]](), dict[str, str]()
     for current in services.serve_study(args.study, listen=args.listen, as_root=args.as_root):
         if not args.json and not shown:
             terminal.say(*_opened(args.study))
         step = tuple(current.get(key) for key in ("state", "round", "attempt"))
         if current["state"] == serving.WAITING:
-            step = (*step, *current["connected"])
+            step = (*step, *current["connected"], *current["why"].items())
+        if not args.json:
+            before = _tell_changes(before, current)
         if not args.json and step not in shown:
             shown.add(step)
             print(terminal.wrap(_line(current)), flush=True)
@@ -194,6 +197,23 @@ def _run(args: argparse.Namespace) -> int:
     elif current["state"] == "finished":
         terminal.say(f"SAVED     {current['folder']}/", f"NEXT      choral report {current['folder']}")
     return 0 if current["state"] == "finished" else 1
+
+
+def _tell_changes(before: dict[str, str], current: "StudyStatus") -> dict[str, str]:
+    """Print which sites are missing and why, or refuse, and which are back, since the last look; how each stands."""
+    from choral.deploy.presence import Presence, standing
+
+    if "connected" not in current or current["state"] in ("starting", "finished", "failed"):
+        return before
+    seen = Presence(connected=current["connected"], last_seen=current["last_seen"])
+    gone, excluded, why = current["gone"], current["excluded"], current["why"]
+    now = {name: standing(name, seen, gone, excluded, why) for name in current["devices"]}
+    ever = seen["last_seen"]
+    for name, stands in now.items():
+        kind, old = (re.sub(r" since [^ ]*\b", "", one) for one in (stands, before.get(name, "connected")))
+        if kind != old and (name in ever or name in why or name in gone):
+            print(terminal.wrap(f"{name}: {'is back' if stands == 'connected' else stands}"), flush=True)
+    return now
 
 
 def _opened(study: Path) -> list[str]:
@@ -228,7 +248,8 @@ def _waiting(current: "StudyStatus") -> str:
     if "until" not in current:
         return ""
     absent = [name for name in current["devices"] if name not in current["connected"]]
-    missing = f"; missing: {', '.join(absent[:MOST_MISSING])}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
+    named = [f"{name} ({current['why'][name]})" if name in current["why"] else name for name in absent[:MOST_MISSING]]
+    missing = f"; missing: {', '.join(named)}{', …' * (len(absent) > MOST_MISSING)}" if absent else ""
     shown = f", {len(current['connected'])} of {len(current['devices'])} are connected{missing}"
     if "without_until" in current:
         on = f"{shown}; goes on without them in {countdown(current['without_until'])}"
@@ -246,7 +267,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(current))
         return 0
-    refused = current.get("gone", {})
+    refused, why = current.get("gone", {}), current.get("why", {})
     seen = Presence(connected=current.get("connected", []), last_seen=current.get("last_seen", {}))
     over = current["state"] in ("finished", "not started")
     terminal.say(
@@ -254,7 +275,7 @@ def _status(args: argparse.Namespace) -> int:
         f"DEVICES   rounds taken part in{'' if over else ', and who is connected'}",
         *(
             f"  {name:<20} {current['took_part'].get(name, 0):>4}"
-            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'])}")
+            + ("" if over and name not in refused else f"  {standing(name, seen, refused, current['excluded'], why)}")
             for name in current["devices"]
         ),
         f"FOLDER    {current['folder']}",

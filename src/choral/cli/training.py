@@ -78,7 +78,8 @@ def start(kind: "Kind", job: "Job", args: argparse.Namespace, *, compare: bool) 
 
         log = None if args.log is None else RunLog(args.log)
         done()
-        study = settle(job if args.seed is None else job.seeded(args.seed), reached=done)
+        job = job if args.seed is None else job.seeded(args.seed)
+        study = settle(job, guess=kind == "simulation", reached=done)
     breakdowns.check(study, args)
     out = args.out or new_folder(study.name)
     run = Run(kind, study, folder=RunFolder.create(out), drop=args.drop, compare=compare, log=log)
@@ -137,6 +138,7 @@ def follow(run: "Run", args: argparse.Namespace) -> int:
         terminal.say(*breakdowns.lines(groups))
         if sites is not None:
             terminal.say(*personal.table(sites))
+        terminal.say(*_saved(result).split("\n"))
     return 0
 
 
@@ -237,13 +239,13 @@ def plan_lines(study: "Study") -> list[str]:
 
 
 def body(run: "Run", result: "Result") -> str:
-    """What came out: accuracy, budgets, what the server saw, the three ε, where it is saved."""
+    """What came out: accuracy, budgets, what the server saw, and the three ε."""
     parts = [_curve(run, result)]
     if result.privacy.devices is not None:
         parts.append(_budgets(result.privacy.devices, run.study.costs.trusts_sum))
     if run.sight is not None:
         parts.append(_sight(run.sight, len(run.lines[-1].included), run.study.plan.probes))
-    parts += [claims(result.privacy), _saved(result)]
+    parts.append(claims(result.privacy))
     return "\n".join(terminal.wrap(line) for part in parts for line in part.split("\n"))
 
 

@@ -25,7 +25,7 @@ from choral.deploy.serving import StudyStatus, run_folder
 from choral.deploy.site import Home
 from choral.errors import ConfigError, DeploymentError
 from choral.learning.arrays import is_arrays
-from choral.learning.reading import read_rows, sniffed
+from choral.learning.reading import read_rows, resolved
 from choral.privacy.ledger import Ledger
 from choral.record import read_run
 from choral.record.fields import Record
@@ -210,7 +210,7 @@ def of_job(folder: Path, job_file: Path, devices: int, rounds: int | None) -> Lo
             where=job.where("data", key),
             fix=f"Use --local {len(paths)}, or name one CSV file to be dealt over the sites.",
         )
-    written = sniffed(paths[0], job.data.written)
+    written = resolved(paths[0], job.data.written)
     delimiter = written.delimiter or ","
     tables = deal(read_rows(paths[0], delimiter, written.encoding or "utf-8"), devices, folder, delimiter)
     return LocalDeployment(folder, text, tables, encoder)

@@ -22,8 +22,8 @@ from choral.deploy.preview import Preview
 from choral.deploy.register import Holder, Register
 from choral.deploy.reserving import SLACK, asks_in_words, balances_under, reserve_in
 from choral.errors import ConfigError, StorageError, TrustError
+from choral.learning.columns import OPEN, Format
 from choral.learning.once import OnceTraining
-from choral.learning.reading import OPEN, Format
 from choral.learning.trainer import LocalTraining
 from choral.privacy.calibrate import within_draws
 from choral.privacy.chain import Receipt
@@ -59,6 +59,7 @@ class Holdings:
     costs: Costs
     table: str  # of what the study reads, in the order of its rows
     whole: str  # of all columns, in any order of rows
+    written: Format  # how the table was read, with nothing left open
 
 
 class Home:
@@ -191,11 +192,11 @@ class Home:
     def check_known(self, study: Agreement, vault: Vault) -> None:
         """Nothing, or CH601: the study names another server than the invitation, or other keys than this device has."""
         joined = self.joined
-        server = (study.file.address, study.file.certificate)
-        if server != (joined.server.address, joined.server.certificate):
+        server = (study.file.address, study.file.certificate, study.file.server_key)
+        if server != (joined.server.address, joined.server.certificate, joined.server.server_key):
             raise TrustError(
                 "CH601",
-                "the server's address or certificate is not the one of the invitation.",
+                "the server's address, certificate or key is not the one of the invitation.",
                 fix="Ask the coordinator by phone; if it is right, join again with the new invitation and --again.",
             )
         own = self._card_of(vault.memory)
@@ -233,8 +234,9 @@ class Home:
             names=(self.joined.name,), questions=study.settled.costs.questions,
         )  # fmt: skip
         return Holdings(
-            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False)
-        )
+            trainer=trainer, costs=costs, table=digest, whole=table.digest(sorted(table.columns), ordered=False),
+            written=table.written,
+        )  # fmt: skip
 
     def open_ledger(self, vault: Vault, policy: Policy | None = None) -> Ledger:
         """The ledger for writing, with the limits of this policy if one is given; an old one is refused (CH402)."""
@@ -267,6 +269,7 @@ class Home:
         study = Agreement.read(study_file)
         check_names(study.file, study.job)
         vault = self.vault(passphrase)
+        _ = study.server_key  # refuses a study of before, in which anybody may speak as the server
         self.check_known(study, vault)
         policy.check(study)
         policy.check_keys(study)
@@ -291,7 +294,7 @@ class Home:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             approval = Approval(
                 study=study.digest.hex(), at=now, data=str(data.resolve()), policy=policy, table=held.table, code=code,
-                since=since, written=written, keys=True,
+                since=since, written=held.written, rows=held.trainer.rows, keys=True,
             )  # fmt: skip
             keep_json(self.path / APPROVAL, approval)
         return preview

@@ -18,8 +18,8 @@ from choral.protocol.messages import Digest, Turn
 from choral.secagg.ratchet import Chains
 
 # Since 2 it counts the charged attempts of a round, since 3 it knows its last question, since 4 it counts opened turns,
-# since 5 it has chains of keys, since 6 it keeps the roots of cohorts.
-VERSION = 6
+# since 5 it has chains of keys, since 6 it keeps the roots of cohorts, since 7 the counter of the server's frames.
+VERSION = 7
 MAGIC = b"chrv"
 _HEADER = struct.Struct("<4sHB16s12s")  # magic, version, sealed, salt of the passphrase, nonce of the seal
 _CHECK_BYTES = hashlib.sha256().digest_size
@@ -36,7 +36,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `asked` is the last turn that answered a question: questions and rounds are counted apart. `opened` is of how many
     turns under these terms it has shown its pair keys. `chains` and `asking` are the keys of rounds and of questions to
     come, where they are agreed in the run: those of past turns do not follow from them. `roots` are the cohorts that it
-    was shown by their roots under these terms, for comparing with what others were shown.
+    was shown by their roots under these terms, for comparing with what others were shown. `heard` is the
+    counter of the last frame of its server that it has accepted.
 
     >>> Memory(id="site-a", secret=b"secret")
     Memory('site-a', turn=None, pinned=False, pairs=0)
@@ -55,6 +56,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chains: Chains | None = None
     asking: Chains | None = None
     roots: tuple[tuple[Turn, Digest], ...] = ()
+    heard: int = 0
 
     def __repr__(self) -> str:
         pinned = self.terms is not None
@@ -246,6 +248,7 @@ class Vault:
                 chains=None,
                 asking=None,
                 roots=(),
+                heard=0,
             )
 
     def renew(self, secret: bytes) -> None:

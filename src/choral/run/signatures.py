@@ -119,8 +119,11 @@ def write_signatures(folder: Path, entries: Sequence[Signer]) -> None:
     write_json(folder / SIGNATURES, Signatures(version=VERSION, devices=tuple(entries)).to_dict())
 
 
-def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
-    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`."""
+def receipt_text(bundle: Bundle, end: SignedEnd, *, early: str = "") -> str:
+    """What a site keeps about its signature, and may give to whoever runs `choral verify --receipts`.
+
+    `early` is why the run ended before its last round, in the server's words.
+    """
     closing = end.closing
     kept = {
         "version": VERSION,
@@ -130,5 +133,6 @@ def receipt_text(bundle: Bundle, end: SignedEnd) -> str:
         "record": closing.record.hex(),
         "model": closing.model.hex(),
         "ledger": f"{end.entries}:{end.seal}",
+        **({"early": early} if early else {}),
     }
     return json.dumps(kept, indent=1) + "\n"

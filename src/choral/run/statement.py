@@ -283,7 +283,8 @@ def releases(
         covered = f"{noisy}, no mask: the ε against everyone covers it"
         left += [
             Release(
-                what=f"{plan.probes} random projections of each device's update, and one along the common direction",
+                what=f"{plan.probes} random projections of each device's update, and up to four along the common "
+                "direction and single devices' earlier updates",
                 to="the server",
                 times=rounds,
                 protected_by=covered,
