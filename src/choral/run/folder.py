@@ -190,7 +190,7 @@ def now() -> str:
 
 def versions() -> dict[str, str]:
     """The versions of what numbers depend on."""
-    return {name: version(name) for name in ("numpy", "jax", "cryptography", "dp-accounting")}
+    return {name: version(name) for name in ("numpy", "scipy", "jax", "cryptography")}
 
 
 HASHED = ("run.json", "rounds.jsonl", "model.safetensors", "model.json", STUDY, SIGNATURES, QUESTIONS, MODELS, PROBES)
