@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 
+import choral
 from choral import cli, config
 from choral.errors import ChoralError
 from choral.plan import Budget
@@ -14,7 +15,6 @@ from choral.planner.worth_joining import Prospect, happened, in_words
 from choral.record import Baselines, Measured
 from choral.report import write_report
 from choral.report.verify import verify
-from choral.run.runs import start
 from choral.run.study import settle
 from tests.run.forger import edit
 
@@ -96,7 +96,7 @@ def test_where_no_class_is_rare_or_an_older_run_did_not_measure_it_the_accuracy_
 
 def test_a_run_measures_what_a_verdict_about_a_rare_class_needs(tmp_path):
     frame = FRAME.assign(label=(FRAME.x > 0.45).astype(int))  # 13 %
-    result = start("simulation", frame, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    result = choral.simulate(frame, **JOB, rounds=2, compare=True, out=tmp_path / "run")
     outcome = result.record.result
     assert 0.05 < outcome.measured.rarest < 0.25 and outcome.measured.loss_error > 0
     assert 0.5 < outcome.baselines.alone_auc <= 1 and outcome.baselines.alone_loss > 0
@@ -145,7 +145,7 @@ def test_what_joining_is_worth_to_a_site_follows_from_its_own_rows_and_not_from_
 
 
 def test_a_run_says_whether_joining_was_worth_it_and_a_changed_verdict_is_found(tmp_path):
-    result = start("simulation", FRAME, JOB | {"rounds": 2, "compare": True, "out": str(tmp_path / "run")}, None)
+    result = choral.simulate(FRAME, **JOB, rounds=2, compare=True, out=tmp_path / "run")
     outcome = result.record.result
     assert outcome.verdict == happened(result.test, outcome.measured, result.baselines)
     write_report(tmp_path / "run")

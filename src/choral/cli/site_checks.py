@@ -13,8 +13,12 @@ _MARKS = {"ok": "ok", "look": "LOOK", "later": "LATER", "wrong": "WRONG"}
 def passphrase(args: argparse.Namespace) -> str | None:
     """The passphrase of the vault, if the owner has named a file that holds it."""
     from choral.config import read_text
+    from choral.deploy.ownership import check_secret
 
-    return None if args.passphrase_file is None else read_text(args.passphrase_file).rstrip("\r\n")
+    if args.passphrase_file is None:
+        return None
+    check_secret(args.passphrase_file)
+    return read_text(args.passphrase_file).rstrip("\r\n")
 
 
 def examine_site(args: argparse.Namespace) -> int:

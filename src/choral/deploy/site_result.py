@@ -23,6 +23,12 @@ def finished(home: Home, study: Agreement) -> bool:
     return home.receipt_path(study).exists()
 
 
+def early_end(home: Home, study: Agreement) -> str:
+    """Why the study ended before its last round, in the server's words; empty where it did not, or has not ended."""
+    path = home.receipt_path(study)
+    return converted(read_json(path), KeptReceipt, path).early if path.exists() else ""
+
+
 def site_end(home: Home, passphrase: str | None = None) -> SiteEnd:
     """What this site has of its approved study, every part checked against the others; CH802 before it has signed."""
     study, approval = home.approved(home.vault(passphrase))

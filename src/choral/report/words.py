@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from choral import __version__
 from choral.plan import Against, Plan, SecureSum
 from choral.planner.worth_joining import in_words
+from choral.printable import count as count
 from choral.privacy.display import in_plain_words, up
 from choral.privacy.mechanisms import rule_in_words, rules_charged
 from choral.privacy.rules import EVERYONE, adjacency_of, seen_by
@@ -191,15 +192,6 @@ def when(time: str) -> str:
     '2026-11-15 10:00:00 UTC'
     """
     return time.replace("T", " ").removesuffix("Z").removesuffix("+00:00") + " UTC"
-
-
-def count(number: int, thing: str) -> str:
-    """The number with its thing, in singular or plural.
-
-    >>> count(1, "device"), count(2_000, "row")
-    ('1 device', '2,000 rows')
-    """
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def goodness(test: dict[str, float], digits: int = 3) -> str:
